@@ -1,7 +1,6 @@
-// How fast the worker computes on this machine: its matrix products against oneDNN's own at the
-// same shapes, and a whole training microbatch (forward and backward of all operators) against that
-// rate, in model FLOPs. Everything a ratio is made of is measured in the same run, the two sides by
-// turns; the best of several rounds counts.
+// Measures how fast the worker computes: its matrix products over oneDNN's at the same shapes, and
+// a whole training microbatch (forward and backward of all operators, in model FLOPs) over that
+// rate. Measures both sides of a ratio in turns in one run; the best round counts.
 //
 //   bench_compute [--shape 25m] [--tokens 512,2048] [--sequence 512] [--threads 2] [--rounds 5]
 //   [--cpu-time] [--json]
@@ -40,8 +39,7 @@ struct Options {
   std::string only;
 };
 
-// Seconds on the clock on the wall, or of this thread's work where the machine is busy with other
-// things.
+// Returns wall seconds, or this thread's CPU seconds for a busy machine.
 double Now(bool cpu_time) {
   timespec now{};
   clock_gettime(cpu_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
@@ -54,7 +52,7 @@ double Seconds(const Options& options, const std::function<void()>& body) {
   return Now(options.cpu_time) - begin;
 }
 
-// One product the training of a model makes: name, shape, and how often per microbatch.
+// A matrix product of training; `count` of them a microbatch.
 struct Product {
   std::string name;
   int64_t m, n, k;
@@ -111,9 +109,8 @@ class Memory {
   Matrix view_;
 };
 
-// oneDNN's own speed for the product: plain row-major operands with its own threads, overwriting a
-// result of the operands' type (what its benchmark would time), or for weight gradients what
-// training needs.
+// Runs the product in oneDNN as its own benchmark would: row-major operands, its threads,
+// overwrites a result of the operands' type. Weight gradients are ADDED in FP32, as in training.
 class Reference {
  public:
   Reference(const Product& p, DType dtype, const Memory& a, const Memory& b, const Memory& c,
@@ -154,7 +151,7 @@ class Reference {
   std::unordered_map<int, dnnl::memory> arguments_;
 };
 
-// Seconds of all products of a microbatch: ours and oneDNN's.
+// Sums over all products of a microbatch; seconds of ours and of oneDNN's.
 struct ProductTimes {
   double flops = 0;
   double ours = 0;

@@ -10,13 +10,13 @@ namespace {
 constexpr double kLargestDifference = 0.05;
 constexpr double kLargestIdleDifference = 0.02;
 constexpr double kGoldenSpeedUp = 1.26;
-// Two runs of one method differ by about so much.
+// Two runs of one method differ by about this.
 constexpr double kNoise = 0.005;
 constexpr double kNearIdeal = 1.05;
 
 constexpr sim::Choice kDynamic = {plan::Synchronization::kStep, plan::Assignment::kDynamic};
 
-// The farthest of all from what was expected, and where.
+// Keeps the largest difference and where it was.
 struct Worst {
   double difference = 0;
   std::string where = "nothing was run";
@@ -78,16 +78,12 @@ void AddRows(const EmulatedConfig& config, const std::string& what, Report& repo
 }  // namespace
 
 const SimulatedConfig* Results::Simulated(const Config& config) const {
-  const auto found = std::find_if(simulated.begin(), simulated.end(), [&](const auto& candidate) {
-    return candidate.config.Name() == config.Name();
-  });
+  const auto found = std::ranges::find(simulated, config, &SimulatedConfig::config);
   return found == simulated.end() ? nullptr : &*found;
 }
 
 const EmulatedConfig* Results::Emulated(const Config& config) const {
-  const auto found = std::find_if(emulated.begin(), emulated.end(), [&](const auto& candidate) {
-    return candidate.config.Name() == config.Name();
-  });
+  const auto found = std::ranges::find(emulated, config, &EmulatedConfig::config);
   return found == emulated.end() ? nullptr : &*found;
 }
 

@@ -1,6 +1,6 @@
 #include "bench/on_demand/config.h"
 
-#include <set>
+#include <algorithm>
 
 #include "core/base/random.h"
 #include "core/base/status.h"
@@ -74,9 +74,8 @@ std::vector<Config> Grid() {
   const std::vector<Config> shapes = ShapeConfigs();
   all.insert(all.end(), shapes.begin(), shapes.end());
   std::vector<Config> grid;
-  std::set<std::string> names;
   for (const Config& config : all) {
-    if (names.insert(config.Name()).second) {
+    if (std::ranges::find(grid, config) == grid.end()) {
       grid.push_back(config);
     }
   }

@@ -6,13 +6,13 @@
 #include <numeric>
 
 #include "bench/on_demand/simulated.h"
-#include "bench/on_demand/stand_in.h"
 #include "core/base/check.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/data/token_file.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/model_spec.h"
+#include "nlohmann/json.hpp"
 
 namespace shoal::bench {
 namespace {
@@ -21,8 +21,9 @@ namespace fs = std::filesystem;
 
 constexpr double kDeviceFlops = 1.4e14;
 constexpr int64_t kPrefetchUnits = 1;
+constexpr int64_t kStandInVocabulary = 64;
 
-// What is the same for all methods of a config.
+// What all methods of a config share. The stand-in is the small model whose weights travel.
 struct Stage {
   const Config& config;
   const EmulatedOptions& options;
@@ -32,6 +33,31 @@ struct Stage {
   std::string tokens;
   double time_scale = 1;
 };
+
+// Few blocks, fewer with many microbatches: the machine that emulates many devices spends its time
+// on messages. Where all meet at layers, a worker that has fetched ahead is one block ahead of the
+// others: about as much of a microbatch as a few of the shape's blocks.
+int64_t LayersFor(int64_t samples_per_device) { return samples_per_device > 8 ? 4 : 7; }
+
+// Returns config.json of the stand-in for `shape`: a few tiny blocks.
+std::string StandInConfig(const plan::ModelSpec& shape, int64_t samples_per_device) {
+  const nlohmann::json config = {{"architectures", {"LlamaForCausalLM"}},
+                                 {"model_type", "llama"},
+                                 {"vocab_size", kStandInVocabulary},
+                                 {"hidden_size", 16},
+                                 {"intermediate_size", 32},
+                                 {"num_hidden_layers", LayersFor(samples_per_device)},
+                                 {"num_attention_heads", 2},
+                                 {"num_key_value_heads", 1},
+                                 {"max_position_embeddings", 131072},
+                                 {"rms_norm_eps", 1e-5},
+                                 {"rope_theta", 10000.0},
+                                 {"hidden_act", "silu"},
+                                 {"attention_bias", false},
+                                 {"mlp_bias", false},
+                                 {"tie_word_embeddings", shape.tied_embeddings}};
+  return config.dump(2) + "\n";
+}
 
 sim::SimulatorOptions FreeCommunication(const Stage& stage) {
   plan::ClusterSpec cluster;
@@ -58,9 +84,8 @@ absl::Status WriteTokens(const Steps& steps, const std::string& path) {
   return writer->Finish();
 }
 
-// A step is stretched with what this machine has to do for it: barriers of as many processes, as
-// often as the most microbatches that a device may have go through the stand-in's blocks. Relative
-// to the golden config.
+// Returns how much longer a step must last than the golden config's for this machine's work: as
+// many barriers of all processes as the fullest device's microbatches have stand-in blocks.
 double Stretch(const Stage& stage) {
   const double devices = static_cast<double>(stage.config.devices) / 8;
   const double uses =
@@ -70,10 +95,9 @@ double Stretch(const Stage& stage) {
 
 absl::Status SetTimeScale(Stage& stage) {
   const sim::Simulator simulator(FreeCommunication(stage));
-  SHOAL_ASSIGN_OR_RETURN(
-      const sim::ChoiceSummary lb_mini,
-      sim::Summarize(simulator, {plan::Synchronization::kStep, plan::Assignment::kLbMini},
-                     FromSteps(stage.steps), static_cast<int64_t>(stage.steps.size())));
+  SHOAL_ASSIGN_OR_RETURN(const sim::ChoiceSummary lb_mini,
+                         sim::Summarize(simulator, kLbMini, FromSteps(stage.steps),
+                                        static_cast<int64_t>(stage.steps.size())));
   stage.time_scale = stage.options.step_seconds * Stretch(stage) / lb_mini.mean_seconds;
   return absl::OkStatus();
 }
@@ -101,7 +125,7 @@ absl::StatusOr<Stage> Prepare(const Config& config, const EmulatedOptions& optio
   return stage;
 }
 
-// All methods move the same bytes: weights for each use, gradients for each microbatch.
+// All methods fetch weights for each use and push gradients for each microbatch.
 plan::Job JobOf(const Stage& stage, const sim::Choice& choice) {
   const Config& config = stage.config;
   plan::Job job;
@@ -188,9 +212,8 @@ double EmulatedMethod::difference() const {
 }
 
 const EmulatedMethod* EmulatedConfig::Of(const sim::Choice& choice) const {
-  const auto found = std::find_if(
-      methods.begin(), methods.end(),
-      [&](const EmulatedMethod& candidate) { return candidate.method.choice == choice; });
+  const auto found = std::ranges::find_if(
+      methods, [&](const EmulatedMethod& run) { return run.method.choice == choice; });
   return found == methods.end() ? nullptr : &*found;
 }
 
@@ -207,7 +230,6 @@ absl::StatusOr<EmulatedConfig> Emulate(const Config& config, const std::vector<M
   SHOAL_ASSIGN_OR_RETURN(const Stage stage, Prepare(config, options, runner));
   const sim::Simulator simulator(FreeCommunication(stage));
   EmulatedConfig result{.config = config,
-                        .time_scale = stage.time_scale,
                         .ideal_seconds = IdealSeconds(stage, *simulator.options().shape)};
   for (const Method& method : methods) {
     auto run = RunMethod(stage, simulator, method, runner);

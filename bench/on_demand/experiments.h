@@ -1,4 +1,4 @@
-// The parts of the report, each from its results.
+// Write the parts of the report, each from its results.
 #pragma once
 
 #include <vector>
@@ -13,10 +13,10 @@ namespace shoal::bench {
 
 inline constexpr const char* kHeatLegend = "red: slower than the baseline, blue: faster";
 
-// Any of them may be empty.
+// Any may be empty.
 struct Results {
   std::vector<SimulatedConfig> simulated;
-  std::vector<EmulatedConfig> emulated;  // golden and slow device first, if they were run
+  std::vector<EmulatedConfig> emulated;  // golden and slow device first, if run
   std::vector<BreakEvenMap> break_even;
   std::vector<RealRun> real;
 
@@ -24,15 +24,15 @@ struct Results {
   const EmulatedConfig* Emulated(const Config& config) const;
 };
 
-// The golden config and the slow device on emulated devices: the bars of both.
+// Adds the emulated golden config and slow device, with the bars of both.
 void AddGolden(const Results& results, Report& report);
-// One parameter at a time: charts and tables, simulated and emulated.
+// Adds charts and tables by parameter, simulated and emulated.
 void AddSweeps(const Results& results, Report& report);
-// Datasets by shapes.
+// Adds datasets by shapes.
 void AddShapes(const Results& results, Report& report);
 void AddPaper(const Results& results, Report& report);
 void AddBreakEven(const Results& results, Report& report);
-// Emulated against simulated, measured idle against predicted: all configs, and the bars.
+// Compares emulated with simulated, measured idle with predicted: all configs, and the bars.
 void AddAgreement(const Results& results, Report& report);
 void AddReal(const Results& results, Report& report);
 

@@ -1,10 +1,10 @@
-// On-demand communication over the paper's grid, in one command:
+// Compares on-demand communication with collectives over the paper's grid:
 //
 //   bench_on_demand --output bench/results
 //
-// simulates the grid, runs it on emulated devices, sweeps for the break-even, trains for real where
-// SHOAL_TEST_DATA names the folder of test data, and writes DATE-on-demand.md with its charts.
-// Takes some twenty minutes, nearly all of them waiting; the machine should be quiet.
+// Simulates the grid, runs it on emulated devices, finds the break-even, trains for real if
+// SHOAL_TEST_DATA names the folder of test data, and writes DATE-on-demand.md with charts. Takes
+// about twenty minutes, mostly waiting, on a quiet machine.
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ struct Options {
 
 void Say(const std::string& text) { fmt::print(stderr, "{}\n", text); }
 
-// Removed with all it holds.
+// Removes the folder and its content at destruction.
 class WorkFolder {
  public:
   WorkFolder()
@@ -70,12 +70,10 @@ std::vector<Config> ConfigsOf(const Options& options) {
 absl::Status SimulateAll(const Options& options, const plan::ClusterSpec& cluster,
                          Results& results) {
   std::vector<Config> configs = ConfigsOf(options);
-  for (const Config& config : ConfigsOfAmd()) {
-    const bool known = std::any_of(configs.begin(), configs.end(), [&](const Config& other) {
-      return other.Name() == config.Name();
-    });
-    if (!known && !options.quick && options.Takes(config)) {
-      configs.push_back(config);
+  for (const AmdRatio& amd : AmdRatios()) {
+    const bool known = std::ranges::find(configs, amd.config) != configs.end();
+    if (!known && !options.quick && options.Takes(amd.config)) {
+      configs.push_back(amd.config);
     }
   }
   for (const Config& config : configs) {
@@ -107,7 +105,7 @@ absl::Status EmulateOne(const Config& config, const std::vector<Method>& methods
   return absl::OkStatus();
 }
 
-// The golden config and the slow device have bars of their own.
+// Runs the golden config and the slow device first: they have their own bars.
 absl::Status EmulateAll(const Options& options, const TrainRunner& runner, Results& results) {
   const std::vector<Method> all(kMethods.begin(), kMethods.end());
   EmulatedOptions longer = options.emulated;
@@ -122,7 +120,7 @@ absl::Status EmulateAll(const Options& options, const TrainRunner& runner, Resul
   std::vector<Method> in_grid = all;
   std::erase_if(in_grid, [](const Method& method) { return !method.in_grid; });
   for (const Config& config : ConfigsOf(options)) {
-    if (config.Name() != Config().Name()) {
+    if (config != Config()) {
       SHOAL_RETURN_IF_ERROR(EmulateOne(config, in_grid, options.emulated, runner, results));
     }
   }
@@ -152,8 +150,8 @@ std::string Introduction(const Options& options, const std::string& command) {
       "Made by `{}` on {} cores ({}).\n\n"
       "**Emulated**: real coordinator, servers, workers and messages on this machine; devices "
       "compute nothing and wait as long as the shape's FLOPs take at 1.4e14 FLOP/s, in scaled "
-      "time, "
-      "with a small stand-in for the weights that travel. **Simulated**: `sim/` on `{}`, with as "
+      "time, with a small stand-in for the weights that travel. **Simulated**: `sim/` on `{}`, "
+      "with as "
       "many devices as the config says, {} steps each. **Real**: computed. The baseline is what "
       "collective sharded training does at its best: all wait at every layer (`layer`), with "
       "samples balanced by lb-micro. The golden config: {}.",

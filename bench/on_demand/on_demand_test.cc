@@ -29,7 +29,7 @@ TEST(Grid, HasEachConfigOnceAndTheGoldenOneFirst) {
       EXPECT_TRUE(names.contains(config.Name()));
     }
   }
-  // What the paper is compared at is run.
+  // The grid has every config compared with the paper.
   for (const PaperFigure& figure : SpeedUpsOfPaper()) {
     EXPECT_TRUE(names.contains(figure.config.Name())) << figure.config.Name();
   }
@@ -73,13 +73,13 @@ TEST(EmulatedMethod, DifferenceIsOfTheMedianStep) {
   EXPECT_EQ(Median({4, 1, 3, 2}), 2.5);
 }
 
-// A whole report from made-up measurements: bars are judged, and nothing is missing.
+// Judges bars of made-up measurements; the report misses nothing.
 TEST(Report, SaysWhatWasMetAndMissed) {
   plan::ClusterSpec cluster;
   cluster.devices = {{.count = 8}};
   Results results;
   results.simulated.push_back(*Simulate(Config(), cluster, 3));
-  EmulatedConfig golden{.config = Config(), .time_scale = 1, .ideal_seconds = 1};
+  EmulatedConfig golden{.config = Config(), .ideal_seconds = 1};
   for (const Method& method : kMethods) {
     const double seconds = method.is_baseline() ? 1.5 : 1.1;
     golden.methods.push_back({.method = method,

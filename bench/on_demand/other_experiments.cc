@@ -7,8 +7,7 @@
 namespace shoal::bench {
 namespace {
 
-// Differences from the paper's figures that need no explanation: it gives no spread, and most are
-// read off charts.
+// Smaller differences from the paper need no reason: it gives no spread, most are read off charts.
 constexpr double kAlike = 0.04;
 
 double EmulatedRatio(const EmulatedConfig* config, const PaperFigure& figure) {
@@ -17,10 +16,6 @@ double EmulatedRatio(const EmulatedConfig* config, const PaperFigure& figure) {
   return has_both ? config->Of(figure.baseline)->mean_measured() /
                         config->Of(figure.choice)->mean_measured()
                   : std::nan("");
-}
-
-std::string NameOf(const sim::Choice& choice) {
-  return fmt::format("{}, {}", plan::Name(choice.synchronization), plan::Name(choice.assignment));
 }
 
 std::string Why(double ours, double theirs, const std::string& because) {
@@ -84,8 +79,8 @@ void AddPaper(const Results& results, Report& report) {
   report.Heading("Beside the paper's figures");
   report.Paragraph(
       "Speed-ups of throughput. The paper (arXiv 2601.19362) measured on A100s; most of its "
-      "numbers "
-      "are known second-hand, read off its charts, and come without a spread. Lengths here are "
+      "numbers are known second-hand, read off its charts, and come without a spread. Lengths here "
+      "are "
       "lognormal fits to the means it gives.");
   AddSpeedUps(results, report);
   AddBubbles(results, report);
@@ -98,8 +93,7 @@ void AddPaper(const Results& results, Report& report) {
   for (const AmdRatio& amd : AmdRatios()) {
     const SimulatedConfig* const simulated = results.Simulated(amd.config);
     if (simulated != nullptr) {
-      const sim::Choice lb_mini = {plan::Synchronization::kStep, plan::Assignment::kLbMini};
-      rows.push_back({amd.config.Name(), Ratio(amd.ratio), Ratio(simulated->SpeedUp(lb_mini))});
+      rows.push_back({amd.config.Name(), Ratio(amd.ratio), Ratio(simulated->SpeedUp(kLbMini))});
     }
   }
   report.Table(rows);
@@ -131,7 +125,7 @@ void AddBreakEven(const Results& results, Report& report) {
   for (const BreakEvenMap& map : results.break_even) {
     std::string text;
     for (size_t r = 0; r < map.lengths.size(); ++r) {
-      // From the fastest link down, as long as nothing is lost.
+      // Walks from the fastest link down while nothing is lost.
       size_t first = map.rates.size();
       while (first > 0 && map.speed_up[r][first - 1] >= 1) {
         --first;
@@ -153,8 +147,8 @@ void AddReal(const Results& results, Report& report) {
   report.Heading("Real compute");
   report.Paragraph(
       "stories260k on gsm8k-chats, 2 workers and 2 servers, computed on this machine's CPU; "
-      "methods "
-      "in turns, a step's time is the median of its rounds. Nothing here is emulated or simulated. "
+      "methods in turns, a step's time is the median of its rounds. Nothing here is emulated or "
+      "simulated. "
       "All fetch weights for each use and push for each microbatch.");
   std::vector<std::vector<std::string>> rows = {
       {"samples a step", "method", "ms a step", "idle share", "best layer / this"}};

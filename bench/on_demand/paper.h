@@ -1,5 +1,5 @@
-// What the ODC paper (arXiv 2601.19362) and AMD's port of it report, to be set beside what is found
-// here. Most of the paper's numbers are read off its figures at second hand, so approximate.
+// Figures that the ODC paper (arXiv 2601.19362) and AMD's port of it report. Most of the paper's
+// are second-hand and read off charts, so approximate.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ struct PaperFigure {
   Config config;
   sim::Choice choice;
   sim::Choice baseline;
-  double ratio = 0;     // of the two's throughputs
-  std::string because;  // why ours differs where it does
+  double ratio = 0;     // throughput of `choice` over that of `baseline`
+  std::string because;  // why ours differs, if it does
 };
 std::vector<PaperFigure> SpeedUpsOfPaper();
 
@@ -29,12 +29,11 @@ struct PaperBubble {
 };
 std::vector<PaperBubble> BubblesOfPaper();
 
-// AMD's port against collectives.
+// AMD's port over collectives.
 struct AmdRatio {
   Config config;
   double ratio = 0;
 };
 std::vector<AmdRatio> AmdRatios();
-std::vector<Config> ConfigsOfAmd();
 
 }  // namespace shoal::bench

@@ -18,7 +18,7 @@ constexpr sim::Choice kChoices[] = {{Synchronization::kLayer, Assignment::kLbMic
                                     {Synchronization::kStep, Assignment::kLbMini},
                                     {Synchronization::kStep, Assignment::kDynamic}};
 
-// Weights for each use and gradients for each microbatch, for all alike.
+// All choices fetch weights for each use and push gradients for each microbatch.
 plan::Job JobOf(const std::string& test_data, const std::string& tokens, int64_t minibatch_samples,
                 const sim::Choice& choice, int64_t steps) {
   plan::Job job;

@@ -1,5 +1,7 @@
 #include "bench/on_demand/simulated.h"
 
+#include <algorithm>
+
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/model/model_spec.h"
@@ -7,13 +9,9 @@
 namespace shoal::bench {
 
 const sim::ChoiceSummary& SimulatedConfig::Of(const sim::Choice& choice) const {
-  for (const sim::ChoiceSummary& summary : summaries) {
-    if (summary.choice == choice) {
-      return summary;
-    }
-  }
-  SHOAL_CHECK(!"every choice is simulated");
-  __builtin_unreachable();
+  const auto found = std::ranges::find(summaries, choice, &sim::ChoiceSummary::choice);
+  SHOAL_CHECK(found != summaries.end());
+  return *found;
 }
 
 double SimulatedConfig::SpeedUp(const sim::Choice& choice) const {

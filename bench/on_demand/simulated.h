@@ -1,4 +1,4 @@
-// A config in the simulator, on a described cluster.
+// Simulates a config on a described cluster.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ struct SimulatedConfig {
   std::vector<sim::ChoiceSummary> summaries;  // of sim::AllChoices()
 
   const sim::ChoiceSummary& Of(const sim::Choice& choice) const;
-  // Over the baseline.
+  // Returns the speed-up over the baseline.
   double SpeedUp(const sim::Choice& choice) const;
 };
 
-// Weights are fetched for each use and gradients pushed for each microbatch, as sharded training
-// does it. The job's other parts are its defaults, with weights in bf16 and gradients in fp32.
+// Fetches weights for each use and pushes gradients for each microbatch, as sharded training does.
+// Weights are bf16, gradients fp32; all else of the job is default.
 sim::SimulatorOptions OptionsFor(const Config& config, const plan::ClusterSpec& cluster);
 
-// The devices of `cluster` are the config's.
+// Takes devices from the config, all else from `cluster`.
 absl::StatusOr<SimulatedConfig> Simulate(const Config& config, const plan::ClusterSpec& cluster,
                                          int64_t steps);
 

@@ -7,7 +7,7 @@
 namespace shoal::bench {
 namespace {
 
-// Between devices of one speed, speed-weighted is lb-mini: tables have it, charts do not.
+// Leaves out speed-weighted: same as lb-mini if all devices have one speed.
 std::vector<Method> Charted() {
   std::vector<Method> methods(kMethods.begin(), kMethods.end());
   std::erase_if(methods, [](const Method& method) { return !method.in_grid; });
@@ -34,7 +34,7 @@ Value EmulatedValue(const Results& results, const Config& config, const Method& 
   return run == nullptr ? Value() : Value{emulated->SpeedUp(method.choice), 100 * run->idle_share};
 }
 
-// A line of simulated values, and rings where there are emulated ones.
+// Adds a line of simulated values and rings of emulated ones.
 void AddCurves(const Results& results, const Sweep& sweep, const Method& method,
                double Value::*figure, chart::Panel& panel) {
   using Style = chart::Curve::Style;
@@ -101,7 +101,7 @@ void AddTable(const Results& results, const std::string& first_column,
   report.Table(rows);
 }
 
-// Where it is in the list, at its end if it was not.
+// Returns the index of `name`; appends it if it is not there.
 size_t PlaceOf(const std::string& name, std::vector<std::string>& names) {
   const auto found = std::find(names.begin(), names.end(), name);
   const auto place = static_cast<size_t>(found - names.begin());

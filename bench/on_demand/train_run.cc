@@ -17,22 +17,23 @@ namespace fs = std::filesystem;
 constexpr int kTailLines = 12;
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
 constexpr absl::Duration kStatusLimit = absl::Seconds(10);
-// Of a killed process, until its memory is given back.
+// For a killed process to free its memory.
 constexpr absl::Duration kEndLimit = absl::Seconds(10);
 
-// Messages for people are between the events. Empty where there is none.
-nlohmann::json EventIn(const std::string& output, std::string_view name) {
+// Skips the messages for people between the events.
+std::vector<nlohmann::json> EventsIn(const std::string& output, std::string_view name) {
+  std::vector<nlohmann::json> events;
   std::istringstream lines(output);
   for (std::string line; std::getline(lines, line);) {
     nlohmann::json event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (event.is_object() && event.value("event", "") == name) {
-      return event;
+      events.push_back(std::move(event));
     }
   }
-  return nlohmann::json::object();
+  return events;
 }
 
-// A zombie has none either.
+// False for a zombie too.
 bool HasProgram(int64_t pid) {
   std::error_code error;
   return !fs::read_symlink(fmt::format("/proc/{}/exe", pid), error).empty();
@@ -47,17 +48,10 @@ void AwaitEnd(const nlohmann::json& status) {
   }
 }
 
-}  // namespace
-
+// DataLoss if the steps are not 1, 2, ...
 absl::StatusOr<std::vector<MeasuredStep>> ParseStepsSoFar(const std::string& output) {
   std::vector<MeasuredStep> measured;
-  std::istringstream lines(output);
-  for (std::string line; std::getline(lines, line);) {
-    // Messages for people are between the events.
-    const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!event.is_object() || event.value("event", "") != "step") {
-      continue;
-    }
+  for (const nlohmann::json& event : EventsIn(output, "step")) {
     measured.push_back({.step = event.value("step", int64_t{0}),
                         .seconds = event.value("step_seconds", 0.0),
                         .idle_share = event.value("idle_share", 0.0),
@@ -71,6 +65,8 @@ absl::StatusOr<std::vector<MeasuredStep>> ParseStepsSoFar(const std::string& out
   }
   return measured;
 }
+
+}  // namespace
 
 absl::StatusOr<std::vector<MeasuredStep>> ParseSteps(const std::string& output, int64_t steps) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<MeasuredStep> measured, ParseStepsSoFar(output));
@@ -100,28 +96,31 @@ absl::StatusOr<std::string> TrainRunner::Run(std::vector<std::string> arguments,
   return ReadFile(log);
 }
 
-absl::StatusOr<std::vector<MeasuredStep>> TrainRunner::Train(plan::Job job,
-                                                             absl::Duration limit) const {
+absl::StatusOr<std::string> TrainRunner::WriteJob(plan::Job& job) const {
   job.checkpoint.directory = folder_ + "/checkpoints";
   job.checkpoint.export_huggingface = false;
-  const std::string job_file = folder_ + "/job.yaml";
   std::error_code ignored;
   fs::remove_all(job.checkpoint.directory, ignored);
+  std::string job_file = folder_ + "/job.yaml";
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(job_file, plan::ToYaml(job)));
+  return job_file;
+}
+
+absl::StatusOr<std::vector<MeasuredStep>> TrainRunner::Train(plan::Job job,
+                                                             absl::Duration limit) const {
+  SHOAL_ASSIGN_OR_RETURN(const std::string job_file, WriteJob(job));
   SHOAL_ASSIGN_OR_RETURN(const std::string output, Run({"train", job_file, "--json"}, limit));
+  std::error_code ignored;
   fs::remove_all(job.checkpoint.directory, ignored);
   return ParseSteps(output, job.train.steps);
 }
 
 absl::StatusOr<ObservedRun> TrainRunner::Observe(plan::Job job, int64_t steps,
                                                  absl::Duration limit) const {
-  job.checkpoint.directory = folder_ + "/checkpoints";
-  job.checkpoint.export_huggingface = false;
-  const std::string job_file = folder_ + "/job.yaml", log = folder_ + "/output.log";
+  SHOAL_ASSIGN_OR_RETURN(const std::string job_file, WriteJob(job));
+  const std::string log = folder_ + "/output.log";
   std::error_code ignored;
-  fs::remove_all(job.checkpoint.directory, ignored);
   fs::remove(log, ignored);
-  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(job_file, plan::ToYaml(job)));
   ProcessGroup group;
   SHOAL_RETURN_IF_ERROR(group.Start(
       {.name = "shoal", .arguments = {program_, "train", job_file, "--json"}, .log_file = log}));
@@ -138,13 +137,14 @@ absl::StatusOr<ObservedRun> TrainRunner::Observe(plan::Job job, int64_t steps,
       return Unavailable("{}:\n{}", shoal::Describe(ends.front()), TailOf(log, kTailLines));
     }
   }
-  // Into a folder of its own: the log of the run goes on.
+  // Uses its own folder: the run still writes its log.
   const std::string status_folder = folder_ + "/status";
   SHOAL_RETURN_IF_ERROR(CreateDirectories(status_folder));
   const absl::StatusOr<std::string> status =
       TrainRunner(program_, status_folder)
           .Run({"status", "--run", job.checkpoint.directory, "--json"}, kStatusLimit);
-  run.status = EventIn(status.value_or(""), "status");
+  const auto events = EventsIn(status.value_or(""), "status");
+  run.status = events.empty() ? nlohmann::json::object() : events.front();
   group.Kill();
   AwaitEnd(run.status);
   return run;

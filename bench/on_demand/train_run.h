@@ -1,5 +1,5 @@
-// `shoal train --json` as a child process, with a job made here, and what it says of its steps.
-// From the main thread alone (core/base/process/subprocess.h).
+// Runs `shoal train --json` as a child process and reads its steps. Call from the main thread only
+// (core/base/process/subprocess.h).
 #pragma once
 
 #include <cstdint>
@@ -22,40 +22,41 @@ struct MeasuredStep {
   double loss = 0;
 };
 
-// The first steps of a job that was then ended.
+// The first steps of a job killed after them.
 struct ObservedRun {
   std::vector<MeasuredStep> steps;
-  nlohmann::json status;  // of `shoal status`, when the last of them was done
+  nlohmann::json status;  // of `shoal status` after the last of them
 };
 
 class TrainRunner {
  public:
-  // `program`: the path of `shoal`. `folder` is there, and what runs leave goes into it.
+  // `program` is the path of `shoal`. Runs write into `folder`, which must exist.
   TrainRunner(std::string program, std::string folder)
       : program_(std::move(program)), folder_(std::move(folder)) {}
 
   const std::string& folder() const { return folder_; }
 
-  // Runs `shoal` with these arguments to its end. Its output. Unavailable, with the last lines of
-  // it, if it fails or takes longer than `limit`.
+  // Runs `shoal` to its end and returns its output. Unavailable if it fails, DeadlineExceeded after
+  // `limit`, both with its last lines.
   absl::StatusOr<std::string> Run(std::vector<std::string> arguments, absl::Duration limit) const;
-  // Trains to the job's end, in order of the steps. The job's checkpoint directory is set and
-  // removed here. DataLoss where steps are missing.
+  // Trains to the job's end and returns its steps in order. Sets the job's checkpoint directory and
+  // removes it. DataLoss if steps are missing.
   absl::StatusOr<std::vector<MeasuredStep>> Train(plan::Job job, absl::Duration limit) const;
-  // Trains until `steps` are done and kills it all: no checkpoint is written, and none of the
-  // processes is left. Their logs are in log_folder() until the next run. Unavailable, with the
-  // last lines of the output, where it ends by itself; DeadlineExceeded after `limit`.
+  // Trains `steps` steps, then kills all processes: writes no checkpoint. Their logs stay in
+  // log_folder() until the next run. Unavailable, with its last lines, if it ends by itself;
+  // DeadlineExceeded after `limit`.
   absl::StatusOr<ObservedRun> Observe(plan::Job job, int64_t steps, absl::Duration limit) const;
   std::string log_folder() const { return folder_ + "/checkpoints/logs"; }
 
  private:
+  // Sets the job's checkpoints, removes earlier ones, writes the job file. Returns its path.
+  absl::StatusOr<std::string> WriteJob(plan::Job& job) const;
+
   const std::string program_;
   const std::string folder_;
 };
 
-// The steps in what `shoal train --json` has printed so far. DataLoss where they are not 1, 2, ...
-absl::StatusOr<std::vector<MeasuredStep>> ParseStepsSoFar(const std::string& output);
-// The steps in what `shoal train --json` printed. DataLoss where they are not 1 to `steps`.
+// Reads the steps that `shoal train --json` printed. DataLoss if they are not 1 to `steps`.
 absl::StatusOr<std::vector<MeasuredStep>> ParseSteps(const std::string& output, int64_t steps);
 
 }  // namespace shoal::bench

@@ -1,5 +1,5 @@
-// `shoal data synth|tokenizer|prepare|inspect`: makes data, a tokenizer for it, the token file that
-// training reads, and shows what is in a file.
+// `shoal data synth|tokenizer|prepare|inspect`: makes data, a tokenizer for it and the token file
+// that training reads, and shows what a file holds.
 #pragma once
 
 #include <cstdint>

@@ -18,6 +18,40 @@ int64_t Quantile(const std::vector<int64_t>& sorted, double q) {
   return sorted[static_cast<size_t>(q * static_cast<double>(sorted.size() - 1))];
 }
 
+struct MaskedRun {
+  bool learnt = false;
+  int64_t tokens = 0;
+  std::string text;
+};
+
+// Cuts the sample into runs of all learnt or all context tokens; a token that is a label is learnt.
+std::vector<MaskedRun> MaskedRuns(const formats::TokenSample& sample,
+                                  const worker::Tokenizer* tokenizer) {
+  std::vector<MaskedRun> runs;
+  size_t begin = 0;
+  size_t printed = 0;  // bytes of the text in earlier runs
+  const auto learnt = [&](size_t i) {
+    return i > 0 && sample.labels[i - 1] != formats::kIgnoredLabel;
+  };
+  for (size_t i = 1; i <= sample.tokens.size(); ++i) {
+    if (i < sample.tokens.size() && learnt(i) == learnt(begin)) {
+      continue;
+    }
+    MaskedRun run{.learnt = learnt(begin), .tokens = static_cast<int64_t>(i - begin)};
+    if (tokenizer != nullptr) {
+      // Decoding a run alone would lose the space before its first word.
+      const std::string text = tokenizer->Decode(sample.tokens.first(i), /*skip_special=*/false);
+      run.text = text.substr(std::min(printed, text.size()));
+      printed = text.size();
+    } else {
+      run.text = fmt::format("{}", fmt::join(sample.tokens.subspan(begin, i - begin), " "));
+    }
+    runs.push_back(std::move(run));
+    begin = i;
+  }
+  return runs;
+}
+
 }  // namespace
 
 LengthSummary SummariseLengths(const formats::TokenFile& file) {
@@ -100,33 +134,6 @@ nlohmann::json ToJson(const PackingSummary& summary) {
             {"padded_fill", summary.padded_fill}}}};
 }
 
-std::vector<MaskedRun> MaskedRuns(const formats::TokenSample& sample,
-                                  const worker::Tokenizer* tokenizer) {
-  std::vector<MaskedRun> runs;
-  size_t begin = 0;
-  size_t printed = 0;  // bytes of the whole text that earlier runs hold
-  const auto learnt = [&](size_t i) {
-    return i > 0 && sample.labels[i - 1] != formats::kIgnoredLabel;
-  };
-  for (size_t i = 1; i <= sample.tokens.size(); ++i) {
-    if (i < sample.tokens.size() && learnt(i) == learnt(begin)) {
-      continue;
-    }
-    MaskedRun run{.learnt = learnt(begin), .tokens = static_cast<int64_t>(i - begin)};
-    if (tokenizer != nullptr) {
-      // A run decoded on its own would lose the space before its first word.
-      const std::string text = tokenizer->Decode(sample.tokens.first(i), /*skip_special=*/false);
-      run.text = text.substr(std::min(printed, text.size()));
-      printed = text.size();
-    } else {
-      run.text = fmt::format("{}", fmt::join(sample.tokens.subspan(begin, i - begin), " "));
-    }
-    runs.push_back(std::move(run));
-    begin = i;
-  }
-  return runs;
-}
-
 nlohmann::json SampleJson(int64_t index, const formats::TokenSample& sample,
                           const worker::Tokenizer* tokenizer) {
   nlohmann::json runs = nlohmann::json::array();
@@ -171,7 +178,7 @@ std::string RenderSample(int64_t index, const formats::TokenSample& sample,
       "sample {}: {} tokens, {} of them learnt ({})\n", index, sample.tokens.size(), sample.targets,
       terminal.colour ? "green" : "between \xE2\x9F\xA6 and \xE2\x9F\xA7");
   for (const MaskedRun& run : MaskedRuns(sample, tokenizer)) {
-    // Line breaks are shown and kept; other control characters must not reach the terminal.
+    // Keeps line breaks; no other control character may reach the terminal.
     std::string shown;
     size_t at = 0;
     while (at < run.text.size()) {

@@ -1,5 +1,5 @@
-// What `shoal data inspect` says of a token file: a histogram of lengths, what packing makes of
-// them, and one sample with its loss mask. Pure but for reading the file.
+// Describes a token file for `shoal data inspect`: a histogram of lengths, how they pack, and one
+// sample with its loss mask. Pure except for reading the file.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,7 @@ struct LengthSummary {
 };
 LengthSummary SummariseLengths(const formats::TokenFile& file);
 
-// One data pass in minibatches: microbatches when packed, against padding each minibatch's samples
-// to its longest.
+// Compares, over one data pass, packing into microbatches with padding to each minibatch's longest.
 struct PackingSummary {
   int64_t microbatch_tokens = 0;
   int64_t minibatch_samples = 0;
@@ -53,19 +52,8 @@ nlohmann::json SampleJson(int64_t index, const formats::TokenSample& sample,
 
 std::string RenderHistogram(const LengthSummary& summary, const Terminal& terminal);
 std::string RenderPacking(const PackingSummary& summary);
-// Text that is learnt is green, the rest dim; without colour, what is learnt stands between the
-// brackets U+27E6 and U+27E7.
+// Shows learnt text green, the rest dim; without colour, learnt text between U+27E6 and U+27E7.
 std::string RenderSample(int64_t index, const formats::TokenSample& sample,
                          const worker::Tokenizer* tokenizer, const Terminal& terminal);
-
-// The sample cut into runs of tokens that are all learnt or all context. A token is learnt when it
-// is somebody's label.
-struct MaskedRun {
-  bool learnt = false;
-  int64_t tokens = 0;
-  std::string text;
-};
-std::vector<MaskedRun> MaskedRuns(const formats::TokenSample& sample,
-                                  const worker::Tokenizer* tokenizer);
 
 }  // namespace shoal::cli

@@ -1,5 +1,4 @@
-// JSONL and a model folder, opened to be tokenised: shared by `shoal data`, `shoal train` and
-// `shoal eval`.
+// Opens JSONL and a model folder for tokenising, for `shoal data`, `shoal train` and `shoal eval`.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +21,24 @@ class App;
 namespace shoal::cli {
 
 struct DataEncoder {
-  std::unique_ptr<worker::Tokenizer> tokenizer;  // null where the model folder has none
+  std::unique_ptr<worker::Tokenizer> tokenizer;  // null if the model folder has none
   std::unique_ptr<worker::SampleEncoder> encoder;
 };
 
-// Reads tokenizer and vocabulary from the model folder. A folder without tokenizer.json serves for
-// data that comes as input_ids alone.
+// Reads tokenizer and vocabulary from the model folder. Without tokenizer.json the data must be
+// input_ids.
 absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder, plan::Template kind);
 
-// "plain", "chatml" or "llama3"; "auto" takes the one whose special tokens the tokenizer (may be
+// Parses "plain", "chatml", "llama3" or "auto": the one whose special tokens `tokenizer` (may be
 // null) has, else plain.
 absl::StatusOr<plan::Template> TemplateFor(const std::string& name,
                                            const worker::Tokenizer* tokenizer);
 
-// "prompt=question" entries as a map; InvalidArgument names one without '='.
+// Parses "prompt=question" entries; InvalidArgument names one without '='.
 absl::StatusOr<std::map<std::string, std::string>> ParseFields(
     const std::vector<std::string>& entries);
 
-// How JSONL becomes tokens: the same choices as a job's data section.
+// How to tokenise JSONL: same choices as a job's data section.
 struct DataSourceOptions {
   std::string input;
   std::string model;  // folder with the tokenizer and config.json
@@ -49,7 +48,7 @@ struct DataSourceOptions {
   std::string oversize = "error";
 };
 
-// All options but the file, told to CLI11.
+// Adds all options but the file.
 void AddSourceOptions(CLI::App& command, DataSourceOptions& source);
 
 struct OpenedSource {
@@ -58,7 +57,7 @@ struct OpenedSource {
 };
 absl::StatusOr<OpenedSource> OpenSource(const DataSourceOptions& source);
 
-// A folder under the system's temporary one, removed with all it holds when this object goes.
+// Makes a folder under the system's temporary one; the destructor removes it with its content.
 class TemporaryFolder {
  public:
   static absl::StatusOr<std::unique_ptr<TemporaryFolder>> Create();

@@ -1,4 +1,4 @@
-// One line of `shoal doctor`: a feature, what was found of it, and what to do.
+// One line of `shoal doctor`: a feature, what was found, and what to do.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ struct Check {
   Health health = Health::kOk;
   bool required = false;  // without it nothing runs
   std::string detail;     // what was found
-  std::string advice;     // what to do; empty when there is nothing to do
+  std::string advice;     // what to do; empty: nothing
 };
 
 }  // namespace shoal::cli

@@ -22,7 +22,7 @@
 namespace shoal::cli {
 namespace {
 
-constexpr int64_t kComfortableMemory = 2 * kGiB;  // the quick start and the tests fit
+constexpr int64_t kComfortableMemory = 2 * kGiB;  // fits the quick start and the tests
 
 std::string_view Name(Health health) {
   switch (health) {
@@ -156,9 +156,7 @@ nlohmann::json RdmaJson(const RdmaSurvey& survey, const RdmaNeeds& needs) {
     for (const transport::PortDescription& port : device.ports) {
       ports.push_back(PortJson(survey, device.name, port));
     }
-    const auto dma_buf = survey.census.dma_buf.find(device.name);
-    const bool probed = dma_buf != survey.census.dma_buf.end() &&
-                        dma_buf->second != transport::DmaBufSupport::kUnknown;
+    const transport::DmaBufSupport dma_buf = survey.DmaBufOf(device.name);
     devices.push_back({{"name", device.name},
                        {"problem", device.problem},
                        {"numa_node", device.numa_node},
@@ -166,8 +164,8 @@ nlohmann::json RdmaJson(const RdmaSurvey& survey, const RdmaNeeds& needs) {
                        {"windows", device.windows},
                        {"dma_buf", nullptr},
                        {"ports", ports}});
-    if (probed) {
-      devices.back()["dma_buf"] = dma_buf->second == transport::DmaBufSupport::kYes;
+    if (dma_buf != transport::DmaBufSupport::kUnknown) {
+      devices.back()["dma_buf"] = dma_buf == transport::DmaBufSupport::kYes;
     }
   }
   return {{"event", "rdma"},
@@ -187,7 +185,7 @@ struct JobNeeds {
   plan::MemoryPlan memory;
 };
 
-// Nullopt without a job.
+// Returns nullopt without a job.
 absl::StatusOr<std::optional<JobNeeds>> NeedsOf(const DoctorOptions& options) {
   if (options.job_file.empty()) {
     return std::nullopt;
@@ -220,7 +218,7 @@ GpuNeeds GpuNeedsOf(const std::optional<JobNeeds>& job) {
   return needs;
 }
 
-// What the job would register in its largest process, and which devices it names.
+// Returns the devices that the job names and the bytes that its largest process registers.
 RdmaNeeds RdmaNeedsOf(const std::optional<JobNeeds>& job, const DoctorOptions& options) {
   RdmaNeeds needs;
   plan::ServiceOptions service;

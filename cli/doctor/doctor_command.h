@@ -1,5 +1,5 @@
-// `shoal doctor`: what this machine offers, feature by feature, and what to do about what is
-// missing. The judgement is a pure function of the facts.
+// `shoal doctor`: says for each feature what this machine offers and what to do about what is
+// missing. Judges by pure functions of the facts.
 #pragma once
 
 #include <string>
@@ -12,16 +12,16 @@
 
 namespace shoal::cli {
 
-// All but GPUs and RDMA, which gpu_checks.h and rdma_checks.h judge.
+// Judges all but GPUs and RDMA (gpu_checks.h, rdma_checks.h).
 std::vector<Check> Judge(const Machine& machine);
 
 struct DoctorOptions {
   bool json = false;
   std::string job_file;  // may be empty
   transport::RdmaFlags rdma;
-  std::string root;  // for tests: a folder in place of /
+  std::string root;  // for tests: a folder instead of /
 };
-// kFailure when something required is missing.
+// Returns kFailure if something required is missing.
 absl::StatusOr<ExitCode> RunDoctor(const DoctorOptions& options, Streams& streams);
 
 }  // namespace shoal::cli

@@ -13,9 +13,9 @@
 namespace shoal::cli {
 namespace {
 
-// Below this a GPU waits for its weights more than it computes: half of PCIe 4.0 x16.
+// Slower copies make a GPU wait for weights more than it computes: half of PCIe 4.0 x16.
 constexpr double kSlowCopies = 12e9;
-// Both ways at once against the slower of the two: twice as much where nothing is shared.
+// Both ways at once over the slower way: 2 if they share nothing.
 constexpr double kNoOverlap = 1.3;
 
 std::string Version(int version) {
@@ -152,13 +152,13 @@ Check JudgeServersOn(const FoundGpu& found, const plan::GpuTurn& gpu, const GpuN
   return check;
 }
 
-// Which machine's GPUs they will be on is not known.
+// Servers on machines that are not known yet.
 Check JudgeServersApart(const std::vector<const FoundGpu*>& usable, const GpuNeeds& needs) {
   Check check{.feature = "GPUs of servers"};
   const int64_t bytes = std::ranges::max(needs.servers);
   std::optional<int64_t> most;
   for (const FoundGpu* found : usable) {
-    most = std::max(most, found->free_bytes);  // nullopt is less than all else
+    most = std::max(most, found->free_bytes);  // nullopt compares least
   }
   check.detail = fmt::format("a server takes up to {} of its GPU", FormatBytes(bytes));
   if (!most.has_value()) {

@@ -1,4 +1,4 @@
-// What of a machine's GPUs bears on training, each with what to do: a pure function of the facts.
+// Judges a machine's GPUs for training: pure functions of the facts.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace shoal::cli {
 
-// What a job would take of GPUs for its servers.
+// GPU memory that a job's servers would take.
 struct GpuNeeds {
   std::vector<int64_t> servers;  // bytes, by server; empty: no job, or none on a GPU
-  bool local = false;            // they run here, in turn over the GPUs that can be used
-  int64_t workers = 0;           // that compute on those GPUs too
+  bool local = false;            // servers run here, in turn over the usable GPUs
+  int64_t workers = 0;           // compute on the same GPUs
 };
 
 std::vector<Check> JudgeGpus(const GpuSurvey& survey, const GpuNeeds& needs = {});

@@ -47,20 +47,20 @@ FoundGpu Measure(const gpu::GpuDescription& gpu) {
 }  // namespace
 
 GpuSurvey ExamineGpus() {
-  GpuSurvey compute_device;
+  GpuSurvey survey;
   const absl::StatusOr<gpu::GpuDescriptions> found = worker::FindGpus();
-  compute_device.found = found.status();
+  survey.found = found.status();
   if (!found.ok()) {
-    return compute_device;
+    return survey;
   }
-  compute_device.driver_version = found->driver_version;
-  compute_device.runtime_version = found->runtime_version;
+  survey.driver_version = found->driver_version;
+  survey.runtime_version = found->runtime_version;
   for (const gpu::GpuDescription& gpu : found->gpus) {
-    compute_device.gpus.push_back(Measure(gpu));
+    survey.gpus.push_back(Measure(gpu));
   }
-  compute_device.libraries = {Look("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}),
-                              Look("cuDNN", {"libcudnn.so.9"}), Look("NCCL", {"libnccl.so.2"})};
-  return compute_device;
+  survey.libraries = {Look("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}),
+                      Look("cuDNN", {"libcudnn.so.9"}), Look("NCCL", {"libnccl.so.2"})};
+  return survey;
 }
 
 }  // namespace shoal::cli

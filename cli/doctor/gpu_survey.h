@@ -1,6 +1,5 @@
-// What this machine offers for computing on GPUs: the GPUs as CUDA shows them, how fast they copy,
-// and which of the libraries are there that are used where they are found. Read once;
-// gpu_checks.h judges it.
+// Facts about this machine's GPUs: what CUDA shows, how fast they copy, which optional libraries
+// are there. Read once; gpu_checks.h judges them.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +15,14 @@ namespace shoal::cli {
 
 struct FoundGpu {
   gpu::GpuDescription gpu;
-  absl::Status usable;                     // why we cannot compute on it
-  std::optional<int64_t> free_bytes;       // nullopt: not told
-  int64_t budget_bytes = 0;                // of it, what a worker takes at most
-  std::optional<worker::CopyRates> rates;  // where it is usable and lets itself be measured
-  std::string rates_problem;               // why there are none
+  absl::Status usable;                     // else why we cannot compute on it
+  std::optional<int64_t> free_bytes;       // nullopt: unknown
+  int64_t budget_bytes = 0;                // the most that a worker takes of it
+  std::optional<worker::CopyRates> rates;  // if usable and measurable
+  std::string rates_problem;               // else why not
 };
 
-// One of those that a GPU does better with, and not worse than slower without.
+// An optional library: without it GPUs are slower.
 struct FoundLibrary {
   std::string name;     // "cuBLASLt"
   std::string path;     // empty: not found
@@ -31,15 +30,15 @@ struct FoundLibrary {
 };
 
 struct GpuSurvey {
-  absl::Status found;  // why no GPU is seen: no driver, no GPU, a build without CUDA
+  absl::Status found;  // else no driver, no GPU, or a build without CUDA
   int driver_version = 0;
   int runtime_version = 0;
   std::vector<FoundGpu> gpus;
-  std::vector<FoundLibrary> libraries;  // looked for where there is a GPU
-  bool devices = false;                 // the kernel shows GPUs, whatever CUDA says
+  std::vector<FoundLibrary> libraries;  // looked for only if there is a GPU
+  bool devices = false;                 // the kernel shows GPUs, even if CUDA does not
 };
 
-// Takes a GPU for a moment to measure its copies.
+// Uses each GPU briefly to measure its copies.
 GpuSurvey ExamineGpus();
 
 }  // namespace shoal::cli

@@ -19,7 +19,7 @@ using transport::LinkLayer;
 using transport::Rail;
 
 constexpr int kLargestMtu = 4096;
-// Of Ethernet, for the largest RoCE packet: 4096 bytes and its headers.
+// Ethernet MTU for the largest RoCE packet: 4096 bytes and headers.
 constexpr int kInterfaceMtu = 4200;
 
 std::string Join(const std::vector<std::string>& lines) {
@@ -30,7 +30,7 @@ const DeviceDescription& DeviceOf(const RdmaSurvey& survey, const Rail& rail) {
   return *std::ranges::find(survey.census.devices, rail.device, &DeviceDescription::name);
 }
 
-// Soft-RoCE and the like sit in no slot.
+// Software devices (soft-RoCE) have no PCI slot.
 bool IsHardware(const RdmaSurvey& survey, const Rail& rail) {
   return !DeviceOf(survey, rail).pci_path.empty();
 }
@@ -57,8 +57,7 @@ Check NoDevice(const RdmaSurvey& survey) {
       survey.device_files
           ? "install the providers (ibverbs-providers, or rdma-core of your distribution)"
           : "/dev/infiniband is empty: load ib_uverbs (modprobe ib_uverbs), and in a container "
-            "pass "
-            "the devices in (RDMA device plugin, or --device /dev/infiniband)";
+            "pass the devices in (RDMA device plugin, or --device /dev/infiniband)";
   return check;
 }
 
@@ -87,8 +86,7 @@ Check JudgeDevices(const RdmaSurvey& survey) {
   return check;
 }
 
-// Where containers share a device its table shows all their GIDs; only those of an interface that
-// is here can be used.
+// Containers that share a device see all its GIDs, but can use only those of their own interfaces.
 std::string ElsewhereAdvice(const RdmaSurvey& survey, const Rail& rail) {
   const std::string interface = InterfaceOf(survey, rail);
   const auto mtu = survey.interface_mtus.find(interface);
@@ -98,8 +96,7 @@ std::string ElsewhereAdvice(const RdmaSurvey& survey, const Rail& rail) {
   }
   return fmt::format(
       "{}: its address is that of {}, which is not in this network namespace (another "
-      "container's?); "
-      "name one of this container's with --rdma-gid-index, or use hostNetwork",
+      "container's?); name one of this container's with --rdma-gid-index, or use hostNetwork",
       rail.device, interface);
 }
 
@@ -108,7 +105,7 @@ Check JudgeRails(const RdmaSurvey& survey, const absl::StatusOr<DeviceChoice>& c
   if (!choice.ok()) {
     check.health = Health::kMissing;
     check.detail = "what was asked for is not there";
-    check.advice = std::string(Message(choice.status()));
+    check.advice = Message(choice.status());
     return check;
   }
   std::vector<std::string> taken;
@@ -146,8 +143,7 @@ Check JudgeMtu(const RdmaSurvey& survey, const DeviceChoice& choice) {
     } else if (mtu != survey.interface_mtus.end() && mtu->second < kInterfaceMtu) {
       advice.push_back(
           fmt::format("{}: {} has MTU {}; with {} or more here, at the peers and in the switches "
-                      "(ip link set {} "
-                      "mtu 9000) packets carry {}",
+                      "(ip link set {} mtu 9000) packets carry {}",
                       rail.device, interface, mtu->second, kInterfaceMtu, interface, kLargestMtu));
     } else {
       advice.push_back(
@@ -193,8 +189,7 @@ Check JudgeLockedMemory(const RdmaSurvey& survey, const RdmaNeeds& needs) {
                   FormatBytes(needs.registered_bytes));
   check.advice = fmt::format(
       "raise the limit (ulimit -l unlimited, LimitMEMLOCK=infinity of a service or of the "
-      "container "
-      "runtime), {}; without, runs take tcp",
+      "container runtime), {}; without, runs take tcp",
       locked.capability_in_reach
           ? "or run as root: the capability IPC_LOCK is in effect for root alone, in a container "
             "too"
@@ -202,18 +197,17 @@ Check JudgeLockedMemory(const RdmaSurvey& survey, const RdmaNeeds& needs) {
   return check;
 }
 
-// Device by device, in words.
+// Lists support by device; sets `all` if each has it.
 std::string DmaBufText(const RdmaSurvey& survey, const DeviceChoice& choice, bool& all) {
   std::vector<std::string> found;
   all = true;
   for (const Rail& rail : choice.rails) {
-    const auto known = survey.census.dma_buf.find(rail.device);
-    const bool yes =
-        known != survey.census.dma_buf.end() && known->second == transport::DmaBufSupport::kYes;
-    const bool no =
-        known != survey.census.dma_buf.end() && known->second == transport::DmaBufSupport::kNo;
-    all = all && yes;
-    found.push_back(fmt::format("{} {}", rail.device, yes ? "yes" : no ? "no" : "unknown"));
+    const transport::DmaBufSupport support = survey.DmaBufOf(rail.device);
+    all = all && support == transport::DmaBufSupport::kYes;
+    found.push_back(fmt::format("{} {}", rail.device,
+                                support == transport::DmaBufSupport::kYes  ? "yes"
+                                : support == transport::DmaBufSupport::kNo ? "no"
+                                                                           : "unknown"));
   }
   return Join(found);
 }
@@ -251,13 +245,12 @@ Check JudgeFirewall(const RdmaSurvey& survey, const DeviceChoice& choice) {
     check.detail = "the device goes past this host's packet filter";
     check.advice =
         "what lies between the hosts (security groups, switch rules) must let UDP port 4791 "
-        "through; "
-        "ib_write_bw between two hosts shows it";
+        "through; ib_write_bw between two hosts shows it";
   }
   return check;
 }
 
-// Counters of lost packets and of congestion notifications, where the device keeps them.
+// Sums counters of lost packets and congestion notifications, if the devices keep them.
 Check JudgeLossless(const RdmaSurvey& survey, const DeviceChoice& choice) {
   Check check{.feature = "lossless Ethernet (PFC, ECN)"};
   int64_t lost = 0;

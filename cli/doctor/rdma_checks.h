@@ -1,4 +1,4 @@
-// What `shoal doctor` says of RDMA: a pure function of the facts.
+// Judges RDMA for `shoal doctor`: a pure function of the facts.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace shoal::cli {
 
-// What a run on this machine would ask for.
+// What a run on this machine would need.
 struct RdmaNeeds {
   transport::DevicePreferences preferences;     // service.rdma and flags
   int64_t registered_bytes = int64_t{1} << 30;  // by one process
-  bool of_a_job = false;  // registered_bytes were planned for one, else they are a small run's
+  bool of_a_job = false;                        // else registered_bytes are a small run's
 };
 
-// One check where there is no device. Nothing here is required: machines talk over tcp then.
+// Returns one check if there is no device. Requires nothing: without RDMA machines use tcp.
 std::vector<Check> JudgeRdma(const RdmaSurvey& survey, const RdmaNeeds& needs);
 
 }  // namespace shoal::cli

@@ -34,6 +34,11 @@ RdmaPort ExaminePort(const std::string& folder, const transport::PortDescription
 
 }  // namespace
 
+transport::DmaBufSupport RdmaSurvey::DmaBufOf(const std::string& device) const {
+  const auto known = census.dma_buf.find(device);
+  return known == census.dma_buf.end() ? transport::DmaBufSupport::kUnknown : known->second;
+}
+
 std::string PortName(const std::string& device, int port) {
   return fmt::format("{}:{}", device, port);
 }

@@ -1,5 +1,5 @@
-// What this machine offers for RDMA: devices as libibverbs shows them, and what of /sys and /proc
-// bears on them. Read once; rdma_checks.h judges it.
+// Facts about RDMA on this machine: devices as libibverbs shows them, and what /sys and /proc say.
+// Read once; rdma_checks.h judges them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace shoal::cli {
 
 struct RdmaPort {
   std::map<int, std::string> interfaces;  // network interface by GID index
-  // The device's own, since it came up, where it keeps them: "packet_seq_err", "np_cnp_sent", ...
+  // Kept by some devices since they came up: "packet_seq_err", "np_cnp_sent", ...
   std::map<std::string, int64_t> counters;
 };
 
@@ -26,15 +26,17 @@ struct RdmaSurvey {
   std::map<std::string, int64_t> interface_mtus;  // by network interface
   transport::LockedMemory locked;
   bool peer_memory = false;    // the module nvidia-peermem is loaded
-  bool packet_filter = false;  // nf_tables or ip_tables is loaded in the kernel
+  bool packet_filter = false;  // nf_tables or ip_tables is loaded
   bool gpus = false;           // this machine has any
   std::string kernel;          // "Linux 6.1.0"
+
+  transport::DmaBufSupport DmaBufOf(const std::string& device) const;
 };
 
-// The name of a device's port in RdmaSurvey::ports.
+// Names a device's port in RdmaSurvey::ports.
 std::string PortName(const std::string& device, int port);
 
-// `root` is put before /proc, /sys and /dev, for tests; `census` is what libibverbs said.
+// Prefixes /proc, /sys and /dev with `root`, for tests. `census` is what libibverbs said.
 RdmaSurvey ExamineRdma(const std::string& root, transport::RdmaCensus census);
 
 }  // namespace shoal::cli

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "cli/terminal/terminal.h"
 #include "core/base/bytes.h"
@@ -19,6 +20,28 @@ std::string_view Name(plan::PushPolicy push) {
   return push == plan::PushPolicy::kStep ? "step" : "microbatch";
 }
 
+// Right-aligns all columns but the first.
+std::vector<Table::Column> Columns(const std::string& first,
+                                   std::initializer_list<const char*> others) {
+  std::vector<Table::Column> columns = {{first}};
+  for (const char* other : others) {
+    columns.push_back({other, Table::Align::kRight});
+  }
+  return columns;
+}
+
+void AppendBytes(std::vector<std::string>& row, std::initializer_list<int64_t> bytes) {
+  for (const int64_t cell : bytes) {
+    row.push_back(FormatBytes(cell));
+  }
+}
+
+std::vector<std::string> BytesRow(std::string first, std::initializer_list<int64_t> bytes) {
+  std::vector<std::string> row = {std::move(first)};
+  AppendBytes(row, bytes);
+  return row;
+}
+
 int64_t PartitionsOfUnit(const JobReport& planned, int unit) {
   return std::count_if(
       planned.partitions.begin(), planned.partitions.end(),
@@ -26,10 +49,7 @@ int64_t PartitionsOfUnit(const JobReport& planned, int unit) {
 }
 
 void PrintUnits(const JobReport& planned, Streams& streams) {
-  Table table({{"unit"},
-               {"parameters", Table::Align::kRight},
-               {"partitions", Table::Align::kRight},
-               {"largest partition", Table::Align::kRight}});
+  Table table(Columns("unit", {"parameters", "partitions", "largest partition"}));
   for (const plan::UnitSpec& unit : planned.units) {
     int64_t parameters = 0;
     for (const plan::TensorSpec& tensor : unit.tensors) {
@@ -47,47 +67,35 @@ void PrintUnits(const JobReport& planned, Streams& streams) {
   streams.out << table.Render(streams.out_terminal) << "\n";
 }
 
-// Where workers compute on one.
+// Prints nothing if workers compute on the CPU.
 void PrintGpuMemory(const JobReport& planned, Streams& streams) {
   if (planned.job.train.device != plan::DeviceKind::kCuda) {
     return;
   }
-  Table gpus({{planned.pipeline.has_value() ? "GPU of stage" : "GPU of each worker"},
-              {"weights", Table::Align::kRight},
-              {"gradients", Table::Align::kRight},
-              {"activations", Table::Align::kRight},
-              {"logits", Table::Align::kRight},
-              {"workspaces", Table::Align::kRight},
-              {"total", Table::Align::kRight}});
+  Table gpus(Columns(planned.pipeline.has_value() ? "GPU of stage" : "GPU of each worker",
+                     {"weights", "gradients", "activations", "logits", "workspaces", "total"}));
   for (size_t stage = 0; stage < planned.memory.stages.size(); ++stage) {
     const plan::GpuMemory& gpu = planned.memory.stages[stage].gpu;
-    gpus.Add({planned.pipeline.has_value() ? std::to_string(stage) : "", FormatBytes(gpu.weights),
-              FormatBytes(gpu.gradients), FormatBytes(gpu.activations), FormatBytes(gpu.logits),
-              FormatBytes(gpu.workspace), FormatBytes(gpu.total())});
+    gpus.Add(BytesRow(
+        planned.pipeline.has_value() ? std::to_string(stage) : "",
+        {gpu.weights, gpu.gradients, gpu.activations, gpu.logits, gpu.workspace, gpu.total()}));
   }
   streams.out << "\n"
               << gpus.Render(streams.out_terminal)
               << "(the table above is of the host: what is on its way there is pinned)\n";
 }
 
-// With service.memory cuda.
+// Prints nothing without service.memory cuda.
 void PrintServerGpuMemory(const JobReport& planned, Streams& streams) {
   if (planned.job.service.memory != plan::PartitionMemory::kCuda) {
     return;
   }
-  Table gpus({{"GPU of server"},
-              {"weights", Table::Align::kRight},
-              {"master", Table::Align::kRight},
-              {"moments", Table::Align::kRight},
-              {"gradients", Table::Align::kRight},
-              {"workspace", Table::Align::kRight},
-              {"push slots", Table::Align::kRight},
-              {"total", Table::Align::kRight}});
+  Table gpus(Columns("GPU of server", {"weights", "master", "moments", "gradients", "workspace",
+                                       "push slots", "total"}));
   for (size_t i = 0; i < planned.memory.servers.size(); ++i) {
     const plan::ServerGpuMemory& gpu = planned.memory.servers[i].gpu;
-    gpus.Add({std::to_string(i), FormatBytes(gpu.weights), FormatBytes(gpu.master),
-              FormatBytes(gpu.moments), FormatBytes(gpu.gradients), FormatBytes(gpu.workspace),
-              FormatBytes(gpu.slots), FormatBytes(gpu.total())});
+    gpus.Add(BytesRow(std::to_string(i), {gpu.weights, gpu.master, gpu.moments, gpu.gradients,
+                                          gpu.workspace, gpu.slots, gpu.total()}));
   }
   streams.out << gpus.Render(streams.out_terminal);
   const plan::ReachedInGpu reached = plan::PlanReachedInGpu(planned.job);
@@ -100,55 +108,32 @@ void PrintServerGpuMemory(const JobReport& planned, Streams& streams) {
 }
 
 void PrintMemory(const JobReport& planned, Streams& streams) {
-  Table servers({{"server"},
-                 {"partitions", Table::Align::kRight},
-                 {"weights", Table::Align::kRight},
-                 {"master", Table::Align::kRight},
-                 {"moments", Table::Align::kRight},
-                 {"gradients", Table::Align::kRight},
-                 {"push slots", Table::Align::kRight},
-                 {"copies", Table::Align::kRight},
-                 {"process", Table::Align::kRight},
-                 {"total", Table::Align::kRight}});
+  Table servers(Columns("server", {"partitions", "weights", "master", "moments", "gradients",
+                                   "push slots", "copies", "process", "total"}));
   for (size_t i = 0; i < planned.memory.servers.size(); ++i) {
     const plan::ServerMemory& m = planned.memory.servers[i];
-    servers.Add({std::to_string(i),
-                 std::to_string(plan::PartitionsOf(planned.shards, static_cast<int>(i)).size()),
-                 FormatBytes(m.weights), FormatBytes(m.master), FormatBytes(m.moments),
-                 FormatBytes(m.gradients), FormatBytes(m.slots), FormatBytes(m.copies),
-                 FormatBytes(m.process), FormatBytes(m.total())});
+    std::vector<std::string> row = {
+        std::to_string(i),
+        std::to_string(plan::PartitionsOf(planned.shards, static_cast<int>(i)).size())};
+    AppendBytes(row, {m.weights, m.master, m.moments, m.gradients, m.slots, m.copies, m.process,
+                      m.total()});
+    servers.Add(row);
   }
   streams.out << servers.Render(streams.out_terminal) << "\n";
   PrintServerGpuMemory(planned, streams);
   const bool pipeline = planned.pipeline.has_value();
-  std::vector<Table::Column> columns = {{pipeline ? "stage" : "each worker"},
-                                        {"weights", Table::Align::kRight},
-                                        {"gradients", Table::Align::kRight},
-                                        {"activations", Table::Align::kRight}};
-  if (pipeline) {
-    columns.push_back({"offloaded", Table::Align::kRight});
-    columns.push_back({"messages", Table::Align::kRight});
-  } else {
-    columns.push_back({"logits", Table::Align::kRight});
-  }
-  for (const char* column : {"wire and pushes", "process", "total"}) {
-    columns.push_back({column, Table::Align::kRight});
-  }
-  Table worker(columns);
+  Table worker(pipeline ? Columns("stage", {"weights", "gradients", "activations", "offloaded",
+                                            "messages", "wire and pushes", "process", "total"})
+                        : Columns("each worker", {"weights", "gradients", "activations", "logits",
+                                                  "wire and pushes", "process", "total"}));
   for (size_t stage = 0; stage < planned.memory.stages.size(); ++stage) {
     const plan::WorkerMemory& w = planned.memory.stages[stage];
-    std::vector<std::string> row = {
-        pipeline ? std::to_string(stage) : std::to_string(planned.memory.groups) + " of them",
-        FormatBytes(w.weights), FormatBytes(w.gradients), FormatBytes(w.activations)};
-    if (pipeline) {
-      row.push_back(FormatBytes(w.offloaded));
-      row.push_back(FormatBytes(w.messages));
-    } else {
-      row.push_back(FormatBytes(w.logits));
-    }
-    row.insert(row.end(),
-               {FormatBytes(w.wire + w.pushes), FormatBytes(w.process), FormatBytes(w.total())});
-    worker.Add(row);
+    worker.Add(pipeline ? BytesRow(std::to_string(stage),
+                                   {w.weights, w.gradients, w.activations, w.offloaded, w.messages,
+                                    w.wire + w.pushes, w.process, w.total()})
+                        : BytesRow(std::to_string(planned.memory.groups) + " of them",
+                                   {w.weights, w.gradients, w.activations, w.logits,
+                                    w.wire + w.pushes, w.process, w.total()}));
   }
   streams.out << worker.Render(streams.out_terminal);
   PrintGpuMemory(planned, streams);

@@ -1,5 +1,4 @@
-// A job as `shoal plan` works it out, and how it prints it: tables for a person, JSON lines for
-// programs.
+// A job as `shoal plan` plans it. Prints tables for people or JSON lines for programs.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@
 
 namespace shoal::cli {
 
-// Of these many steps the verdict is the mean.
+// The verdict is the mean of this many steps.
 inline constexpr int64_t kVerdictSteps = 50;
 
 struct JobReport {
@@ -31,7 +30,7 @@ struct JobReport {
   Simulation simulation;
   Verdict verdict;
   std::vector<plan::StepPlan> steps;
-  std::optional<PipelineReport> pipeline;  // where steps are run as schedules
+  std::optional<PipelineReport> pipeline;  // if steps run as schedules
   plan::StepTraffic traffic;               // of all workers; mean over the steps planned
   double microbatches_per_worker = 0;      // or group; mean over the steps planned
 };

@@ -19,7 +19,7 @@
 namespace shoal::cli {
 namespace {
 
-// More rows than a person reads are left to --json.
+// People read no more rows; --json has them all.
 constexpr size_t kRowsShown = 16;
 
 bool IsWhole(const plan::PipelinePace& pace) {
@@ -28,7 +28,7 @@ bool IsWhole(const plan::PipelinePace& pace) {
          pace.reload_bytes_per_second > 0;
 }
 
-// Of attention and head, where they are known.
+// Lists the rates of attention and head, if known.
 std::string OtherRates(const plan::PipelinePace& pace) {
   std::string text;
   if (pace.attention_forward_flops > 0) {
@@ -41,7 +41,7 @@ std::string OtherRates(const plan::PipelinePace& pace) {
   return text;
 }
 
-// As it will have beside the others; 0: all cores, of a machine of its own.
+// Returns its share of this machine's cores; 0: all cores of its own machine.
 int ThreadsOfAWorker(const plan::Job& job) {
   return job.cluster.local ? ThreadsPerProcess(UsableCores(ExamineMachine()),
                                                static_cast<int>(job.cluster.workers),
@@ -49,7 +49,7 @@ int ThreadsOfAWorker(const plan::Job& job) {
                            : static_cast<int>(job.train.threads_per_worker);
 }
 
-// Of what the job's workers compute on, as this machine has it.
+// Measures on this machine the kind of device that the job's workers compute on.
 absl::StatusOr<plan::PipelinePace> MeasurePace(const plan::Job& job, const plan::ModelSpec& spec) {
   const plan::PipelineOptions& options = job.cluster.pipeline;
   const worker::ProbeOptions probe = {.compute = plan::ComputeDType(job),
@@ -73,8 +73,7 @@ absl::StatusOr<plan::PipelinePace> MeasurePace(const plan::Job& job, const plan:
   return measured.pace;
 }
 
-// Of the GPU that each stage computes on, as this machine has it; 0: it has none, or stages compute
-// on the CPU.
+// Returns a stage's share of this machine's GPU; 0 without a GPU or if stages compute on the CPU.
 absl::StatusOr<int64_t> GpuBytesOfAWorker(const plan::Job& job, const plan::ModelSpec& spec) {
   if (job.train.device != plan::DeviceKind::kCuda) {
     return 0;
@@ -104,6 +103,27 @@ absl::StatusOr<int64_t> GpuBytesOfAWorker(const plan::Job& job, const plan::Mode
         FormatBytes(servers), FormatBytes(budget), sharing);
   }
   return budget - servers / sharing;
+}
+
+// Measures what the job leaves open of its pace and writes it there. Returns whether it measured.
+absl::StatusOr<bool> SettlePace(plan::Job& job, const plan::ModelSpec& spec) {
+  plan::PipelineOptions& options = job.cluster.pipeline;
+  if (IsWhole(options.pace)) {
+    return false;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const plan::PipelinePace measured, MeasurePace(job, spec));
+  for (double plan::PipelinePace::*rate :
+       {&plan::PipelinePace::forward_flops, &plan::PipelinePace::backward_input_flops,
+        &plan::PipelinePace::backward_weights_flops, &plan::PipelinePace::attention_forward_flops,
+        &plan::PipelinePace::attention_backward_flops, &plan::PipelinePace::head_flops,
+        &plan::PipelinePace::elementwise_bytes_per_second,
+        &plan::PipelinePace::offload_bytes_per_second,
+        &plan::PipelinePace::reload_bytes_per_second}) {
+    if (options.pace.*rate == 0) {
+      options.pace.*rate = measured.*rate;
+    }
+  }
+  return true;
 }
 
 absl::Status PlanWithin(PipelineReport& planned, const plan::Job& job, const plan::ModelSpec& spec,
@@ -170,26 +190,6 @@ absl::StatusOr<std::vector<plan::StepPlan>> PlanFirstSteps(const plan::Job& job,
   return plans;
 }
 
-absl::StatusOr<bool> SettlePace(plan::Job& job, const plan::ModelSpec& spec) {
-  plan::PipelineOptions& options = job.cluster.pipeline;
-  if (IsWhole(options.pace)) {
-    return false;
-  }
-  SHOAL_ASSIGN_OR_RETURN(const plan::PipelinePace measured, MeasurePace(job, spec));
-  for (double plan::PipelinePace::*rate :
-       {&plan::PipelinePace::forward_flops, &plan::PipelinePace::backward_input_flops,
-        &plan::PipelinePace::backward_weights_flops, &plan::PipelinePace::attention_forward_flops,
-        &plan::PipelinePace::attention_backward_flops, &plan::PipelinePace::head_flops,
-        &plan::PipelinePace::elementwise_bytes_per_second,
-        &plan::PipelinePace::offload_bytes_per_second,
-        &plan::PipelinePace::reload_bytes_per_second}) {
-    if (options.pace.*rate == 0) {
-      options.pace.*rate = measured.*rate;
-    }
-  }
-  return true;
-}
-
 absl::StatusOr<PipelineReport> ReportPipeline(plan::Job& job, const plan::ModelSpec& spec,
                                               const sim::Minibatches& minibatches) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<plan::StepPlan> steps,
@@ -240,8 +240,7 @@ void PrintPipeline(const PipelineReport& planned, Streams& streams) {
   streams.out << fmt::format(
       "pipeline of {} stages, {} microbatches in the heaviest step planned\n"
       "pace, {}: forward {:.3g}, backward {:.3g} and {:.3g} GFLOP/s{}; copies {}/s out, {}/s "
-      "back{}; "
-      "k {:.2f}\n\n",
+      "back{}; k {:.2f}\n\n",
       request.stages, request.microbatches.size(), planned.measured ? "measured here" : "given",
       pace.forward_flops / 1e9, pace.backward_input_flops / 1e9, pace.backward_weights_flops / 1e9,
       OtherRates(pace), FormatBytes(static_cast<int64_t>(pace.offload_bytes_per_second)),

@@ -1,5 +1,4 @@
-// The pipeline of a job, planned before it runs (cluster.pipeline): what `shoal plan` prints and
-// draws.
+// Plans a job's pipeline (cluster.pipeline) before it runs, for `shoal plan` to print and draw.
 #pragma once
 
 #include <span>
@@ -20,35 +19,31 @@ namespace shoal::cli {
 struct PipelineReport {
   plan::PipelineRequest request;
   plan::PipelinePlan plan;
-  std::vector<plan::StageNeeds> stages;  // of the chosen one
-  bool measured = false;                 // the pace, on this machine
+  std::vector<plan::StageNeeds> stages;  // of the chosen candidate
+  bool measured = false;                 // the pace was measured on this machine
 };
 
-// The first steps as the coordinator will plan them, without measured speeds: what each worker
-// group will run.
+// Plans each worker group's microbatches for the first steps as the coordinator will, without
+// measured speeds.
 absl::StatusOr<std::vector<plan::StepPlan>> PlanFirstSteps(const plan::Job& job,
                                                            const plan::ModelSpec& spec,
                                                            const sim::Minibatches& minibatches,
                                                            int64_t steps);
 
-// What the job leaves open of its pace is measured on this machine and written into it. Whether
-// anything was.
-absl::StatusOr<bool> SettlePace(plan::Job& job, const plan::ModelSpec& spec);
-
-// For the heaviest of the first steps, as the coordinator will. The job runs its steps as
-// schedules; its pace is settled, and so is what its stages may take of their GPUs: what there is,
-// as this machine has it.
+// Plans for the heaviest of the first steps, as the coordinator will. The job must run its steps as
+// schedules. Writes into it what it leaves open, as measured on this machine: its pace and the GPU
+// memory of its stages.
 absl::StatusOr<PipelineReport> ReportPipeline(plan::Job& job, const plan::ModelSpec& spec,
                                               const sim::Minibatches& minibatches);
 
-// The chosen one in a line.
+// Describes the chosen candidate in a line.
 std::string Describe(const PipelineReport& report);
-// A line where the job will not do what it seems to ask for; else empty.
+// Returns a line if the job will not do what it seems to ask for, else nothing.
 std::string WarningOf(const PipelineReport& report);
 void PrintPipeline(const PipelineReport& report, Streams& streams);
 void PrintJsonPipeline(const PipelineReport& report, Streams& streams);
 
-// The chosen schedule with its transfers, simulated, as an SVG file.
+// Simulates the chosen schedule with its transfers and draws it as SVG.
 absl::Status DrawPipeline(const PipelineReport& report, const std::string& file);
 
 }  // namespace shoal::cli

@@ -1,5 +1,5 @@
-#include "cli/plan/plan_command.h"
-
+// `shoal plan`: says what a job will need and move, and whether on-demand communication will help,
+// without running it.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -8,6 +8,7 @@
 #include "cli/plan/job_report.h"
 #include "cli/plan/pipeline_report.h"
 #include "cli/plan/simulation.h"
+#include "cli/run/command.h"
 #include "cli/run/preflight.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
@@ -21,7 +22,16 @@
 namespace shoal::cli {
 namespace {
 
-// Of all workers of a group with these microbatches.
+struct PlanCommandOptions {
+  std::string job_file;
+  std::vector<std::string> overrides;
+  std::string cluster;  // file; empty: the job's workers, equal devices
+  int64_t steps = 3;    // whose microbatches are planned; needs the data
+  std::string draw;     // SVG file; empty: none
+  bool json = false;
+};
+
+// Returns the traffic of a group's workers with these microbatches.
 absl::StatusOr<plan::StepTraffic> TrafficOf(const JobReport& planned,
                                             const std::vector<plan::Microbatch>& microbatches) {
   const plan::WorkerPolicy& policy = planned.memory.policy;
@@ -43,7 +53,7 @@ absl::StatusOr<plan::StepTraffic> TrafficOf(const JobReport& planned,
   return sum;
 }
 
-// Bytes of all workers in the first planned steps, on average.
+// Returns the mean traffic of all workers over the planned steps.
 absl::StatusOr<plan::StepTraffic> MeanTraffic(const JobReport& planned) {
   plan::StepTraffic sum;
   for (const plan::StepPlan& step : planned.steps) {
@@ -60,8 +70,7 @@ absl::StatusOr<plan::StepTraffic> MeanTraffic(const JobReport& planned) {
 absl::StatusOr<JobReport> MakePlan(const PlanCommandOptions& options) {
   JobReport planned;
   SHOAL_ASSIGN_OR_RETURN(planned.job, ReadJob(options.job_file, options.overrides));
-  // With a running coordinator the counts may be left to those that are there: then one of each is
-  // shown.
+  // Shows one of each if the job leaves the counts to a running coordinator.
   planned.job.cluster.servers = std::max<int64_t>(1, planned.job.cluster.servers);
   planned.job.cluster.workers =
       std::max<int64_t>(planned.job.cluster.pipeline.stages, planned.job.cluster.workers);
@@ -100,8 +109,6 @@ absl::StatusOr<JobReport> MakePlan(const PlanCommandOptions& options) {
   return planned;
 }
 
-}  // namespace
-
 absl::StatusOr<ExitCode> RunPlan(const PlanCommandOptions& options, Streams& streams) {
   SHOAL_ASSIGN_OR_RETURN(const JobReport planned, MakePlan(options));
   if (!options.draw.empty()) {
@@ -124,6 +131,8 @@ absl::StatusOr<ExitCode> RunPlan(const PlanCommandOptions& options, Streams& str
   }
   return ExitCode::kDone;
 }
+
+}  // namespace
 
 void AddPlan(CLI::App& app, CommandAction& action) {
   auto options = std::make_shared<PlanCommandOptions>();

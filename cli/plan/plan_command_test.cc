@@ -1,5 +1,3 @@
-#include "cli/plan/plan_command.h"
-
 #include <map>
 
 #include "cli/testing/command_line.h"

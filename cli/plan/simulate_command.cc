@@ -1,9 +1,11 @@
-#include "cli/plan/simulate_command.h"
-
+// `shoal simulate`: says how long a job's steps would take on a described cluster, for each way to
+// assign samples and to synchronise.
 #include <cmath>
 #include <memory>
 
 #include "CLI/CLI.hpp"
+#include "cli/plan/simulation.h"
+#include "cli/run/command.h"
 #include "core/base/bytes.h"
 #include "core/base/status.h"
 #include "core/base/trace_file.h"
@@ -12,7 +14,14 @@
 namespace shoal::cli {
 namespace {
 
-// A timeline shows the first steps; with many devices the first alone, or no viewer opens it.
+struct SimulateOptions {
+  SimulationSource source;
+  int64_t steps = 100;
+  std::string trace;  // file; empty: none
+  bool json = false;
+};
+
+// A timeline shows the first steps; with many devices only one, or no viewer opens it.
 constexpr int64_t kTracedSteps = 3;
 constexpr int64_t kManyDevices = 64;
 
@@ -27,7 +36,7 @@ std::string BytesPerStep(const sim::ChoiceSummary& summary, double bytes) {
   return FormatBytes(std::llround(summary.PerStep(bytes)));
 }
 
-// The spans of one choice after another, each a process with a row for each worker.
+// Writes a choice's spans as a process with a row for each worker.
 class TraceSink : public sim::SpanSink {
  public:
   TraceSink(formats::TraceFile& file, int64_t process) : file_(file), process_(process) {}
@@ -150,8 +159,6 @@ void PrintJsonLines(const Simulation& simulation, const std::vector<sim::ChoiceS
   PrintJson(streams.out, VerdictJson(verdict));
 }
 
-}  // namespace
-
 absl::StatusOr<ExitCode> RunSimulate(const SimulateOptions& options, Streams& streams) {
   SHOAL_ASSIGN_OR_RETURN(const Simulation simulation, OpenSimulation(options.source));
   const sim::Simulator simulator(simulation.options);
@@ -178,6 +185,8 @@ absl::StatusOr<ExitCode> RunSimulate(const SimulateOptions& options, Streams& st
   }
   return ExitCode::kDone;
 }
+
+}  // namespace
 
 void AddSimulate(CLI::App& app, CommandAction& action) {
   auto options = std::make_shared<SimulateOptions>();

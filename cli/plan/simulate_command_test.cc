@@ -1,5 +1,3 @@
-#include "cli/plan/simulate_command.h"
-
 #include <unistd.h>
 
 #include <filesystem>

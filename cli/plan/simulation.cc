@@ -24,7 +24,7 @@ using plan::Assignment;
 using plan::Synchronization;
 
 constexpr int64_t kMaximumClusterFile = 1 * kMiB;
-// Nearer to 1 than this is neither a gain nor a loss.
+// A smaller distance from 1 is neither gain nor loss.
 constexpr double kWorthSaying = 0.01;
 
 absl::StatusOr<plan::ModelSpec> NamedSpec(const std::string& shape) {
@@ -36,9 +36,8 @@ absl::StatusOr<plan::ModelSpec> NamedSpec(const std::string& shape) {
   return *spec;
 }
 
-// The model whose units travel and the one that sets the pace. A job with emulated devices is
-// simulated as it will run here, unless a cluster is asked about: then as the shape would run
-// there.
+// Opens the model whose units travel and the one that sets the pace. Simulates a job with emulated
+// devices as it will run here, or with a cluster as the shape would run there.
 absl::Status OpenModel(const SimulationSource& source, Simulation& simulation) {
   const plan::Job& job = simulation.options.job;
   const std::string shape = source.shape.empty() ? job.emulate.shape : source.shape;
@@ -59,8 +58,7 @@ absl::Status OpenModel(const SimulationSource& source, Simulation& simulation) {
   return absl::OkStatus();
 }
 
-// One device for each of the job's workers, or worker groups: the stages of a group share the work
-// of its microbatches.
+// Makes one device of each worker or worker group: the stages of a group share its microbatches.
 plan::ClusterSpec ClusterOf(const plan::Job& job) {
   plan::ClusterSpec cluster;
   const int64_t workers = std::max<int64_t>(1, job.cluster.workers / job.cluster.pipeline.stages);

@@ -1,5 +1,4 @@
-// A job on a described cluster, opened to be simulated: shared by `shoal simulate` and `shoal
-// plan`.
+// Opens a job on a described cluster to simulate it, for `shoal simulate` and `shoal plan`.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +17,22 @@ class App;
 
 namespace shoal::cli {
 
-// The lengths of a prepared dataset's samples, as training would take them step by step.
+// Returns a prepared dataset's sample lengths in the order that training takes them.
 absl::StatusOr<sim::Minibatches> TokenFileMinibatches(const plan::Job& job,
                                                       const std::string& token_file);
-// The same of a job's own samples, which are prepared for it.
+// Same as above; prepares the job's data first.
 absl::StatusOr<sim::Minibatches> DataMinibatches(const plan::Job& job);
 
 struct SimulationSource {
   std::string job_file;
   std::vector<std::string> overrides;
   std::string cluster;  // file; empty: the job's workers
-  std::string data;     // in place of the job's
-  std::string lengths;  // a distribution, in place of data
-  std::string shape;    // in place of the job's model
+  std::string data;     // instead of the job's
+  std::string lengths;  // a distribution instead of data
+  std::string shape;    // instead of the job's model
 };
 
-// All of them but the job file and its overrides, told to CLI11.
+// Adds all options but the job file and its overrides.
 void AddSimulationOptions(CLI::App& command, SimulationSource& source);
 
 struct Simulation {
@@ -45,13 +44,13 @@ struct Simulation {
   int64_t devices() const { return options.cluster.workers(); }
 };
 
-// The devices are those of the cluster file, else as many equal ones as the job has workers (with
-// emulate: those) whose transfers take no time. Policies that the job leaves open count as those of
-// sharded training: fetch for each use, push after each microbatch. The job's element types where
-// it leaves them open are bf16, whatever this machine's processor has.
+// Takes the devices of the cluster file, else one equal device for each of the job's workers (its
+// emulated ones with emulate), where transfers take no time. Settles what the job leaves open as
+// sharded training does: fetches for each use, pushes after each microbatch. Element types left
+// open are bf16, whatever this machine's CPU has.
 absl::StatusOr<Simulation> OpenSimulation(const SimulationSource& source);
 
-// On demand, the best way to assign: whether it beats the balanced collective baseline.
+// Whether on demand, with its best assignment, beats the balanced collective baseline.
 struct Verdict {
   sim::ChoiceSummary baseline;
   sim::ChoiceSummary best;
@@ -59,10 +58,10 @@ struct Verdict {
   std::string answer;  // "On demand helps: ..."
 };
 Verdict MakeVerdict(const std::vector<sim::ChoiceSummary>& summaries);
-// Runs what it takes to tell.
+// Simulates the choices that decide it.
 absl::StatusOr<Verdict> AskWhetherOnDemandHelps(const Simulation& simulation, int64_t steps);
 
-// What is simulated and what was assumed; the answer; the same for programs.
+// Prints what is simulated and assumed.
 void PrintTitle(const Simulation& simulation, int64_t steps, Streams& streams);
 void PrintVerdict(const Verdict& verdict, Streams& streams);
 nlohmann::json VerdictJson(const Verdict& verdict);
