@@ -80,7 +80,7 @@ class InterferingTransport final : public transport::ForwardingTransport {
   const Interfere* const interfere_;
 };
 
-// However many have been given up before it, one that closes early is made anew.
+// However many have been given up before it, one that closes early is recreated.
 TEST(EarlyCloseTest, IsSeenAfterManyThatWereGivenUp) {
   constexpr int kGivenUp = 100;
   for (const Moment early : {Moment::kCompleted, Moment::kChecked}) {

@@ -10,7 +10,7 @@
 namespace shoal::client {
 namespace {
 
-class FaultTest : public ::testing::TestWithParam<std::string> {};
+class FaultTest : public TransportTest {};
 
 TEST_P(FaultTest, WeightsAreRightAndPushesCountOnce) {
   int64_t reconnects = 0;
@@ -38,17 +38,10 @@ TEST_P(FaultTest, WeightsAreRightAndPushesCountOnce) {
           const bool prefetched = client->Prefetch(next);
           auto view = client->Get(unit.index);
           ASSERT_TRUE(view.ok()) << view.status();
-          for (int64_t i = 0; i < view->count; ++i) {
-            ASSERT_EQ(static_cast<const float*>(view->data)[i],
-                      FakeServer::Weight(step - 1, unit.index, i));
-          }
+          ExpectWeights(*view, DType::kF32, step - 1, unit.index);
           client->Release(unit.index);
           const std::vector<float> gradient = IntegerGradient(unit, microbatch);
-          std::vector<int64_t>& sum = expected[static_cast<size_t>(unit.index)];
-          sum.resize(gradient.size(), 0);
-          for (size_t i = 0; i < gradient.size(); ++i) {
-            sum[i] += static_cast<int64_t>(gradient[i]);
-          }
+          Add(gradient, expected[static_cast<size_t>(unit.index)]);
           const absl::Status pushed = client->Push(unit.index, gradient);
           ASSERT_TRUE(pushed.ok()) << pushed;
           if (prefetched) {
@@ -61,9 +54,7 @@ TEST_P(FaultTest, WeightsAreRightAndPushesCountOnce) {
       for (int server = 0; server < 3; ++server) {
         ASSERT_EQ((*counts)[static_cast<size_t>(server)], rig.server(server).pushes());
       }
-      for (int unit = 0; unit < rig.units(); ++unit) {
-        ASSERT_EQ(rig.Sum(unit), expected[static_cast<size_t>(unit)]);
-      }
+      ExpectSums(rig, expected);
     }
     reconnects += client->statistics().reconnects;
     found_by_scan += client->statistics().found_by_scan;

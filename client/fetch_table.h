@@ -1,14 +1,12 @@
-// What is fetched and what is being fetched: the state of every unit's weights at the client, down
-// to single partitions. It decides which reads to post and judges what came back; it posts nothing
-// itself (client/client_core.h does) and takes no locks: all of it is guarded by its owner's mutex.
+// Keeps the state of each unit's weights at the client, by partition: decides which reads to post
+// and judges what they brought. Posts nothing itself (client/client_core.h does) and takes no
+// locks: its owner's mutex guards all of it.
 //
-// A unit is absent, being fetched, being converted (wire to compute type), ready, or failed. It is
-// kept while it has uses: one per Prefetch or Get that was not released. Without uses it goes at
-// once (or stays until the step's end, by residency); a buffer with reads in flight is given back
-// when the last of them completed.
+// Keeps a unit while it has uses (Prefetch or Get without Release), or until the step's end, by
+// residency. Frees a buffer once no read into it is in flight.
 //
-// Of each partition first the data is read, then its header, which tells whether the data is of the
-// version asked for; otherwise both are read again after a delay, a bounded number of times.
+// Reads a partition's data, then its header; reads both again, after a delay and a bounded number
+// of times, where the header has another version than asked for.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +41,8 @@ class FetchTable {
   FetchTable(const Options& options, const Layout* layout, BufferPool* view_buffers,
              BufferPool* wire_buffers, std::span<transport::PartitionHeader> headers);
 
-  // From here on weights of `version` are asked for. Every use of before is over. What is resident
-  // and of that version stays if it is kept for the step.
+  // Asks for weights of `version` from now on and ends all uses. Keeps what is resident and of that
+  // version if it is kept for the step.
   void Begin(int64_t version);
 
   State state(int unit) const { return fetch(unit).state; }
@@ -66,7 +64,7 @@ class FetchTable {
   void CollectHeaders(const DataConnection& connection,
                       std::span<const transport::ReadOperation> posted,
                       std::vector<transport::ReadOperation>& operations);
-  // They could not be posted after all.
+  // Takes back reads that could not be posted.
   void Unpost(std::span<const transport::ReadOperation> operations);
 
   struct Outcome {
@@ -78,7 +76,7 @@ class FetchTable {
   Outcome OnRead(uint64_t operation, const absl::Status& status, absl::Time now);
   void Converted(int unit);
 
-  // The server is lost for good: what still needs something from it fails.
+  // Fails what still needs something from a server that is lost forever.
   void FailServer(int server, const absl::Status& status);
   // "server-1 and server-2": who has not delivered yet.
   std::string Missing(int unit) const;

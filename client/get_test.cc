@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "client/testing/client_rig.h"
-#include "core/base/bf16.h"
 #include "core/base/bytes.h"
 #include "core/base/status.h"
 #include "core/transport/data_layout.h"
@@ -18,22 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-float At(const ParameterClient::View& view, DType type, size_t i) {
-  return type == DType::kF32 ? static_cast<const float*>(view.data)[i]
-                             : static_cast<float>(static_cast<const BFloat16*>(view.data)[i]);
-}
-
-void ExpectWeights(const ParameterClient::View& view, DType type, int64_t version, int unit) {
-  for (int64_t i = 0; i < view.count; ++i) {
-    ASSERT_EQ(At(view, type, static_cast<size_t>(i)), FakeServer::Weight(version, unit, i))
-        << "unit " << unit << " element " << i;
-  }
-}
-
-class GetTest : public ::testing::TestWithParam<std::string> {
- protected:
-  RigOptions Options() { return {.transport = GetParam()}; }
-};
+class GetTest : public TransportTest {};
 
 TEST_P(GetTest, GivesWhatWasPublishedInEveryMixOfTypes) {
   for (const DType wire : {DType::kF32, DType::kBF16}) {

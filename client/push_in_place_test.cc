@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 #include <string>
 
-#include "absl/synchronization/mutex.h"
 #include "client/registered_memory.h"
 #include "client/testing/client_rig.h"
 #include "core/base/bf16.h"
@@ -19,42 +17,6 @@
 
 namespace shoal::client {
 namespace {
-
-class Returns : public GradientReturn {
- public:
-  void Returned(int unit, const void* gradient) override {
-    absl::MutexLock lock(&mutex_);
-    units_.push_back(unit);
-    gradients_.insert(gradient);
-  }
-  bool WaitFor(size_t count) {
-    absl::MutexLock lock(&mutex_);
-    const auto reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return units_.size() >= count;
-    };
-    return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Seconds(10));
-  }
-  bool WaitForUnit(int unit) {
-    absl::MutexLock lock(&mutex_);
-    const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return std::ranges::find(units_, unit) != units_.end();
-    };
-    return mutex_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(10));
-  }
-  std::vector<int> units() {
-    absl::MutexLock lock(&mutex_);
-    return units_;
-  }
-  std::set<const void*> gradients() {
-    absl::MutexLock lock(&mutex_);
-    return gradients_;
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::vector<int> units_ ABSL_GUARDED_BY(mutex_);
-  std::set<const void*> gradients_ ABSL_GUARDED_BY(mutex_);
-};
 
 // Gradients of all units, one behind the other, in memory that the client's transport knows.
 class Gradients {
@@ -77,10 +39,7 @@ class Gradients {
   std::vector<std::byte> Make(int unit, int seed, std::vector<int64_t>& sum) const {
     const std::vector<float> values =
         IntegerGradient(rig_.unit_specs[static_cast<size_t>(unit)], seed);
-    sum.resize(values.size(), 0);
-    for (size_t i = 0; i < values.size(); ++i) {
-      sum[i] += static_cast<int64_t>(values[i]);
-    }
+    Add(values, sum);
     std::vector<std::byte> bytes(values.size() * static_cast<size_t>(element()));
     if (rig_.options.gradient_type == DType::kF32) {
       std::memcpy(bytes.data(), values.data(), bytes.size());
@@ -95,16 +54,7 @@ class Gradients {
   std::unique_ptr<RegisteredMemory> memory_;
 };
 
-void Hold(ClientRig& rig, bool hold) {
-  for (int server = 0; server < rig.options.servers; ++server) {
-    rig.server(server).HoldAcknowledgements(hold);
-  }
-}
-
-class PushInPlaceTest : public ::testing::TestWithParam<std::string> {
- protected:
-  RigOptions Options() { return {.transport = GetParam()}; }
-};
+class PushInPlaceTest : public TransportTest {};
 
 TEST_P(PushInPlaceTest, SumsExactlyInBothGradientTypes) {
   for (const DType type : {DType::kF32, DType::kBF16}) {
@@ -151,14 +101,14 @@ TEST_P(PushInPlaceTest, GivesGradientsBackWhenTheyAreAcknowledged) {
   auto client = *rig.NewClient({.push_in_place = true});
   rig.OpenAttempt(1, 1);
   ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
-  Hold(rig, true);
+  rig.HoldAcknowledgements(true);
   std::vector<int64_t> expected;
   std::ranges::copy(gradients.Make(1, 0, expected), gradients.of(1).begin());
   ASSERT_TRUE(client->PushInPlace(1, gradients.of(1), &returns).ok());
   EXPECT_EQ(client->Finish(absl::Milliseconds(50)).status().code(),
             absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(returns.units().empty()) << "it may have to be sent again";
-  Hold(rig, false);
+  rig.HoldAcknowledgements(false);
   ASSERT_TRUE(client->Finish(absl::Seconds(10)).ok());
   ASSERT_TRUE(returns.WaitFor(1));
   EXPECT_EQ(rig.Sum(1), expected);
@@ -173,7 +123,7 @@ TEST_P(PushInPlaceTest, ANewAttemptGivesBackWhatWaitsNowAndWhatIsPostedLater) {
   auto client = *rig.NewClient({.push_in_place = true});
   rig.OpenAttempt(1, 1);
   ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
-  Hold(rig, true);
+  rig.HoldAcknowledgements(true);
   std::vector<int64_t> expected;
   for (int unit = 0; unit < rig.units(); ++unit) {
     std::vector<int64_t> dropped;
@@ -188,7 +138,7 @@ TEST_P(PushInPlaceTest, ANewAttemptGivesBackWhatWaitsNowAndWhatIsPostedLater) {
   ASSERT_TRUE(returns.WaitForUnit(rig.units() - 1)) << "nothing of the last was posted";
   EXPECT_LT(returns.units().size(), static_cast<size_t>(rig.units())) << "servers read some";
   rig.OpenAttempt(1, 2);
-  Hold(rig, false);
+  rig.HoldAcknowledgements(false);
   ASSERT_TRUE(returns.WaitFor(static_cast<size_t>(rig.units())));
   ASSERT_TRUE(client->PushInPlace(2, gradients.of(2), &returns).ok());
   ASSERT_TRUE(client->Finish(absl::Seconds(10)).ok());
@@ -219,9 +169,8 @@ TEST_P(PushInPlaceTest, BrokenConnectionsCountNothingTwice) {
     }
     const auto counts = client->Finish(absl::Seconds(10));
     ASSERT_TRUE(counts.ok()) << counts.status();
-    for (int unit = 0; unit < rig.units(); ++unit) {
-      ASSERT_EQ(rig.Sum(unit), expected[static_cast<size_t>(unit)]) << "attempt " << attempt;
-    }
+    SCOPED_TRACE(attempt);
+    ExpectSums(rig, expected);
   }
   EXPECT_GT(client->statistics().reconnects, 0);
   EXPECT_TRUE(returns.WaitFor(pushed));

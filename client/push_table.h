@@ -1,16 +1,14 @@
-// What is being pushed: gradients waiting for a credit, and buffers (header and payload of one
-// partition, in registered memory) from their filling until they are acknowledged. It decides what
-// to do next and judges acknowledgements; it copies and posts nothing itself (client/client_core.h
-// does) and takes no locks: all of it is guarded by its owner's mutex.
+// Decides what to push next and judges acknowledgements. Copies and posts nothing itself
+// (client/client_core.h does) and takes no locks: its owner's mutex guards all of it.
 //
-// There is a buffer for each slot that a server granted: so what is in flight is bounded by the
-// credits, and the caller's gradient is free again as soon as the last of its partitions lies in a
-// buffer. After a reconnect buffers that were not acknowledged go out again with the same sequence
-// and a new push id: the server counts them once.
+// Has a buffer (header and payload of one partition, registered) for each slot a server granted, so
+// credits bound what is in flight. Returns a gradient when its last partition lies in a buffer.
+// After a reconnect sends what was not acknowledged again, with the same sequence and a new push
+// id: the server counts it once.
 //
-// In place, a buffer is a header alone and its payload goes out from where the gradient lies, which
-// is free again when the last of its partitions is acknowledged; one that was posted in an attempt
-// before may take until then as well, or until its connection is gone.
+// In place, a buffer is a header alone and the payload is sent from the gradient, which is returned
+// when its last partition is acknowledged; one posted in an earlier attempt also when its
+// connection is gone.
 //
 // States of a buffer: free -> filling -> ready -> posted -> free, and posted -> ready on reconnect.
 // In place nothing is filled.
@@ -50,13 +48,13 @@ class PushTable {
   absl::Status Grant(int server, const DataConnection& connection,
                      std::span<transport::Transport* const> transports);
 
-  // A new attempt: counts and sequences start again, what waits is dropped (Returned is due for it:
-  // see TakeReturn), what was posted is let go of when its slot is acknowledged.
+  // Starts an attempt: resets counts and sequences, drops what waits (TakeReturn returns it). What
+  // was posted is freed when its slot is acknowledged.
   void Begin(int64_t step, int64_t attempt);
   // False: max_gradients are waiting already.
   // `gradient`: the unit's elements, fp32 or in place of the gradient type.
   bool Enqueue(int unit, const void* gradient, GradientReturn* done);
-  // Takes back what has not been put into buffers of that gradient; it is returned soon.
+  // Drops what is not in buffers yet of that gradient; it is returned soon.
   void Withdraw(const void* gradient);
 
   // --- for the server's I/O thread ---
@@ -65,7 +63,7 @@ class PushTable {
     std::span<const float> from;
     std::byte* payload = nullptr;
   };
-  // A partition to be converted into a buffer, if there is one waiting and a buffer for it.
+  // Takes a waiting partition and a free buffer to convert it into.
   std::optional<Filling> NextToFill(int server);
   void Filled(int server, int buffer);
   struct Return {
@@ -73,11 +71,10 @@ class PushTable {
     int unit = 0;
     const void* gradient = nullptr;
   };
-  // A gradient to give back to its owner, if one is due.
+  // Takes a gradient to return to its owner.
   std::optional<Return> TakeReturn();
 
-  // The next buffer that goes into a free slot: its payload, then its header, which rings. It
-  // counts as posted.
+  // Puts the next buffer into a free slot: writes its payload, then its header, which rings.
   struct Posting {
     int buffer = 0;
     int64_t bytes = 0;  // of the payload
@@ -91,12 +88,11 @@ class PushTable {
     bool duplicate = false;  // the server had applied it before
     absl::Status refused;    // of the attempt at hand: why; OK otherwise
   };
-  // Slot's doorbell rang. Ignores what is not expected there.
+  // Takes the acknowledgement of a slot that rang; ignores unexpected ones.
   Outcome OnAcknowledgement(int server, uint32_t slot, const DataConnection& connection);
-  // Looks over all slots; takes an acknowledgement seen in two scans in a row, because a single one
-  // may see it half written. Calls `on` for each outcome that completed something.
+  // Takes acknowledgements of all slots that two scans in a row saw: one may see it half written.
   std::vector<Outcome> Scan(int server, const DataConnection& connection);
-  // The connection is gone: what was posted on it is ready to be sent again.
+  // Makes what was posted on a lost connection ready to be sent again; returns how many.
   int Requeue(int server);
 
   // --- for waiters ---

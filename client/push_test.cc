@@ -6,7 +6,6 @@
 #include <string>
 #include <thread>
 
-#include "absl/synchronization/mutex.h"
 #include "client/testing/client_rig.h"
 #include "core/base/status.h"
 #include "core/transport/registry/registry.h"
@@ -16,17 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class PushTest : public ::testing::TestWithParam<std::string> {
- protected:
-  RigOptions Options() { return {.transport = GetParam()}; }
-};
-
-void Add(const std::vector<float>& gradient, std::vector<int64_t>& sum) {
-  sum.resize(gradient.size(), 0);
-  for (size_t i = 0; i < gradient.size(); ++i) {
-    sum[i] += static_cast<int64_t>(gradient[i]);
-  }
-}
+class PushTest : public TransportTest {};
 
 TEST_P(PushTest, SumsExactlyInBothGradientTypes) {
   for (const DType type : {DType::kF32, DType::kBF16}) {
@@ -54,35 +43,12 @@ TEST_P(PushTest, SumsExactlyInBothGradientTypes) {
       total += (*counts)[static_cast<size_t>(server)];
     }
     EXPECT_EQ(total, 4 * static_cast<int64_t>(rig.partitions.size()));
-    for (int unit = 0; unit < rig.units(); ++unit) {
-      EXPECT_EQ(rig.Sum(unit), expected[static_cast<size_t>(unit)]);
-    }
+    ExpectSums(rig, expected);
     const ClientStatistics statistics = client->statistics();
     EXPECT_EQ(statistics.transports[0].push_bytes, 4 * rig.elements() * SizeOf(type));
     EXPECT_LE(statistics.most_in_flight, options.slots);
   }
 }
-
-class CountingReturn : public GradientReturn {
- public:
-  void Returned(int /*unit*/, const void* /*gradient*/) override {
-    absl::MutexLock lock(&mutex_);
-    ++count_;
-  }
-  bool WaitFor(int count) {
-    absl::MutexLock lock(&mutex_);
-    const auto reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return count_ >= count; };
-    return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Seconds(10));
-  }
-  int count() {
-    absl::MutexLock lock(&mutex_);
-    return count_;
-  }
-
- private:
-  absl::Mutex mutex_;
-  int count_ ABSL_GUARDED_BY(mutex_) = 0;
-};
 
 TEST_P(PushTest, GivesGradientsBackBeforeTheyAreAcknowledged) {
   RigOptions options = Options();
@@ -91,10 +57,8 @@ TEST_P(PushTest, GivesGradientsBackBeforeTheyAreAcknowledged) {
   auto client = *rig.NewClient();
   rig.OpenAttempt(1, 1);
   ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
-  for (int server = 0; server < options.servers; ++server) {
-    rig.server(server).HoldAcknowledgements(true);
-  }
-  CountingReturn returned;
+  rig.HoldAcknowledgements(true);
+  Returns returned;
   std::vector<float> gradient = IntegerGradient(rig.unit_specs[1], 0);
   std::vector<int64_t> expected;
   Add(gradient, expected);
@@ -104,9 +68,7 @@ TEST_P(PushTest, GivesGradientsBackBeforeTheyAreAcknowledged) {
   auto early = client->Finish(absl::Milliseconds(20));
   EXPECT_EQ(early.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(Message(early.status())), HasSubstr("push of block.0 (partition"));
-  for (int server = 0; server < options.servers; ++server) {
-    rig.server(server).HoldAcknowledgements(false);
-  }
+  rig.HoldAcknowledgements(false);
   ASSERT_TRUE(client->Finish(absl::Seconds(10)).ok());
   EXPECT_EQ(rig.Sum(1), expected);
 }
@@ -119,9 +81,7 @@ TEST_P(PushTest, NeverMoreInFlightThanGranted) {
   auto client = *rig.NewClient({.push_timeout = absl::Seconds(2)});
   rig.OpenAttempt(1, 1);
   ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
-  for (int server = 0; server < options.servers; ++server) {
-    rig.server(server).HoldAcknowledgements(true);
-  }
+  rig.HoldAcknowledgements(true);
   const std::vector<float> gradient = IntegerGradient(rig.unit_specs[1], 0);
   const absl::Status stuck = client->Push(1, gradient);  // far more partitions than slots
   EXPECT_EQ(stuck.code(), absl::StatusCode::kDeadlineExceeded);
@@ -190,9 +150,8 @@ TEST_P(PushTest, BrokenConnectionsCountNothingTwice) {
     }
     auto counts = client->Finish(absl::Seconds(10));
     ASSERT_TRUE(counts.ok()) << counts.status();
-    for (int unit = 0; unit < rig.units(); ++unit) {
-      ASSERT_EQ(rig.Sum(unit), expected[static_cast<size_t>(unit)]) << "attempt " << attempt;
-    }
+    SCOPED_TRACE(attempt);
+    ExpectSums(rig, expected);
     for (int server = 0; server < 3; ++server) {
       EXPECT_EQ((*counts)[static_cast<size_t>(server)], rig.server(server).pushes());
     }
@@ -207,9 +166,7 @@ TEST_P(PushTest, CancelEndsEveryWait) {
   auto client = *rig.NewClient();
   rig.OpenAttempt(1, 1);
   ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
-  for (int server = 0; server < 3; ++server) {
-    rig.server(server).HoldAcknowledgements(true);
-  }
+  rig.HoldAcknowledgements(true);
   ASSERT_TRUE(client->Push(1, IntegerGradient(rig.unit_specs[1], 0)).ok());
   std::thread leaving([&] { client->Cancel(absl::CancelledError("told to leave")); });
   EXPECT_EQ(client->Finish(absl::Seconds(30)).status().code(), absl::StatusCode::kCancelled);
@@ -225,10 +182,8 @@ TEST_P(PushTest, ANewAttemptDropsWhatWaits) {
   auto client = *rig.NewClient();
   rig.OpenAttempt(1, 1);
   ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
-  for (int server = 0; server < 3; ++server) {
-    rig.server(server).HoldAcknowledgements(true);
-  }
-  CountingReturn returned;
+  rig.HoldAcknowledgements(true);
+  Returns returned;
   std::vector<std::vector<float>> gradients;
   for (const plan::UnitSpec& unit : rig.unit_specs) {
     gradients.push_back(IntegerGradient(unit, 1));
@@ -238,11 +193,10 @@ TEST_P(PushTest, ANewAttemptDropsWhatWaits) {
         client->PushAsync(unit.index, gradients[static_cast<size_t>(unit.index)], &returned).ok());
   }
   ASSERT_TRUE(client->BeginStep(1, 2, 5).ok());
-  ASSERT_TRUE(returned.WaitFor(rig.units()));  // every gradient is its owner's again
+  ASSERT_TRUE(
+      returned.WaitFor(static_cast<size_t>(rig.units())));  // every gradient is its owner's again
   rig.OpenAttempt(1, 2);
-  for (int server = 0; server < 3; ++server) {
-    rig.server(server).HoldAcknowledgements(false);
-  }
+  rig.HoldAcknowledgements(false);
   ASSERT_TRUE(client->Push(2, gradients[2]).ok());
   ASSERT_TRUE(client->Finish(absl::Seconds(10)).ok());
   EXPECT_EQ(rig.pushes(), static_cast<int64_t>(rig.layout.unit(2).partitions.size()));

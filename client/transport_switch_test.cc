@@ -67,9 +67,7 @@ class TwoRigs : public ServerClient {
     for (int unit = 0; unit < shm_.units(); ++unit) {
       auto view = client.Get(unit);
       ASSERT_TRUE(view.ok()) << view.status();
-      for (int64_t i = 0; i < view->count; ++i) {
-        ASSERT_EQ(static_cast<const float*>(view->data)[i], FakeServer::Weight(version, unit, i));
-      }
+      ExpectWeights(*view, DType::kF32, version, unit);
       client.Release(unit);
     }
   }

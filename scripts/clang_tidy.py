@@ -5,8 +5,9 @@
 
 Takes the build's compile_commands.json without what only GCC reads: precompiled headers, and unity
 sources (clang-tidy gives a file that is not listed the command of the most similar one). Sees a
-changed header through the source of its name. Exits with 1 if clang-tidy finds something, and with
-77 and the reason if it cannot look.
+changed header through the source of its name. Skips sources that the build does not compile, and
+says how many. Exits with 1 if clang-tidy finds something, and with 77 and the reason if it cannot
+look.
 """
 
 import argparse
@@ -44,7 +45,20 @@ def without_pch(command):
     return re.sub(r' -(?:Winvalid-pch|fpch-preprocess)\b', '', command)
 
 
+def compiled(entry):
+    """The sources a compile command is for: its file, or those its unity source includes."""
+    path = os.path.join(entry['directory'], entry['file'])
+    if path.endswith(SOURCES):
+        return {os.path.realpath(path)}
+    if not os.path.exists(path):
+        return set()
+    with open(path, encoding='utf-8', errors='replace') as file:
+        included = re.findall(r'^#include "(.+)"', file.read(), re.MULTILINE)
+    return {os.path.realpath(os.path.join(os.path.dirname(path), name)) for name in included}
+
+
 def write_commands(build, folder):
+    """Writes the commands for clang-tidy; returns the real paths of all sources compiled."""
     with open(os.path.join(build, 'compile_commands.json'), encoding='utf-8') as file:
         commands = json.load(file)
     kept = [{**entry, 'command': without_pch(entry['command'])} for entry in commands
@@ -52,6 +66,7 @@ def write_commands(build, folder):
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, 'compile_commands.json'), 'w', encoding='utf-8') as file:
         json.dump(kept, file)
+    return set().union(*map(compiled, commands))
 
 
 def skip(reason):
@@ -76,11 +91,16 @@ def main():
     through = {path if path.endswith(SOURCES) else os.path.splitext(path)[0] + '.cc'
                for path in lines}
     sources = sorted(path for path in through if os.path.exists(path))
+    commands = os.path.join(options.build, 'clang-tidy')
+    known = write_commands(options.build, commands)
+    without = [path for path in sources if os.path.realpath(path) not in known]
+    if without:
+        print(f'clang-tidy: skipped {len(without)} sources that {options.build} does not compile',
+              file=sys.stderr)
+    sources = [path for path in sources if path not in without]
     for path in sources[options.most:]:
         print(f'clang-tidy: left out by --most {options.most}: {path}', file=sys.stderr)
     sources = sources[:options.most]
-    commands = os.path.join(options.build, 'clang-tidy')
-    write_commands(options.build, commands)
     wanted = json.dumps([{'name': path, 'lines': ranges} for path, ranges in lines.items()])
 
     def look(path):

@@ -1,5 +1,8 @@
 #include "client/testing/client_rig.h"
 
+#include <algorithm>
+
+#include "core/base/bf16.h"
 #include "core/base/check.h"
 #include "core/transport/registry/registry.h"
 
@@ -64,6 +67,12 @@ void ClientRig::OpenAttempt(int64_t step, int64_t attempt) {
   }
 }
 
+void ClientRig::HoldAcknowledgements(bool hold) {
+  for (auto& server : servers) {
+    server->HoldAcknowledgements(hold);
+  }
+}
+
 std::vector<int64_t> ClientRig::Sum(int unit) {
   std::vector<int64_t> total(static_cast<size_t>(layout.unit(unit).count), 0);
   for (auto& server : servers) {
@@ -98,6 +107,59 @@ std::vector<float> IntegerGradient(const plan::UnitSpec& unit, int seed) {
         static_cast<float>((static_cast<int64_t>(i) * 13 + unit.index * 7 + seed * 5) % 201 - 100);
   }
   return gradient;
+}
+
+void Add(const std::vector<float>& gradient, std::vector<int64_t>& sum) {
+  sum.resize(gradient.size(), 0);
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    sum[i] += static_cast<int64_t>(gradient[i]);
+  }
+}
+
+void ExpectWeights(const ParameterClient::View& view, DType type, int64_t version, int unit) {
+  for (int64_t i = 0; i < view.count; ++i) {
+    const float value = type == DType::kF32
+                            ? static_cast<const float*>(view.data)[i]
+                            : static_cast<float>(static_cast<const BFloat16*>(view.data)[i]);
+    ASSERT_EQ(value, FakeServer::Weight(version, unit, i)) << "unit " << unit << " element " << i;
+  }
+}
+
+void ExpectSums(ClientRig& rig, const std::vector<std::vector<int64_t>>& expected) {
+  for (int unit = 0; unit < rig.units(); ++unit) {
+    EXPECT_EQ(rig.Sum(unit), expected[static_cast<size_t>(unit)]) << "unit " << unit;
+  }
+}
+
+void Returns::Returned(int unit, const void* gradient) {
+  absl::MutexLock lock(&mutex_);
+  units_.push_back(unit);
+  gradients_.insert(gradient);
+}
+
+bool Returns::WaitFor(size_t count) {
+  absl::MutexLock lock(&mutex_);
+  const auto reached = [&]()
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return units_.size() >= count; };
+  return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Seconds(10));
+}
+
+bool Returns::WaitForUnit(int unit) {
+  absl::MutexLock lock(&mutex_);
+  const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return std::ranges::find(units_, unit) != units_.end();
+  };
+  return mutex_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(10));
+}
+
+std::vector<int> Returns::units() {
+  absl::MutexLock lock(&mutex_);
+  return units_;
+}
+
+std::set<const void*> Returns::gradients() {
+  absl::MutexLock lock(&mutex_);
+  return gradients_;
 }
 
 }  // namespace shoal::client

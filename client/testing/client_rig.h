@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "client/parameter_client.h"
 #include "client/testing/fake_server.h"
 #include "client/unit_layout.h"
@@ -12,6 +14,7 @@
 #include "core/model/partition.h"
 #include "core/model/shard_map.h"
 #include "core/transport/transport.h"
+#include "gtest/gtest.h"
 
 namespace shoal::client {
 
@@ -41,6 +44,7 @@ class ClientRig {
   FakeServer& server(int index) { return *servers[static_cast<size_t>(index)]; }
   void Publish(int64_t version);
   void OpenAttempt(int64_t step, int64_t attempt);
+  void HoldAcknowledgements(bool hold);
   // The sum at all servers together.
   std::vector<int64_t> Sum(int unit);
   int64_t pushes();
@@ -63,5 +67,34 @@ std::vector<std::string> TransportsHere();
 
 // Integers that differ by unit, element and push, small enough that sums stay exact in bf16 too.
 std::vector<float> IntegerGradient(const plan::UnitSpec& unit, int seed);
+// Grows `sum` to the gradient's size.
+void Add(const std::vector<float>& gradient, std::vector<int64_t>& sum);
+
+// Expects what servers publish as `version` of a unit.
+void ExpectWeights(const ParameterClient::View& view, DType type, int64_t version, int unit);
+// `expected`: by unit, the sum at all servers.
+void ExpectSums(ClientRig& rig, const std::vector<std::vector<int64_t>>& expected);
+
+// Keeps which gradients came back.
+class Returns : public GradientReturn {
+ public:
+  void Returned(int unit, const void* gradient) override;
+  // False after ten seconds.
+  bool WaitFor(size_t count);
+  bool WaitForUnit(int unit);
+  std::vector<int> units();
+  std::set<const void*> gradients();
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<int> units_ ABSL_GUARDED_BY(mutex_);
+  std::set<const void*> gradients_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A test that runs over each of TransportsHere.
+class TransportTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  static RigOptions Options() { return {.transport = GetParam()}; }
+};
 
 }  // namespace shoal::client
