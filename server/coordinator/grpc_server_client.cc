@@ -5,8 +5,7 @@
 namespace shoal::server {
 namespace {
 
-// A dead server is noticed by its lease or its broken connection; these bound what a live one may
-// take.
+// The lease or the broken connection tell that a server is dead; these bound a live one.
 constexpr absl::Duration kLoadDeadline = absl::Minutes(60);  // reads a model from a slow disk
 constexpr absl::Duration kStepDeadline =
     absl::Minutes(5);  // a commit may wait for a checkpoint's copy
