@@ -14,17 +14,14 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "core/rpc/grpc_log.h"
-#include "core/rpc/limits.h"
-#include "core/rpc/method.h"
-#include "core/rpc/status_conversion.h"
+#include "core/rpc/grpc_support.h"
 
 namespace shoal::rpc {
 namespace {
 
-// A connection that breaks for a moment must not end a job: all calls but SubmitJob may be repeated
-// (see the proto), and gRPC does so after about 0.1, 0.2 and 0.4 s while the deadline allows. A
-// peer that is gone is so found out within a second.
+// A connection that breaks for a moment must not end a job: gRPC repeats all calls but SubmitJob
+// (see the proto) after about 0.1, 0.2 and 0.4 s while the deadline allows, and so notices within a
+// second that a peer is gone.
 constexpr const char* kServiceConfig = R"({
   "methodConfig": [
     {"name": [{"service": "shoal.proto.Coordinator", "method": "SubmitJob"}]},
@@ -42,8 +39,7 @@ std::shared_ptr<grpc::Channel> CreateGrpcChannel(const std::string& target) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepAliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Processes of a job start together: try again soon, and never wait long for one that has just
-  // come up.
+  // Processes of a job start together: try again soon.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
@@ -69,7 +65,7 @@ struct Channel::State {
   bool cancelled ABSL_GUARDED_BY(mutex) = false;
   std::set<grpc::ClientContext*> calls ABSL_GUARDED_BY(mutex);
 
-  // Puts deadline and token on the context and lists it for Cancel(). False, and not listed: the
+  // Puts deadline and token on the context and lists it for Cancel(). False, and not listed, if the
   // channel was cancelled.
   bool Begin(grpc::ClientContext& context, const CallOptions& options);
   void End(grpc::ClientContext& context);
@@ -77,7 +73,7 @@ struct Channel::State {
 
 namespace {
 
-// gRPC's name of a method, which must live as long as the call.
+// gRPC's name of a method. Must outlive the call.
 struct GrpcMethod {
   GrpcMethod(const google::protobuf::Message& request, grpc::internal::RpcMethod::RpcType type)
       : path(MethodPath(MethodTaking(*request.GetDescriptor()))), method(path.c_str(), type) {}

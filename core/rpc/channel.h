@@ -1,7 +1,7 @@
-// A connection to one peer's gRPC service, made lazily and kept: the token it presents, the calls
-// in flight. Thread-safe.
+// Connects lazily to one peer's gRPC service, presents the token and keeps the calls in flight.
+// Thread-safe.
 //
-// A call names the method by the member of the service's class (coordinator_service.h,
+// A call names the method by the service's member (coordinator_service.h,
 // parameter_server_service.h, stage_service.h):
 //
 //   channel->Call(&CoordinatorService::Register, request)
@@ -18,11 +18,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/status.h"
-#include "core/rpc/event_stream.h"
 #include "core/rpc/token.h"
 #include "google/protobuf/message.h"
 
 namespace shoal::rpc {
+
+template <typename Event>
+struct EventStream;  // server.h
 
 struct CallOptions {
   absl::Duration deadline = absl::Seconds(10);
@@ -31,14 +33,14 @@ struct CallOptions {
   bool wait_for_connection = false;
 };
 
-// What becomes of a call that does not block: runs exactly once, on a thread of gRPC's, never
-// within the call that was given it, and must not block.
+// Takes the result of a call that does not block. Runs exactly once, on a thread of gRPC's, never
+// within CallAsync, and must not block.
 template <typename Reply>
 using Done = std::function<void(absl::StatusOr<Reply>)>;
 
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
-  // `target` is HOST:PORT; `peer` is how messages call the other side, e.g. "server-1". Does not
+  // `target` is HOST:PORT; `peer` names the other side in messages, e.g. "server-1". Does not
   // connect yet.
   static std::shared_ptr<Channel> Create(const std::string& target, Token token,
                                          const std::string& peer);
@@ -50,8 +52,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // "server-1 at 127.0.0.1:4001"
   const std::string& description() const { return description_; }
 
-  // Blocks its thread until the answer is there. A method that waits at the peer needs a deadline
-  // that is longer than that wait.
+  // Blocks until the answer is there. A method that waits at the peer needs a longer deadline than
+  // that wait.
   template <typename Service, typename Request, typename Reply>
   absl::StatusOr<Reply> Call(absl::StatusOr<Reply> (Service::*)(const Request&),
                              const std::type_identity_t<Request>& request,
@@ -71,7 +73,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
     });
   }
 
-  // CallAsync for messages whose types are not known here. `reply` must live until `done` has run.
+  // CallAsync for messages of any type. `reply` must live until `done` has run.
   void Start(const google::protobuf::Message& request, google::protobuf::Message& reply,
              const CallOptions& options, std::function<void(const absl::Status&)> done);
 
@@ -87,8 +89,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
         request, event, [&] { return on_event(event); }, options);
   }
 
-  // Calls in flight end with Cancelled, and so do later ones: what a process does to leave without
-  // waiting for a peer.
+  // Ends calls in flight, and later ones, with Cancelled: a process leaves without waiting for a
+  // peer.
   void Cancel();
 
  private:

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "core/rpc/event_stream.h"
 #include "core/rpc/server.h"
 #include "proto/coordinator.pb.h"
 
@@ -12,7 +11,7 @@ namespace shoal::rpc {
 
 using JobEvents = EventStream<proto::JobEvent>;
 
-// Methods are called on gRPC's threads, many at once, and may block (a call holds a thread).
+// Runs on gRPC's threads, concurrently; may block (a call holds a thread).
 class CoordinatorService {
  public:
   virtual ~CoordinatorService() = default;
@@ -33,7 +32,7 @@ class CoordinatorService {
   virtual absl::Status WatchJob(const proto::WatchJobRequest& request, const JobEvents& events) = 0;
 };
 
-// `service` must outlive the server that it is given to.
+// `service` must outlive the server.
 std::unique_ptr<Service> MakeCoordinatorService(CoordinatorService* service);
 
 }  // namespace shoal::rpc

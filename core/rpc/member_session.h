@@ -1,5 +1,5 @@
-// A server's or worker's membership of a job: registers with the coordinator, renews the lease in
-// the background, and says when this process is to end. Used by shoal-server and shoal-worker.
+// Registers a server or worker with the coordinator, renews its lease in the background, and says
+// when the process must end.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ const char* ProgramVersion();
 
 struct MemberOptions {
   proto::Role role = proto::ROLE_UNSPECIFIED;
-  std::string address;  // HOST:PORT under which other processes reach its service
-  int index = -1;       // that it is to have; -1: the lowest that is free
+  std::string address;                          // HOST:PORT where other processes reach its service
+  int index = -1;                               // wanted; -1: the lowest free one
   absl::Duration patience = absl::Seconds(30);  // for a coordinator that cannot be reached yet
 };
 
@@ -40,8 +40,8 @@ class MemberSession {
   int index() const { return index_; }
   uint64_t incarnation() const { return incarnation_; }
 
-  // Tells the coordinator that this process goes, and ends renewals. While the job runs this fails
-  // it; `reason` says why. Takes two seconds at most. Idempotent.
+  // Ends renewals and tells the coordinator that this process leaves, which fails a running job
+  // with `reason`. Takes two seconds at most. Idempotent.
   void Leave(const std::string& reason);
 
  private:

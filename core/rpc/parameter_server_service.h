@@ -9,7 +9,7 @@
 
 namespace shoal::rpc {
 
-// Methods are called on gRPC's threads, many at once, and may block (a call holds a thread).
+// Runs on gRPC's threads, concurrently; may block (a call holds a thread).
 class ParameterServerService {
  public:
   virtual ~ParameterServerService() = default;
@@ -28,7 +28,7 @@ class ParameterServerService {
   virtual absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) = 0;
 };
 
-// `service` must outlive the server that it is given to.
+// `service` must outlive the server.
 std::unique_ptr<Service> MakeParameterServerService(ParameterServerService* service);
 
 }  // namespace shoal::rpc

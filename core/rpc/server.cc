@@ -15,8 +15,7 @@
 #include "absl/time/clock.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "core/rpc/grpc_log.h"
-#include "core/rpc/limits.h"
+#include "core/rpc/grpc_support.h"
 
 namespace shoal::rpc {
 namespace {
@@ -58,7 +57,7 @@ void SetChannelArguments(grpc::ServerBuilder& builder) {
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   // Without this, gRPC shares a port that another process has already, and calls go to either.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // Clients ping as often as limits.h says; by default a server would cut them off for it.
+  // Clients ping as often as grpc_support.h says; by default a server would cut them off for it.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kKeepAliveTimeMs / 2);

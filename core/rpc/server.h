@@ -1,12 +1,11 @@
-// A gRPC server for the services of one process, with the standard health service, a token check
-// that every method of ours passes through (health alone is open, for probes), and a bounded
-// shutdown.
+// Serves the services of one process over gRPC, with the standard health service and a bounded
+// shutdown. Every method checks the token; health alone is open, for probes.
 //
-// Services are plain classes (CoordinatorService, ParameterServerService); nothing outside of this
-// folder sees gRPC.
+// Services are plain classes (CoordinatorService, ParameterServerService, StageService); nothing
+// outside this folder sees gRPC.
 #pragma once
 
-#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,7 +20,15 @@ class Service;
 
 namespace shoal::rpc {
 
-// A service behind gRPC: made by MakeCoordinatorService and MakeParameterServerService.
+// Where a method that streams writes its events.
+template <typename Event>
+struct EventStream {
+  std::function<bool(const Event&)> write;  // false once the watcher is gone
+  std::function<bool()> gone;
+};
+
+// A service behind gRPC: made by MakeCoordinatorService, MakeParameterServerService and
+// MakeStageService.
 class Service {
  public:
   virtual ~Service() = default;
@@ -37,14 +44,14 @@ class Service {
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0 picks a free one
   Token token;                         // must not be empty
-  // Calls that run at once, each on a thread; more are refused with ResourceExhausted. Long polls
-  // count.
+  // Concurrent calls, each on a thread, long polls included; more are refused with
+  // ResourceExhausted.
   int max_threads = 512;
 };
 
 class Server {
  public:
-  // Unavailable, in one line that says what to change, when the address cannot be had.
+  // Unavailable if the address cannot be had; the message says what to change.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options, std::vector<std::unique_ptr<Service>> services);
   ~Server();  // Shutdown(1 s) if it was not called
@@ -52,9 +59,8 @@ class Server {
   int port() const { return port_; }
   // What the health service answers (serving after Start).
   void SetServing(bool serving);
-  // Takes no new calls, lets those running finish, and cancels them after `grace`. Returns when all
-  // services have returned: one that waits for something else than its call must be woken before.
-  // Idempotent.
+  // Takes no new calls and cancels running ones after `grace`. Returns when all services have
+  // returned: wake one that waits for anything but its call first. Idempotent.
   void Shutdown(absl::Duration grace);
 
  private:

@@ -1,4 +1,4 @@
-// What servers say of their GPUs, as whoever is told it checks it.
+// Checks what servers say of their GPUs.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,8 +6,8 @@
 
 namespace shoal::rpc {
 
-// InvalidArgument for what no GPU has. What passes adds up without overflow over all servers that a
-// message has room for.
+// InvalidArgument for what no GPU has. What passes adds up without overflow over all servers of a
+// message.
 absl::Status CheckServerGpu(const proto::ServerGpu& gpu);
 
 }  // namespace shoal::rpc

@@ -12,11 +12,10 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/rpc/coordinator_service.h"
-#include "core/rpc/method.h"
+#include "core/rpc/grpc_support.h"
 #include "core/rpc/parameter_server_service.h"
 #include "core/rpc/server.h"
 #include "core/rpc/stage_service.h"
-#include "core/rpc/status_conversion.h"
 
 namespace shoal::rpc {
 namespace {
@@ -34,9 +33,8 @@ bool Authorized(const Token& token, const grpc::ServerContext& context) {
   return value.starts_with(kPrefix) && token.Matches(value.substr(kPrefix.size()));
 }
 
-// Runs `method` (which returns absl::Status) if the caller presented the token. Every method of
-// every service goes through here, so exceptions of libraries that throw (out of memory among them)
-// end a call, never the process.
+// Runs `method` (which returns absl::Status) if the caller presented the token. An exception (such
+// as out of memory) ends the call, never the process.
 template <typename Method>
 grpc::Status Guard(const Token& token, const grpc::ServerContext& context, Method method) {
   if (!Authorized(token, context)) {

@@ -1,4 +1,4 @@
-// What a worker implements that other workers call (stages of a pipeline, peers that exchange among
+// What a worker implements for other workers (stages of a pipeline, peers that exchange among
 // themselves); MakeStageService puts it behind gRPC.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace shoal::rpc {
 
-// Methods are called on gRPC's threads, many at once, and may block (a call holds a thread).
+// Runs on gRPC's threads, concurrently; may block (a call holds a thread).
 class StageService {
  public:
   virtual ~StageService() = default;
@@ -20,7 +20,7 @@ class StageService {
       const proto::JoinRendezvousRequest& request) = 0;
 };
 
-// `service` must outlive the server that it is given to.
+// `service` must outlive the server.
 std::unique_ptr<Service> MakeStageService(StageService* service);
 
 }  // namespace shoal::rpc

@@ -1,6 +1,6 @@
-// The bearer token that every call between the processes of a job carries. It is read from a file
-// or the environment, sent as metadata "authorization: Bearer ...", compared in constant time, and
-// never logged or put into a message.
+// The bearer token of every call between a job's processes. It comes from a file or the
+// environment, travels as metadata "authorization: Bearer ...", is compared in constant time, and
+// is never logged or put into a message.
 #pragma once
 
 #include <string>
@@ -13,10 +13,9 @@ namespace shoal::rpc {
 class Token {
  public:
   Token() = default;
-  // InvalidArgument for an empty one, one that is too long, or one with characters that metadata
-  // cannot carry.
+  // InvalidArgument if it is empty, too long, or has characters that metadata cannot carry.
   static absl::StatusOr<Token> Create(std::string value);
-  // A fresh random one: what a launcher gives to the processes it starts.
+  // Makes a random one, for the processes that a launcher starts.
   static Token Generate();
 
   bool empty() const { return value_.empty(); }

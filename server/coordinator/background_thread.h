@@ -1,4 +1,4 @@
-// One thread that runs functions in order: for work of the coordinator that may block.
+// Runs functions in order on one thread: the coordinator's work that may block.
 #pragma once
 
 #include <deque>
@@ -19,7 +19,7 @@ class BackgroundThread {
 
   // Never blocks. After Stop, does nothing.
   void Run(std::function<void()> work);
-  // Lets the function that is running end, drops the rest, and ends the thread. Idempotent.
+  // Waits for the running function, drops the rest, and ends the thread. Idempotent.
   void Stop();
 
  private:

@@ -1,6 +1,6 @@
-// Everything that a coordinator decides, without waiting: members and their leases, and jobs by id.
-// Methods mirror the service's; those that would wait return nullopt ("nothing yet"). A message for
-// an unknown job is NotFound, by name.
+// Decides all for a coordinator without waiting: members and their leases, and jobs by id. Methods
+// mirror the service's; those that would wait return nullopt ("nothing yet"). A message for a job
+// that is not here is NotFound, by name.
 //
 // One job at a time: Submit refuses a second. Nothing else relies on it.
 //
@@ -48,11 +48,11 @@ class CoordinatorCore {
   absl::StatusOr<proto::DrawMicrobatchReply> Draw(const proto::DrawMicrobatchRequest& request);
 
   void StopAll(const std::string& reason);
-  // Ends leases and what else has a deadline: call at NextTick() or later.
+  // Ends leases and all else with a deadline: call at NextTick() or later.
   void Tick();
   absl::Time NextTick() const;
 
-  // There was a job, and none goes on.
+  // Whether there was a job and none runs now.
   bool jobs_over() const;
   bool has_job() const { return !jobs_.empty(); }
   bool has_members() const { return members_.size() > 0; }
@@ -62,9 +62,9 @@ class CoordinatorCore {
   // Moves whenever Join or Next may answer differently than before.
   int64_t changes() const;
 
-  // Everybody who waits for events of any job hears that there are no more.
+  // Tells all that wait for events of any job that there are no more.
   void CloseEvents();
-  // For the owner to end what is in flight without its lock. The core must not be called again.
+  // Lets the owner end calls in flight without its lock. Do not call the core afterwards.
   std::vector<std::shared_ptr<ServerClient>> ReleaseServers();
   // Of all members, by the time that this process could not hear them.
   void ExtendLeases(absl::Duration by) { members_.ExtendLeases(by); }

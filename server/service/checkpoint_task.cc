@@ -67,7 +67,7 @@ absl::StatusOr<ShardEntry> CheckpointTask::Write() {
 void CheckpointTask::WaitUntilWritten(size_t partition) {
   absl::MutexLock lock(&mutex_);
   const auto written = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return written_ > partition; };
-  // The writer always ends, but a disk may take long over it: that is said.
+  // The writer always ends, but a disk may take long: say so.
   while (!mutex_.AwaitWithTimeout(absl::Condition(&written), kWaitNotice)) {
     LogWarning("step {}: a commit waits for partition {} of {} to be written to {}; slow disk?",
                version_ + 1, partition, store_->partitions().size(), directory_);

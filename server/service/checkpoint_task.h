@@ -1,9 +1,9 @@
-// A checkpoint shard being written in the background while training goes on.
+// Writes a checkpoint shard in the background while training goes on.
 //
-// The published state stays where it is: the task writes it partition by partition, in the store's
-// order, and a Commit waits for each partition to be written before it changes it. So a checkpoint
-// costs no memory, and costs time only where the disk is slower than a step. One thread of its own;
-// all methods are thread-safe. The store must outlive the task.
+// It writes the published state in place, partition by partition in the store's order; a Commit
+// waits for each partition to be written before it changes it. So a checkpoint costs no memory, and
+// time only if the disk is slower than a step. Has one thread; all methods are thread-safe. The
+// store must outlive the task.
 #pragma once
 
 #include <cstdint>
@@ -32,12 +32,12 @@ class CheckpointTask {
   int64_t version() const { return version_; }
   const std::string& directory() const { return directory_; }
 
-  // Until that partition (its index in the store) may be changed; at once when writing has failed.
+  // Blocks until that partition (its index in the store) may change; not once writing has failed.
   void WaitUntilWritten(size_t partition);
   // Whether no partition is needed any more.
   bool AllWritten() const;
   bool Done() const;
-  // What was written, synced; the failure; or DeadlineExceeded.
+  // Returns what was written and synced, the failure, or DeadlineExceeded.
   absl::StatusOr<ShardEntry> Wait(absl::Duration timeout) const;
   // Ends it early: Wait returns Cancelled.
   void Cancel();

@@ -45,8 +45,7 @@ void ClientConnection::TakePush(int64_t slot, const PushHandler& handler) {
   slots_[static_cast<size_t>(slot)].waiting.store(false);
   const transport::PushHeader header = CopyHeader(slot);
   if (!transport::IsWhole(header) || header.push_id == 0) {
-    // Garbage; or the next push in the middle of being written, when this is a late doorbell of the
-    // one before. Either way there is nothing to answer.
+    // Garbage, or a late doorbell while the next push is being written: nothing to answer.
     metrics_->malformed_pushes.Increment();
     malformed_.Warn([&] {
       return fmt::format("{} rang for slot {}, which holds no whole push header",

@@ -1,11 +1,11 @@
-// One client's data connection as the server sees it: the slots it may push into, and the
-// acknowledgements owed to it.
+// One client's data connection at the server: the slots it may push into, and the acknowledgements
+// owed to it.
 //
-// Threads: TakePush may run for different slots at once, on any thread; the rest is thread-safe.
-// Slots and staging memory go with the object, so a client that is gone costs nothing.
+// Threads: TakePush may run for different slots concurrently; the rest is thread-safe. Slots and
+// staging memory are freed with the object, so a client that is gone costs nothing.
 //
-// All that lies in the slots is written by the peer and hostile until checked: a header is copied
-// out once and its hash compared before any field is looked at.
+// Slots hold what the peer wrote, hostile until checked: a header is copied once and its hash
+// compared before any field is read.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,7 @@ struct PushPayload {
   PayloadMemory place = PayloadMemory::kHost;
 };
 
-// Decides about a push whose header is whole, and applies it.
+// Judges a push with a whole header, and applies it.
 using PushHandler = std::function<PushVerdict(const ClientIdentity&, const transport::PushHeader&,
                                               const PushPayload& payload)>;
 
@@ -55,8 +55,8 @@ class ClientConnection {
     int64_t slots = 0;  // 0: read-only
     int64_t slot_bytes = 0;
   };
-  // Exposed to the peer: the headers of slots and their payloads, in one region or in two of one
-  // layout (core/transport/data_layout.h).
+  // Exposed to the peer: headers and payloads of slots, in one region or in two of the same layout
+  // (core/transport/data_layout.h).
   struct Slots {
     std::shared_ptr<transport::Region> headers;
     std::shared_ptr<transport::Region> payloads;
@@ -72,20 +72,19 @@ class ClientConnection {
   const std::string& transport() const { return options_.transport; }
   int64_t slots() const { return options_.slots; }
 
-  // True if the slot was not waiting to be looked at and is now. Each true is followed by one
-  // TakePush.
+  // True if the slot was not waiting for TakePush and is now: call it once for each true.
   bool MarkWaiting(int64_t slot);
-  // Looks at the slot, hands a push to `handler` and acknowledges it. A push that was answered
-  // already is answered again.
+  // Hands the slot's push to `handler` and acknowledges it. Answers a push again that was answered
+  // already.
   void TakePush(int64_t slot, const PushHandler& handler);
 
-  // Rings the client with that value; of several that could not be posted yet, the newest goes out.
+  // Rings the client with that value; of several not posted yet, sends only the newest.
   void Ring(uint32_t immediate);
 
   // An acknowledgement's or a ring's write is done.
   void OnWriteDone(uint64_t operation);
-  // Called on a timer: posts acknowledgements that found the queue full, and returns the slots that
-  // hold a push which was there at the last call already and nobody rang for.
+  // Called on a timer: posts acknowledgements that found the queue full. Returns the slots whose
+  // push was there at the last call already, without a doorbell.
   std::vector<int64_t> LookOver();
   void Close();
 

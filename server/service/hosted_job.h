@@ -1,13 +1,13 @@
 // One job at a parameter server: its store, where its step is, the transports that expose it, and
 // the connections of its clients. Methods are the calls of proto ParameterServer for this job.
 //
-// Commands of the coordinator run one at a time (commands_mutex_) and follow StepState. Pushes come
-// in over the transports' queues on PushIntake's threads: each is checked against what was granted
-// and applied under a shared lock on the state, which Prepare, BeginAttempt and Fence take
-// exclusively to change it, so that none is half applied when they answer.
+// Commands of the coordinator run exclusively (commands_mutex_) and follow StepState. Pushes arrive
+// on PushIntake's threads: each is checked against what was granted and applied under a shared
+// lock on the state. Prepare, BeginAttempt and Fence change it under an exclusive one, so that no
+// push is half applied when they answer.
 //
-// Failure: a refused call changes nothing. A GPU that fails in Prepare or Commit leaves a job that
-// answers no later command but that.
+// Failure: a refused call changes nothing. After a GPU fails in Prepare or Commit, every later
+// command returns that failure.
 //
 // hosted_job.cc has the commands of a step, load_job.cc how it is made, connect.cc and take_push.cc
 // what clients do, write_checkpoint.cc and reached_gpu.cc what their names say.
@@ -61,15 +61,14 @@ class HostedJob {
       const proto::WriteCheckpointRequest& request);
   absl::StatusOr<proto::GetChecksumsReply> GetChecksums(const proto::GetChecksumsRequest& request);
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request);
-  // Waits for that client's pushes that are being applied; later ones are refused. Its connection
-  // is closed.
+  // Waits for that client's pushes under way, refuses later ones, and closes its connection.
   void Fence(uint64_t incarnation);
   // Ends what calls may be waiting for.
   void Stop();
 
  private:
-  // A transport the job enables, and the weights as its clients read them: on the host, and where
-  // they reach the server's GPU (else null), there.
+  // A transport of the job, and the weights that its clients read: on the host, and in the server's
+  // GPU if they reach it (else null).
   struct EnabledTransport {
     std::unique_ptr<transport::Transport> transport;
     std::shared_ptr<transport::Region> weights;

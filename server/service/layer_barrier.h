@@ -1,14 +1,14 @@
-// Where workers wait for each other at layers, as collective training makes them
-// (train.synchronization: layer): the baseline that on-demand communication is measured against.
-// The coordinator names in BeginAttempt who takes part; the first server of the shard map counts.
-// core/transport/data_layout.h describes the doorbells.
+// Counts workers that wait for each other at layers, as in collective training
+// (train.synchronization: layer): the baseline for on-demand communication. BeginAttempt names who
+// takes part; the first server of the shard map counts. core/transport/data_layout.h describes the
+// doorbells.
 //
-// Workers arrive at the barriers of an attempt in the same order, so one count for each worker says
-// all, and a barrier is over when the smallest count has passed it. Nobody waits here: a worker
-// that is lost ends the attempt through the coordinator.
+// Workers arrive at an attempt's barriers in the same order, so a count for each worker suffices: a
+// barrier is over when the smallest count has passed it. Nothing waits here: a lost worker ends the
+// attempt through the coordinator.
 //
-// Thread-safe. Rings are given back to the caller, to be made without the lock held: they may then
-// overtake each other, which is harmless since counts only grow.
+// Thread-safe. Returns rings for the caller to make without the lock: they may overtake each other,
+// which is harmless since counts only grow.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@ class LayerBarrier {
     bool operator==(const Ring&) const = default;
   };
 
-  // Counts start at 0. Whoever took part in the attempt before is told that it is over.
+  // Starts counts at 0, and tells workers of the attempt before that it is over.
   std::vector<Ring> Begin(int64_t step, int64_t attempt, std::vector<uint64_t> workers);
-  // That worker's doorbell. One of another attempt, or of somebody who does not take part, is
-  // ignored; one that says nothing new is answered to that worker alone.
+  // Takes that worker's doorbell. Ignores one of another attempt, or of a worker that does not take
+  // part; answers one that says nothing new to that worker alone.
   std::vector<Ring> OnDoorbell(uint64_t incarnation, uint32_t immediate);
 
  private:

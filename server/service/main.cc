@@ -70,7 +70,7 @@ class End {
 
 absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
   const transport::TransportOptions options = flags.listen.MakeTransportOptions();
-  // A port that was asked for is taken at once: one in use is not to come out when there is a job.
+  // Takes a given port at once: one in use must not fail only when a job comes.
   auto tcp = std::make_shared<std::unique_ptr<transport::Transport>>();
   if (flags.listen.data_port != 0) {
     auto created = transport::CreateTransport("tcp", options);

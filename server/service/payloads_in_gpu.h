@@ -1,8 +1,7 @@
-// Which clients' slots lie in the server's GPU, or did and may still be open: memory that a client
-// has open goes when the client closes it (core/transport/gpu_memory.h), which one that hangs, or
-// means harm, does not do. So a client that comes again while it has two, in this life or an
-// earlier one, is served on the host. Clients give their names themselves, so all that is kept is
-// bounded too: by twice as many as there may be clients that push.
+// Bounds the clients' slots in the server's GPU, those of earlier connections included: memory is
+// freed only when the client closes it (core/transport/gpu_memory.h), which a hanging or hostile
+// one does not do. So a client that has two, in this life or an earlier one, is served on the host.
+// Clients choose their names, so the total is bounded too: two for each client that may push.
 //
 // Used from one thread at a time.
 #pragma once
@@ -27,7 +26,7 @@ class PayloadsInGpu {
 
   explicit PayloadsInGpu(int64_t clients) : most_(kMost * clients) {}
 
-  // ResourceExhausted where that client, or all together, have as many as they may.
+  // ResourceExhausted if that client, or all together, have as many as they may.
   absl::Status MayHaveMore(const std::string& client) {
     std::erase_if(kept_, [](const Kept& kept) { return kept.region.expired(); });
     if (std::ranges::count(kept_, client, &Kept::client) >= kMost) {

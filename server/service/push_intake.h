@@ -1,13 +1,13 @@
-// Takes pushes in: polls the transports' event queues, hands pushes to the threads that apply them,
+// Takes pushes: polls the transports' event queues, hands pushes to the threads that apply them,
 // and keeps the connections.
 //
-// Threads: one per event queue, which polls it and applies pushes itself; where `threads` is
-// larger, the others help when more than one push waits. An idle intake sleeps in EventQueue::Wait
-// and looks over the slots a few times a second, so a lost doorbell delays a push by that interval
-// and never loses it. Queues of work are bounded by the slots granted.
+// Threads: one per event queue polls it and applies pushes itself; more, up to `threads`, help when
+// more than one push waits. An idle intake sleeps in EventQueue::Wait and looks over the slots a
+// few times a second, so a lost doorbell delays a push but never loses it. The slots granted bound
+// the queue of work.
 //
-// Add and Remove may be called from any thread. The destructor closes all connections, ends the
-// threads and then frees the queues; the transports must outlive it.
+// Add and Remove: any thread. The destructor closes all connections, ends the threads, then frees
+// the queues; the transports must outlive it.
 #pragma once
 
 #include <deque>
@@ -40,13 +40,13 @@ class PushIntake {
 
   transport::EventQueue* queue(size_t index) { return queues_[index].get(); }
 
-  // From now on its pushes are taken. An earlier connection of the same incarnation is closed.
+  // Takes its pushes from now on. Closes an earlier connection of the same incarnation.
   void Add(std::shared_ptr<ClientConnection> connection);
   // Closes that incarnation's connection, if there is one.
   void Remove(uint64_t incarnation);
   int64_t connections() const;
 
-  // A new attempt, whose workers may wait for each other at layers (layer_barrier.h).
+  // Begins an attempt whose workers may wait for each other at layers (layer_barrier.h).
   void BeginBarriers(int64_t step, int64_t attempt, std::vector<uint64_t> workers);
 
  private:

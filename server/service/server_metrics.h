@@ -15,8 +15,8 @@ class ServerMetrics {
  public:
   explicit ServerMetrics(Metrics& metrics);
 
-  // One served request: a control call's name in lower case, or "push" for one that was refused
-  // (those applied are counted by applied_pushes and push_duration).
+  // Counts a request: a control call's name in lower case, or "push" for a refused one
+  // (applied_pushes and push_duration count the others).
   void CountRequest(const std::string& operation, absl::StatusCode code);
   void CountRequest(const std::string& operation, absl::StatusCode code, absl::Duration duration);
   void SetResidentBytes(const StoreBytes& bytes);

@@ -15,15 +15,15 @@
 
 namespace shoal::server {
 
-// A transport by name, for that job, with the memory that will be registered at least, and the way
-// to that of the server's GPU; null: there is none.
+// Makes the named transport for that job. `registered_bytes` is the least that will be registered;
+// `gpu_memory` reaches the server's GPU, null: there is none.
 using TransportFactory = std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(
     const std::string& name, const plan::Job& job, int64_t registered_bytes,
     std::shared_ptr<transport::GpuMemory> gpu_memory)>;
 
 struct ParameterServiceOptions {
   TransportFactory create_transport;
-  GpuOpener open_gpu;  // with service.memory cuda; empty: such a job is refused
+  GpuOpener open_gpu;  // for service.memory cuda; empty: refuses such a job
   Clock* clock = &RealClock();
   int64_t max_jobs = 1;  // at once
   // 0: service.threads_per_server of the job, and where that is 0 too, the machine's cores divided

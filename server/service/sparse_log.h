@@ -1,5 +1,5 @@
-// Warnings that a peer can cause at any rate: at most one line a second, which tells how many were
-// left out.
+// Logs warnings that a peer can cause at any rate: at most one line a second, with the number left
+// out.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace shoal::server {
 
 class SparseLog {
  public:
-  // `line` makes the text, and is called only when it is written.
+  // Calls `line` for the text only when it writes it.
   template <typename Line>
   void Warn(const Line& line) {
     absl::MutexLock lock(&mutex_);

@@ -1,11 +1,10 @@
-// Where a server is in the life of a step, and which commands fit there: a pure state machine.
+// Decides which commands fit where a server is in a step: a pure state machine.
 //
 //   ready -> open -> sealed -> committing -> ready -> ...
 //
-// Commands may be repeated (their reply was lost) and may come late (their sender gave up on them):
-// a repeated one is recognised and answered as the first was, an older one is refused by name. A
-// newer attempt of the same step may begin at any time before the commit: that drops the one
-// before.
+// Commands may be repeated (the reply was lost) or late (the sender gave up): a repeated one is
+// answered as the first was, an older one refused by name. A newer attempt of the same step may
+// begin at any time before the commit and drops the one before.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@
 
 namespace shoal::server {
 
-// kFailed: what was pushed in the attempt cannot be had; it is over.
+// kFailed: the attempt's pushes are lost; it is over.
 enum class Phase { kReady, kOpen, kSealed, kFailed, kCommitting };
 
 // What to do with a command that fits.
@@ -46,8 +45,7 @@ class StepState {
   void Committing() { phase_ = Phase::kCommitting; }
   void Committed();
 
-  // Whether a push with these belongs to the attempt that is open, or was taken until it was
-  // sealed.
+  // Whether a push belongs to the attempt that is open, or was until it was sealed.
   bool TakesPushes() const { return phase_ == Phase::kOpen; }
   bool IsCurrentAttempt(int64_t step, int64_t attempt) const {
     return attempt_ > 0 && step == step_ && attempt == attempt_;

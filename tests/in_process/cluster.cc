@@ -121,10 +121,8 @@ class WorkerProcess {
     services.push_back(rpc::MakeStageService(&process->service_));
     SHOAL_ASSIGN_OR_RETURN(process->server_,
                            rpc::Server::Start({.token = token}, std::move(services)));
-    process->coordinator_ =
-        worker::MakeGrpcCoordinatorClient(rpc::Channel::Create(coordinator, token, "coordinator"));
-    process->trainer_ =
-        std::make_unique<worker::Trainer>(process->coordinator_.get(), process->metrics_);
+    process->trainer_ = std::make_unique<worker::Trainer>(
+        rpc::Channel::Create(coordinator, token, "coordinator"), process->metrics_);
     SHOAL_ASSIGN_OR_RETURN(
         process->session_,
         rpc::MemberSession::Join(
@@ -179,7 +177,6 @@ class WorkerProcess {
   Metrics metrics_;
   worker::StageService service_;
   std::unique_ptr<rpc::Server> server_;
-  std::unique_ptr<worker::CoordinatorClient> coordinator_;
   std::unique_ptr<worker::Trainer> trainer_;
   std::unique_ptr<rpc::MemberSession> session_;
   absl::Status status_;

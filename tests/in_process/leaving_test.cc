@@ -8,10 +8,10 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "cli/testing/fake_coordinator.h"
 #include "client/grpc_server_client.h"
 #include "core/base/file.h"
 #include "core/base/metrics.h"
-#include "core/base/status.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/partition.h"
 #include "core/model/shard_map.h"
@@ -42,7 +42,7 @@ class SilentServer {
 };
 
 // Has a job with one server.
-class OneServerCoordinator final : public worker::CoordinatorClient {
+class OneServerCoordinator final : public cli::FakeCoordinator {
  public:
   OneServerCoordinator(const plan::Job& job, const std::string& tokens, const std::string& server) {
     const std::vector<plan::PartitionSpec> partitions = plan::BuildPartitions(
@@ -60,13 +60,6 @@ class OneServerCoordinator final : public worker::CoordinatorClient {
   absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest&) override {
     return join_;
   }
-  absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest&) override {
-    return Internal("there are no steps");
-  }
-  absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
-      const proto::DrawMicrobatchRequest&) override {
-    return Internal("there are no steps");
-  }
 
  private:
   proto::JoinJobReply join_;
@@ -78,7 +71,7 @@ TEST_F(LeavingTest, InTheMiddleOfConnectingToServers) {
   const SilentServer silent;
   OneServerCoordinator coordinator(job_, tokens_, silent.address());
   Metrics metrics;
-  worker::Trainer trainer(&coordinator, metrics);
+  worker::Trainer trainer(coordinator.Connect(), metrics);
   absl::Notification connecting;
   worker::WorkerJobOptions options;
   options.incarnation = 7;

@@ -17,7 +17,7 @@
 #include "core/base/threads/lock_order.h"
 #include "core/base/threads/signal_thread.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/grpc_log.h"
+#include "core/rpc/grpc_support.h"
 #include "core/rpc/member_session.h"
 #include "core/rpc/program_flags.h"
 #include "core/rpc/server.h"
@@ -85,8 +85,7 @@ absl::Status Work(const Flags& flags, bool& started) {
   };
   // Long polls have a channel of their own, which a Stop may cut off.
   const std::shared_ptr<rpc::Channel> polls = new_channel();
-  const std::unique_ptr<CoordinatorClient> coordinator = MakeGrpcCoordinatorClient(polls);
-  Trainer trainer(coordinator.get(), metrics);
+  Trainer trainer(polls, metrics);
   // The first makes the worker leave the job; the second, or one that comes before there is
   // anything to leave, ends the process at once.
   std::atomic<bool> registered = false;

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "core/base/status.h"
-#include "worker/job/coordinator_client.h"
 
 namespace shoal::worker {
 namespace {
@@ -11,6 +10,11 @@ namespace {
 constexpr absl::Duration kDrawRetryDelay = absl::Milliseconds(20);
 
 }  // namespace
+
+bool IsTransient(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsResourceExhausted(status);
+}
 
 MicrobatchDrawer::MicrobatchDrawer(Draw draw, uint64_t incarnation, Clock& clock,
                                    absl::Duration timeout)

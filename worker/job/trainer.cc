@@ -2,15 +2,20 @@
 
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/rpc/coordinator_service.h"
+#include "worker/job/microbatch_drawer.h"
 
 namespace shoal::worker {
 namespace {
 
 // How long a question waits at the coordinator: bounds how late a Stop is noticed between steps.
-constexpr double kPollSeconds = 1.0;
+constexpr int kPollSeconds = 1;
 // Between tries when the coordinator does not answer. How long it may stay away is for the lease to
 // say: when that is over, Stop comes.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
+constexpr int kAnswerSeconds = 5;  // for the answer itself
+
+rpc::CallOptions AnswerWithin(int seconds) { return {.deadline = absl::Seconds(seconds)}; }
 
 }  // namespace
 
@@ -36,7 +41,8 @@ absl::StatusOr<proto::JoinJobReply> Trainer::Join(uint64_t incarnation) {
   request.set_incarnation(incarnation);
   request.set_wait_seconds(kPollSeconds);
   while (!stopped()) {
-    auto reply = coordinator_->JoinJob(request);
+    auto reply = coordinator_->Call(&rpc::CoordinatorService::JoinJob, request,
+                                    AnswerWithin(kPollSeconds + kAnswerSeconds));
     if (reply.ok() && (reply->ready() || reply->shut_down())) {
       return reply;
     }
@@ -58,7 +64,8 @@ absl::Status Trainer::Loop(WorkerJob& job, const std::string& job_id, uint64_t i
   request.set_incarnation(incarnation);
   request.set_wait_seconds(kPollSeconds);
   while (!stopped()) {
-    const auto reply = coordinator_->NextStep(request);
+    const auto reply = coordinator_->Call(&rpc::CoordinatorService::NextStep, request,
+                                          AnswerWithin(kPollSeconds + kAnswerSeconds));
     if (!reply.ok()) {  // the report goes out again: it counts once
       if (!IsTransient(reply.status()) && !stopped()) {
         return Annotate(reply.status(), "ask for the next step");
@@ -86,7 +93,8 @@ absl::Status Trainer::RunJob(const WorkerJobOptions& options) {
   WorkerJobOptions own = options;
   own.draw = [this, id = join.job_id()](proto::DrawMicrobatchRequest request) {
     request.set_job_id(id);
-    return coordinator_->DrawMicrobatch(request);
+    return coordinator_->Call(&rpc::CoordinatorService::DrawMicrobatch, request,
+                              AnswerWithin(kAnswerSeconds));
   };
   own.cancellation = &cancellation_;
   SHOAL_ASSIGN_OR_RETURN(const auto job, WorkerJob::Create(join, own, &metrics_, clock_));

@@ -6,13 +6,15 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
-#include "worker/job/coordinator_client.h"
+#include "core/rpc/channel.h"
+#include "proto/coordinator.pb.h"
 #include "worker/job/worker_job.h"
 #include "worker/peers/cancellation.h"
 
@@ -20,8 +22,8 @@ namespace shoal::worker {
 
 class Trainer {
  public:
-  Trainer(CoordinatorClient* coordinator, Metrics& metrics, Clock& clock = RealClock())
-      : coordinator_(coordinator), metrics_(metrics), clock_(clock) {}
+  Trainer(std::shared_ptr<rpc::Channel> coordinator, Metrics& metrics, Clock& clock = RealClock())
+      : coordinator_(std::move(coordinator)), metrics_(metrics), clock_(clock) {}
 
   // OK when the job is over or Stop(OK) was called; else what this worker cannot go on with, or the
   // status that Stop was given.
@@ -37,7 +39,7 @@ class Trainer {
   absl::Status Loop(WorkerJob& job, const std::string& job_id, uint64_t incarnation);
   bool stopped() const;
 
-  CoordinatorClient* const coordinator_;
+  const std::shared_ptr<rpc::Channel> coordinator_;
   WorkerMetrics metrics_;
   Clock& clock_;
 

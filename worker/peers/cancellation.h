@@ -1,7 +1,5 @@
-// That a worker is to end: told once, and heard by whatever may be waiting then, also while its job
-// is still being made and nobody has it yet.
-//
-// The trainer has one for its job. Thread-safe.
+// Tells all that wait that the worker must end, once, also while its job is still being made. The
+// trainer has one for its job. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -17,13 +15,13 @@ class Cancellation {
  public:
   using Function = std::function<void(const absl::Status& why)>;
 
-  // `why` is not OK. The first call counts; it returns when all that listen have been told.
+  // `why` is not OK. The first call counts; it returns when all listeners have been told.
   void Cancel(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   // Why; OK until then.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // While it exists `told` is called once, by whoever cancels, or here where that has happened
-  // already. It runs under a lock: it must not come back to the cancellation.
+  // While it exists, Cancel calls `told` once; the constructor does if that has happened already.
+  // `told` runs under a lock and must not use the cancellation.
   class Listener {
    public:
     Listener(Cancellation* cancellation, Function told);

@@ -143,7 +143,7 @@ void LayerExchange::EndAttempt(const absl::Status& how) {
       communicator_->Abort(how);
     }
   }
-  stream_->Synchronize().IgnoreError();  // the next attempt starts anew
+  stream_->Synchronize().IgnoreError();  // the next attempt recreates it
 }
 
 void LayerExchange::Cancel(const absl::Status& why) {

@@ -1,15 +1,13 @@
-// What workers exchange weights and gradients over, among themselves
-// (train.synchronization: layer, each worker on a GPU of its own): a communicator of all workers,
-// and the stream that its work is on.
+// Exchanges weights and gradients among workers (train.synchronization: layer, each worker on a GPU
+// of its own): a communicator of all workers, and its stream.
 //
-// Create settles with all peers whether there is to be one (peer_service.h): that holds for the
-// job. The communicator is made when the first step begins and kept from step to step. An attempt
-// that is not a step's first has a new one, so that nothing of the failed one is left in it; all
-// workers see by themselves when that is.
+// Create settles with all peers, for the whole job, whether there is one (peer_service.h). The
+// first step makes the communicator and later steps keep it. An attempt that is not a step's first
+// recreates it, so that nothing of the failed one is left; all workers know when by themselves.
 //
-// Threads: the compute thread; Cancel from any. Failure: an attempt that another worker gave up, or
-// in which one does not come, ends with an error (worker/collectives/collectives.h); what was
-// gathered and reduced in it is worth nothing. So status() is asked before any of it leaves.
+// Threads: the compute thread; Cancel from any. Failure: an attempt that another worker gave up or
+// does not join ends with an error (worker/collectives/collectives.h), and its results are
+// worthless: ask status() before any of them leaves.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +52,7 @@ class LayerExchange {
   static absl::StatusOr<std::unique_ptr<LayerExchange>> Create(Options options);
   ~LayerExchange();
 
-  // Whether there is an exchange. Where there is not, this is just there to tell other peers so.
+  // Whether there is an exchange. If not, this object only tells other peers so.
   bool on() const { return why_not_.empty(); }
   const std::string& why_not() const { return why_not_; }
   std::string_view library() const { return collectives_->name(); }
@@ -69,12 +67,12 @@ class LayerExchange {
   absl::Status ReduceScatter(const void* from, void* to, int64_t count, DType dtype,
                              std::string_view what);
   absl::Status status() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Where `how` is not OK, what is under way ends too.
+  // Ends what is under way too if `how` is not OK.
   void EndAttempt(const absl::Status& how);
-  // There is no attempt any more.
+  // Ends without another attempt.
   void Disconnect() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The attempt at hand and all later ones end with `why`.
+  // Ends this attempt and all later ones with `why`.
   void Cancel(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
 
   struct Statistics {

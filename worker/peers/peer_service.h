@@ -1,12 +1,11 @@
-// Where the job's workers settle on a communicator: all call the first of them, and get the same
-// answer when all have called. So either all exchange weights and gradients among themselves, or
-// none does, for a reason that all know.
+// Settles on a communicator: all workers call the first of them and get the same answer when all
+// have called. So either all exchange weights and gradients, or none does, for a reason that all
+// know.
 //
-// Calls are for an attempt at a step. A later attempt's call ends what is left of an earlier one.
-// An answer stays until then: who lost it calls again. Nothing waits longer than `patience`: the
-// caller tries again.
+// Calls are for an attempt at a step. A later attempt's call ends an earlier one; until then the
+// answer stays, and a worker that lost it calls again. No call waits longer than `patience`.
 //
-// Thread-safe. Calls come from other machines: what they say is checked.
+// Thread-safe. Checks what callers, on other machines, say.
 #pragma once
 
 #include <functional>
@@ -33,10 +32,10 @@ class PeerService {
   absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
       const proto::JoinRendezvousRequest& request);
 
-  // This worker is the first of these. Makes a communicator's id; called under a lock. Once.
+  // Makes a communicator's id; called under a lock. Call Open once, on the first worker alone.
   using NewId = std::function<absl::StatusOr<std::string>()>;
   void Open(const WorkerGroup& peers, NewId new_id);
-  // All that waits, and all that comes, ends with `why`; new_id is not called any more.
+  // Ends waiting calls, and later ones, with `why`. Does not call new_id afterwards.
   void Close(const absl::Status& why);
 
  private:

@@ -1,9 +1,8 @@
-// How a worker meets others to settle whether they exchange among themselves, by collectives: the
-// caller's side of peer_service.h, for all workers of a job or the stages of a pipeline.
+// Meets other workers to settle whether they exchange by collectives: the caller's side of
+// peer_service.h, for all workers of a job or the stages of a pipeline.
 //
-// Threads: one calls Join. Failure: workers that do not come are DeadlineExceeded. Where the worker
-// is to end Join ends at once, with the reason, for which client and service are shut too: peers
-// hear it.
+// Threads: one calls Join. Failure: DeadlineExceeded if workers do not come. A cancelled worker
+// ends Join at once with the reason, and closes client and service, so that peers hear it.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +25,8 @@
 
 namespace shoal::worker {
 
-// What a worker takes part with, or why it cannot. `gpu` is null where it computes on the CPU,
-// `open` may be empty (OpenedDevice).
+// Opens what a worker takes part with, or says why it cannot. `gpu` is null on the CPU; `open` may
+// be empty (OpenedDevice).
 absl::StatusOr<std::unique_ptr<Collectives>> OpenCollectives(const Device* gpu,
                                                              const CollectivesOpener& open);
 
@@ -47,7 +46,7 @@ class Rendezvous {
   };
   explicit Rendezvous(Options options) : options_(std::move(options)) {}
 
-  // Blocks until all have come. `check` says whether to go on.
+  // Blocks until all have come or `check` fails.
   absl::StatusOr<proto::JoinRendezvousReply> Join(const StepAttempt& attempt, int64_t generation,
                                                   const std::function<absl::Status()>& check);
 

@@ -1,5 +1,5 @@
-// How a worker calls another one of its group (stages of a pipeline, or all workers of a job that
-// are peers): the seam between it and gRPC.
+// Calls another worker of the group (stages of a pipeline, or all workers of a job): over gRPC, or
+// in process in tests.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class StageClient {
   // Stage.JoinRendezvous at that worker of the group; likewise.
   virtual absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
       int worker, const proto::JoinRendezvousRequest& request, absl::Duration timeout) = 0;
-  // Calls under way, and later ones, end with Cancelled. Any thread.
+  // Ends calls under way, and later ones, with Cancelled. Any thread.
   virtual void Cancel() = 0;
 };
 

@@ -1,5 +1,4 @@
-// Who the stages of a worker's group are, or the job's workers, from the coordinator's answer to
-// JoinJob.
+// The stages of a worker's group, or the job's workers, from the coordinator's answer to JoinJob.
 #pragma once
 
 #include <compare>
@@ -43,10 +42,10 @@ struct StageGroup {
 // All workers of the job as one group, this one at its rank among them.
 absl::StatusOr<WorkerGroup> PeersFrom(const proto::JoinJobReply& join, uint64_t incarnation);
 
-// Internal for an answer that does not name this incarnation where it should.
+// Internal if the answer does not name this incarnation where it should.
 absl::StatusOr<StageGroup> GroupFrom(const proto::JoinJobReply& join, uint64_t incarnation);
 
-// A call from another worker: NotFound, by name, where it is for another job than the group's.
+// Checks another worker's call: NotFound, by name, if it is for another job than the group's.
 absl::Status CheckJob(const std::string& own_job_id, const std::string& job_id);
 
 // A try at a step.

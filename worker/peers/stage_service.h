@@ -1,10 +1,9 @@
-// Where other workers come in: the worker's Stage service. (Peers of the whole job have a
-// service of their own behind it, peer_service.h.) Calls of other stages of the group arrive on
-// gRPC's threads at any time, also before the worker has a job, and are kept waiting (for a while:
-// the caller tries again) until this worker is at the attempt that they are for.
+// Answers other workers' calls. (Peers of the whole job have their own service behind it,
+// peer_service.h.) Calls from other stages arrive on gRPC's threads at any time, also before the
+// worker has a job, and wait for up to `patience` until this worker is at their attempt.
 //
-// The worker says when that is: while it expects an attempt, calls for it get what `accept` says.
-// The last word is the caller's: of several acceptances the one that it confirms is the connection.
+// While the worker expects an attempt, calls for it get what `accept` says. Of several acceptances,
+// the caller confirms the one that becomes the connection.
 //
 // Thread-safe.
 #pragma once
@@ -28,7 +27,7 @@ namespace shoal::worker {
 
 class StageService final : public rpc::StageService {
  public:
-  // Of a call for an attempt that this worker has not come to.
+  // `patience` of a call for an attempt that this worker has not come to.
   explicit StageService(absl::Duration patience = absl::Seconds(2)) : patience_(patience) {}
 
   // Unavailable: call again. FailedPrecondition, NotFound (another job) and PermissionDenied are
@@ -41,24 +40,25 @@ class StageService final : public rpc::StageService {
   }
   PeerService& peers() { return peers_; }
 
-  // The worker has a job, in which it is a stage of this group. Once.
+  // Tells that the worker is a stage of this group. Call once.
   void Open(const StageGroup& group);
 
-  // Makes a connection from a lower stage's offers; a later one takes the place of an earlier.
-  // Called on threads of ConnectStage, one at a time.
+  // Makes a connection from a lower stage's offers; a later one replaces an earlier. Called on
+  // threads of ConnectStage, exclusively.
   using Accept = std::function<absl::StatusOr<transport::TakenOffer>(
       const proto::ConnectStageRequest& request)>;
-  // From here on calls for this attempt are answered. FailedPrecondition unless it is later than
-  // all before it.
+  // Answers calls for this attempt from now on. FailedPrecondition unless it is later than all
+  // before it.
   absl::Status Expect(const StepAttempt& attempt, Accept accept);
-  // Aborted once a stage has called for a later attempt than the expected: that is over.
+  // Aborted once a stage has called for a later attempt than the expected one.
   absl::Status CheckExpected();
-  // Waits until stage `from` has confirmed; the name of the transport. Errors as CheckExpected.
+  // Waits until stage `from` has confirmed, and returns the transport's name. Errors as
+  // CheckExpected.
   absl::StatusOr<std::string> AwaitConfirmed(int from, absl::Time deadline);
-  // No call to `accept` runs or follows.
+  // Returns when no call to `accept` runs; none follows.
   void EndExpect();
 
-  // All that waits, and all that comes, ends with `why`.
+  // Ends waiting calls, and later ones, with `why`.
   void Close(const absl::Status& why);
 
  private:

@@ -1,4 +1,4 @@
-#include "core/rpc/status_conversion.h"
+#include "core/rpc/grpc_support.h"
 
 #include <grpcpp/support/status.h>
 

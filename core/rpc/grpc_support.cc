@@ -1,0 +1,58 @@
+#include "core/rpc/grpc_support.h"
+
+#include <grpc/support/log.h>
+#include <grpcpp/support/status.h>
+
+#include "core/base/check.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+
+namespace shoal::rpc {
+
+void RouteGrpcLogs() {
+  static const bool routed = [] {
+    gpr_set_log_function([](gpr_log_func_args* args) { LogDebug("gRPC: {}", args->message); });
+    return true;
+  }();
+  static_cast<void>(routed);
+}
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  // Metadata is limited to 8 KiB, and the message may be percent-encoded.
+  constexpr size_t kLongestMessage = 2048;
+  if (status.ok()) {
+    return grpc::Status::OK;
+  }
+  return {static_cast<grpc::StatusCode>(status.code()),
+          std::string(Message(status).substr(0, kLongestMessage))};
+}
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) {
+    return absl::OkStatus();
+  }
+  const int code = status.error_code();
+  const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  return {known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+          status.error_message()};
+}
+
+const google::protobuf::MethodDescriptor& MethodTaking(
+    const google::protobuf::Descriptor& request) {
+  const google::protobuf::FileDescriptor& file = *request.file();
+  const google::protobuf::MethodDescriptor* found = nullptr;
+  for (int s = 0; s < file.service_count(); ++s) {
+    for (int m = 0; m < file.service(s)->method_count(); ++m) {
+      const google::protobuf::MethodDescriptor* method = file.service(s)->method(m);
+      found = method->input_type() == &request ? method : found;
+    }
+  }
+  SHOAL_CHECK(found != nullptr);
+  return *found;
+}
+
+std::string MethodPath(const google::protobuf::MethodDescriptor& method) {
+  return fmt::format("/{}/{}", method.service()->full_name(), method.name());
+}
+
+}  // namespace shoal::rpc

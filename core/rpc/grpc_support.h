@@ -1,0 +1,36 @@
+// What channels and servers share: limits, logs, errors and names of methods.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "google/protobuf/descriptor.h"
+
+namespace grpc {
+class Status;
+}
+
+namespace shoal::rpc {
+
+// Both ends of a connection must agree on these. Control messages are small; the largest is the
+// work of a step with many thousand samples.
+inline constexpr int kMaxMessageBytes = 64 << 20;
+inline constexpr int kKeepAliveTimeMs = 5000;
+inline constexpr int kKeepAliveTimeoutMs = 5000;
+
+// Sends gRPC's own messages to our log at debug level instead of stderr: what matters in them comes
+// back as a status too. Idempotent.
+void RouteGrpcLogs();
+
+// Keep the code and the message, which ToGrpc cuts to what gRPC carries in its trailers.
+grpc::Status ToGrpc(const absl::Status& status);
+absl::Status FromGrpc(const grpc::Status& status);
+
+// The rpc that takes such requests: each rpc has a request type of its own. CHECKs that there is
+// one.
+const google::protobuf::MethodDescriptor& MethodTaking(const google::protobuf::Descriptor& request);
+
+// "/shoal.proto.Coordinator/Leave"
+std::string MethodPath(const google::protobuf::MethodDescriptor& method);
+
+}  // namespace shoal::rpc
