@@ -31,6 +31,7 @@ namespace fs = std::filesystem;
 
 constexpr absl::Duration kLeaveLimit =
     absl::Seconds(5);  // for the processes to end once the job is over
+constexpr absl::Duration kBetweenTries = absl::Milliseconds(300);
 constexpr absl::Duration kSubmitDeadline =
     absl::Seconds(60);  // the coordinator reads data set and checkpoints first
 
@@ -54,7 +55,7 @@ class Training {
       SHOAL_ASSIGN_OR_RETURN(token_, rpc::LoadToken(options_.token_file));
       address_ = job_.cluster.coordinator;
     }
-    SHOAL_RETURN_IF_ERROR(Submit());
+    SHOAL_RETURN_IF_ERROR(Submit(signals));
     const RunEnd end = Follow(signals);
     report_.Clear();
     const ExitCode code = End(end);
@@ -195,9 +196,32 @@ class Training {
     return absl::OkStatus();
   }
 
-  absl::Status Submit() {
-    SHOAL_RETURN_IF_ERROR(SetAside());
+  // Says early what keeps a coordinator from being reached, and ends in time where it stays so.
+  absl::Status AwaitCoordinator(rpc::Channel& coordinator, const StopSignals& signals) {
+    const absl::Duration patience = absl::Seconds(job_.cluster.start_timeout_seconds);
+    const absl::Time deadline = RealClock().Now() + patience;
+    bool told = false;
+    while (signals.count() == 0) {
+      const absl::Status status =
+          coordinator.Call(&rpc::CoordinatorService::GetStatus, {}).status();
+      const absl::Duration left = deadline - RealClock().Now();
+      if (status.ok() || !absl::IsUnavailable(status) || left <= absl::ZeroDuration()) {
+        return status;
+      }
+      if (!told) {
+        report_.OnNotice(fmt::format("{}; trying for {} more", Message(status),
+                                     FormatSeconds(absl::ToDoubleSeconds(left))));
+        told = true;
+      }
+      RealClock().SleepFor(kBetweenTries);
+    }
+    return absl::CancelledError(signals.reason());
+  }
+
+  absl::Status Submit(const StopSignals& signals) {
     const auto coordinator = rpc::Channel::Create(address_, token_, "coordinator");
+    SHOAL_RETURN_IF_ERROR(AwaitCoordinator(*coordinator, signals));
+    SHOAL_RETURN_IF_ERROR(SetAside());
     proto::SubmitJobRequest request;
     *request.mutable_job() = plan::ToMessage(job_);
     if (pipeline_.has_value()) {

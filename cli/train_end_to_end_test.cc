@@ -405,6 +405,29 @@ TEST_F(TrainEndToEnd, AnOutputThatNobodyReadsLeavesACheckpoint) {
   EXPECT_TRUE(HasCheckpoint());
 }
 
+TEST_F(TrainEndToEnd, ACoordinatorThatIsNotThereIsNamedAtOnce) {
+  const std::string token = folder_ + "/token";
+  ASSERT_TRUE(WriteFileAtomically(token, std::string(40, 'x')).ok());
+  fs::permissions(token, fs::perms::owner_read | fs::perms::owner_write);
+  std::ofstream(folder_ + "/remote.yaml")
+      << "model: model\ndata: {train: train.jsonl, template: chatml, max_sequence_tokens: 512, "
+         "microbatch_tokens: 1024, oversize: skip}\ncluster: {coordinator: '127.0.0.1:1', "
+         "servers: 1, workers: 1, start_timeout_seconds: 1}\ncheckpoint: {directory: remote}\n";
+  const ProgramResult result = Shoal({"train", folder_ + "/remote.yaml", "--token-file", token});
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.output + result.errors, HasSubstr("Connection refused"));
+  EXPECT_THAT(result.output + result.errors, HasSubstr("trying for"));
+}
+
+TEST_F(TrainEndToEnd, AnEmulatedRunExportsNoModel) {
+  Program run({BinDirectory() + "/shoal", "train", job_file(), "--set", "emulate.shape=25m",
+               "--set", "emulate.time_scale=0.001"});
+  const ProgramResult result = run.Wait(kLimit);
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("no model is exported"));
+  EXPECT_FALSE(fs::exists(folder_ + "/checkpoints/huggingface"));
+}
+
 TEST_F(TrainEndToEnd, BadInputIsOneLineAndExitCodeTwo) {
   const auto expect_refused = [](const ProgramResult& result, const std::string& words) {
     EXPECT_EQ(result.exit_code, 2) << result.errors;
