@@ -19,9 +19,12 @@
 #include "cli/run/run_lock.h"
 #include "cli/run/stop_signals.h"
 #include "cli/run/train_report.h"
+#include "core/base/clock.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
 #include "core/plan/pipeline/chosen_pipeline.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/coordinator_service.h"
 #include "server/checkpoint/checkpoint.h"
 
 namespace shoal::cli {
@@ -202,8 +205,7 @@ class Training {
     const absl::Time deadline = RealClock().Now() + patience;
     bool told = false;
     while (signals.count() == 0) {
-      const absl::Status status =
-          coordinator.Call(&rpc::CoordinatorService::GetStatus, {}).status();
+      absl::Status status = coordinator.Call(&rpc::CoordinatorService::GetStatus, {}).status();
       const absl::Duration left = deadline - RealClock().Now();
       if (status.ok() || !absl::IsUnavailable(status) || left <= absl::ZeroDuration()) {
         return status;

@@ -4,8 +4,7 @@
   scripts/clang_tidy.py --base COMMIT [--build FOLDER] [--most N]
 
 Takes the build's compile_commands.json without what only GCC reads: precompiled headers, and unity
-sources (clang-tidy gives a file that is not listed the command of the most similar one). Sees a
-changed header through the source of its name. Skips sources that the build does not compile, and
+sources, whose command each source that they include gets. Sees a changed header through the source of its name. Skips sources that the build does not compile, and
 says how many. Exits with 1 if clang-tidy finds something, and with 77 and the reason if it cannot
 look.
 """
@@ -61,8 +60,9 @@ def write_commands(build, folder):
     """Writes the commands for clang-tidy; returns the real paths of all sources compiled."""
     with open(os.path.join(build, 'compile_commands.json'), encoding='utf-8') as file:
         commands = json.load(file)
-    kept = [{**entry, 'command': without_pch(entry['command'])} for entry in commands
-            if entry['file'].endswith(SOURCES)]
+    kept = [{**entry, 'file': source,
+             'command': without_pch(entry['command']).replace(entry['file'], source)}
+            for entry in commands for source in sorted(compiled(entry))]
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, 'compile_commands.json'), 'w', encoding='utf-8') as file:
         json.dump(kept, file)

@@ -36,7 +36,8 @@ class ClangTidyTest(unittest.TestCase):
             self.assertEqual(known, {'/s/a.cc', '/s/b.cc', '/s/c.cc'})
             with open(os.path.join(build, 'clang-tidy', 'compile_commands.json'),
                       encoding='utf-8') as file:
-                self.assertEqual([entry['file'] for entry in json.load(file)], ['/s/a.cc'])
+                self.assertEqual([entry['file'] for entry in json.load(file)],
+                                 ['/s/a.cc', '/s/b.cc', '/s/c.cc'])
 
 
 if __name__ == '__main__':
