@@ -4,9 +4,9 @@
   scripts/clang_tidy.py --base COMMIT [--build FOLDER] [--most N]
 
 Takes the build's compile_commands.json without what only GCC reads: precompiled headers, and unity
-sources, whose command each source that they include gets. Sees a changed header through the source of its name. Skips sources that the build does not compile, and
-says how many. Exits with 1 if clang-tidy finds something, and with 77 and the reason if it cannot
-look.
+sources, whose command each source that they include gets. Sees a changed header through the source
+of its name. Skips sources that the build does not compile, and says how many. Exits with 1 if
+clang-tidy finds something, and with 77 and the reason if it cannot look.
 """
 
 import argparse
