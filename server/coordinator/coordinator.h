@@ -36,7 +36,7 @@ class Coordinator final : public rpc::CoordinatorService {
   // time.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(const CoordinatorOptions& options,
                                                              JobLoader loader,
-                                                             ServerControlFactory servers,
+                                                             ServerClientFactory servers,
                                                              std::unique_ptr<StateStore> store,
                                                              const Clock& clock, Metrics& metrics);
   ~Coordinator() override;
@@ -64,10 +64,10 @@ class Coordinator final : public rpc::CoordinatorService {
   void Stop();
 
  private:
-  Coordinator(const CoordinatorOptions& options, JobLoader loader, ServerControlFactory servers,
+  Coordinator(const CoordinatorOptions& options, JobLoader loader, ServerClientFactory servers,
               std::unique_ptr<StateStore> store, const SavedState& saved, const Clock& clock,
               Metrics& metrics);
-  JobEnvironment Environment(ServerControlFactory servers);
+  JobEnvironment Environment(ServerClientFactory servers);
   void Post(const std::function<void()>& work);
   // To be called before the lock is given up: wakes those for whom something has changed.
   void Notice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
