@@ -29,6 +29,7 @@ absl::StatusOr<proto::WriteCheckpointReply> HostedJob::WriteCheckpoint(
 
 absl::StatusOr<std::shared_ptr<CheckpointTask>> HostedJob::PinCheckpoint(
     const proto::WriteCheckpointRequest& request) {
+  absl::MutexLock lock(&checkpoint_mutex_);
   if (stopped_) {
     return FailedPrecondition("cannot write a checkpoint: this server is going");
   }
@@ -56,7 +57,7 @@ absl::StatusOr<std::shared_ptr<CheckpointTask>> HostedJob::PinCheckpoint(
 
 absl::Status HostedJob::CommitAroundCheckpoint(const proto::CommitRequest& request) {
   Store& store = *store_;
-  const std::shared_ptr<CheckpointTask> task = checkpoint_;
+  const std::shared_ptr<CheckpointTask> task = NewestCheckpoint();
   if (task == nullptr || task->AllWritten()) {
     return store.Commit(request.step(), request.learning_rate(), request.clip_coefficient());
   }
@@ -64,8 +65,9 @@ absl::Status HostedJob::CommitAroundCheckpoint(const proto::CommitRequest& reque
   SHOAL_RETURN_IF_ERROR(store.Commit(request.step(), request.learning_rate(),
                                      request.clip_coefficient(), [&](size_t partition) {
                                        const absl::Time start = options_.clock->Now();
-                                       task->WaitUntilWritten(partition);
+                                       const absl::Status ready = task->WaitUntilWritten(partition);
                                        waited += options_.clock->Now() - start;
+                                       return ready;
                                      }));
   metrics_.checkpoint_commit_wait_seconds.Increment(absl::ToDoubleSeconds(waited));
   LogInfo("step {}: commit waited {} for the checkpoint of step {} to be written", request.step(),
@@ -73,8 +75,14 @@ absl::Status HostedJob::CommitAroundCheckpoint(const proto::CommitRequest& reque
   return absl::OkStatus();
 }
 
+std::shared_ptr<CheckpointTask> HostedJob::NewestCheckpoint() const {
+  absl::MutexLock lock(&checkpoint_mutex_);
+  return checkpoint_;
+}
+
+// A commit may hold the commands' lock until a slow disk has written.
 void HostedJob::Stop() {
-  absl::MutexLock commands(&commands_mutex_);
+  absl::MutexLock lock(&checkpoint_mutex_);
   stopped_ = true;
   if (checkpoint_ != nullptr) {
     checkpoint_->Cancel();
