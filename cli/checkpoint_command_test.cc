@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/checkpoint/checkpoint_directory.h"
 
 namespace shoal::cli {
 namespace {
@@ -34,7 +35,8 @@ class CheckpointCommandTest : public testing::Test {
   void Write(int64_t step, float value) {
     const plan::ModelSpec spec = *plan::NamedShape("tiny");
     const auto partitions = plan::BuildPartitions(plan::BuildUnits(spec), 1 << 20);
-    const auto path = server::CreateCheckpointFolder(directory(), step);
+    auto writing = server::CheckpointDirectory::Take(directory());
+    const auto path = writing->Begin(step);
     ASSERT_TRUE(path.ok()) << path.status();
     auto writer = server::ShardWriter::Create(*path, 0, step, partitions);
     ASSERT_TRUE(writer.ok()) << writer.status();
@@ -50,7 +52,7 @@ class CheckpointCommandTest : public testing::Test {
     job.cluster.local = true;
     job.cluster.servers = job.cluster.workers = 1;
     server::Manifest manifest{.step = step, .loss = 1.5, .spec = spec, .shards = {*entry}};
-    const absl::Status written = server::WriteManifest(*path, manifest, plan::ToYaml(job));
+    const absl::Status written = writing->Complete(manifest, plan::ToYaml(job)).status();
     ASSERT_TRUE(written.ok()) << written;
   }
   std::string directory() const { return folder_ + "/checkpoints"; }

@@ -174,6 +174,13 @@ absl::Status Checkpoint::Read(Section section, int unit, int64_t offset,
   return absl::OkStatus();
 }
 
+absl::Status CheckShards(const std::string& folder, const Manifest& manifest) {
+  for (const ShardEntry& entry : manifest.shards) {
+    SHOAL_RETURN_IF_ERROR(OpenShard(folder, entry, manifest.step).status());
+  }
+  return absl::OkStatus();
+}
+
 std::vector<absl::Status> VerifyCheckpoint(const std::string& folder) {
   std::vector<absl::Status> damages;
   uint64_t job_hash = 0;

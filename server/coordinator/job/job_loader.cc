@@ -12,6 +12,7 @@
 #include "core/plan/step/emulation.h"
 #include "core/plan/step/step_plan.h"
 #include "server/checkpoint/checkpoint.h"
+#include "server/checkpoint/checkpoint_directory.h"
 
 namespace shoal::server {
 namespace {
@@ -40,16 +41,17 @@ class CheckpointFolder final : public CheckpointFiles {
     return CompleteCheckpoint{.step = manifest.step, .path = newest->path, .loss = manifest.loss};
   }
 
-  absl::StatusOr<std::string> Create(int64_t step) override {
-    return CreateCheckpointFolder(job_.checkpoint.directory, step);
+  absl::StatusOr<std::string> Create(int64_t step) override { return directory_->Begin(step); }
+
+  absl::Status Take() override {
+    SHOAL_ASSIGN_OR_RETURN(directory_, CheckpointDirectory::Take(job_.checkpoint.directory));
+    return absl::OkStatus();
   }
 
-  absl::Status Discard(int64_t step) override {
-    return RemoveUnfinishedCheckpoint(job_.checkpoint.directory, step);
-  }
+  absl::Status Discard(int64_t step) override { return directory_->Discard(step); }
 
-  absl::Status Finish(const CompleteCheckpoint& checkpoint,
-                      const std::vector<proto::CheckpointShard>& shards) override {
+  absl::StatusOr<std::string> Finish(const CompleteCheckpoint& checkpoint,
+                                     const std::vector<proto::CheckpointShard>& shards) override {
     Manifest manifest = {
         .step = checkpoint.step, .loss = checkpoint.loss, .spec = spec_, .special = special_};
     for (const proto::CheckpointShard& shard : shards) {
@@ -59,20 +61,19 @@ class CheckpointFolder final : public CheckpointFiles {
            .hash = shard.hash(),
            .partitions = {shard.partitions().begin(), shard.partitions().end()}});
     }
-    SHOAL_RETURN_IF_ERROR(WriteManifest(checkpoint.path, manifest, plan::ToYaml(job_)));
+    SHOAL_ASSIGN_OR_RETURN(std::string path, directory_->Complete(manifest, plan::ToYaml(job_)));
     // The new one is complete even if old ones cannot be removed.
-    if (const absl::Status pruned =
-            PruneCheckpoints(job_.checkpoint.directory, job_.checkpoint.keep);
-        !pruned.ok()) {
+    if (const absl::Status pruned = directory_->Prune(job_.checkpoint.keep); !pruned.ok()) {
       LogWarning("old checkpoints remain: {}", Message(pruned));
     }
-    return absl::OkStatus();
+    return path;
   }
 
  private:
   const plan::Job job_;
   const plan::ModelSpec spec_;
   const formats::SpecialTokens special_;
+  std::optional<CheckpointDirectory> directory_;  // once taken
 };
 
 // Steps from a token file: the walk over the dataset, packed and balanced as the job says. `cost`

@@ -177,6 +177,7 @@ TEST_F(JobLoaderTest, CheckpointsBecomeCompleteAndOldOnesGo) {
   ASSERT_OK(loaded.status());
   CheckpointFiles& files = *loaded->checkpoints;
   EXPECT_FALSE(files.Newest()->has_value());
+  ASSERT_OK(files.Take());
   const auto partitions =
       plan::BuildPartitions(plan::BuildUnits(spec_), job_.service.partition_bytes);
   for (int64_t step = 1; step <= 4; ++step) {
@@ -196,8 +197,10 @@ TEST_F(JobLoaderTest, CheckpointsBecomeCompleteAndOldOnesGo) {
     shard.set_bytes(entry->bytes);
     shard.set_hash(entry->hash);
     shard.mutable_partitions()->Assign(entry->partitions.begin(), entry->partitions.end());
-    ASSERT_OK(files.Finish({.step = step, .path = *path, .loss = 0.5 * static_cast<double>(step)},
-                           {shard}));
+    const auto complete =
+        files.Finish({.step = step, .loss = 0.5 * static_cast<double>(step)}, {shard});
+    ASSERT_OK(complete.status());
+    EXPECT_EQ(*complete, (*files.Newest())->path);
     ASSERT_TRUE(files.Newest()->has_value());
     EXPECT_EQ((*files.Newest())->step, step);
     EXPECT_EQ((*files.Newest())->loss, 0.5 * static_cast<double>(step));

@@ -92,6 +92,20 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   if (version_ < job_.last_step) {
     RequestPlan(version_ + 1);
   }
+  environment_.disk([this] {
+    const absl::Status taken = job_.checkpoints->Take();
+    environment_.post([this, taken] { OnFolderTaken(taken); });
+  });
+}
+
+void JobRun::OnFolderTaken(const absl::Status& status) {
+  if (over()) {
+    return;
+  }
+  if (!status.ok()) {
+    Fail(std::string(Message(status)));
+    return;
+  }
   proto::ConfigureRequest request;
   *request.mutable_job() = plan::ToMessage(job_.job);
   request.set_servers(static_cast<int>(servers_.size()));
@@ -261,17 +275,30 @@ void JobRun::OnLost(const Member& member, const std::string& why) {
   if (over()) {
     return;
   }
-  const LossDecision decision = DecideOnLoss(
-      member, why,
-      {.place = PlaceOf(member.incarnation),
-       .takes_part = TakesPart(member.incarnation),
-       .step = step_,
-       .checkpoint_step = newest_checkpoint_.has_value() ? newest_checkpoint_->step : -1});
-  if (decision.fail) {
-    Fail(decision.message);
-  } else {
-    LogWarning("{}", decision.message);
+  const LossDecision decision =
+      DecideOnLoss(member, why,
+                   {.place = PlaceOf(member.incarnation),
+                    .takes_part = TakesPart(member.incarnation),
+                    .ending = phase_ == Phase::kFinishing || stop_requested_,
+                    .step = step_});
+  switch (decision.what) {
+    case LossDecision::What::kGoOn:
+      LogWarning("{}", decision.message);
+      return;
+    case LossDecision::What::kSaveAndFail:
+      SaveAndFail(decision.message);
+      return;
+    case LossDecision::What::kFail:
+      Fail(decision.message + Remedy());
+      return;
   }
+}
+
+std::string JobRun::Remedy() const {
+  return newest_checkpoint_.has_value()
+             ? fmt::format("; go on from the checkpoint of step {} with --resume",
+                           newest_checkpoint_->step)
+             : "; there is no checkpoint yet, start the job again";
 }
 
 void JobRun::OnServerError(int server, const absl::Status& status) {
@@ -288,6 +315,10 @@ void JobRun::Stop(const std::string& reason) {
     return;
   }
   LogInfo("stopping after step {}: {}", version_, reason);
+  EndAfterCommit();
+}
+
+void JobRun::EndAfterCommit() {
   stop_requested_ = true;
   switch (phase_) {
     case Phase::kWaiting:
@@ -305,6 +336,15 @@ void JobRun::Stop(const std::string& reason) {
     default:
       break;  // The commit or checkpoint under way ends, then OpenStep finds stop_requested_.
   }
+}
+
+void JobRun::SaveAndFail(const std::string& message, bool non_finite) {
+  if (over() || failure_.has_value()) {
+    return;
+  }
+  LogError("{}; the job ends with a checkpoint of its last commit", message);
+  failure_ = {message, non_finite};
+  EndAfterCommit();
 }
 
 void JobRun::Fail(const std::string& message, bool non_finite) {
@@ -340,6 +380,10 @@ void JobRun::Finish(bool interrupted) {
 }
 
 void JobRun::Complete() {
+  if (failure_.has_value()) {
+    Fail(failure_->message + Remedy(), failure_->non_finite);
+    return;
+  }
   phase_ = Phase::kOver;
   Change();
   SetState(interrupted_ ? "interrupted" : "done");

@@ -13,7 +13,7 @@
 // have work), kPreparing and kCommitting. Up to the durable commit record an attempt can be dropped
 // and the step begun again as the next attempt; what still arrives for a dropped one is recognised
 // by its number and ignored. After a bounded number of attempts the job fails. A lost member fails
-// it too (loss_decision.h). The plan of the next step is made while workers compute, or, where what
+// it too (loss_decision.h), after a checkpoint where servers still hold all weights. The plan of the next step is made while workers compute, or, where what
 // they measure shapes it, while the servers commit.
 #pragma once
 
@@ -94,7 +94,7 @@ class JobRun {
   void OnLost(const Member& member, const std::string& why);
   // Ends the job after the last commit, with a checkpoint to resume from.
   void Stop(const std::string& reason);
-  // Ends the job with a message.
+  // Ends the job with a message, at once.
   void Fail(const std::string& message, bool non_finite = false);
   // Deadlines: call at NextTick() or later.
   void Tick();
@@ -148,7 +148,12 @@ class JobRun {
   absl::Status CheckStages() const;
   void FillGroup(size_t worker, proto::JoinJobReply& reply) const;
   void FillPeers(proto::JoinJobReply& reply) const;
+  void OnFolderTaken(const absl::Status& status);
   void OnConfigured(const std::vector<proto::ConfigureReply>& replies);
+  void EndAfterCommit();
+  // Ends the job with a message, after a checkpoint of the last commit.
+  void SaveAndFail(const std::string& message, bool non_finite = false);
+  std::string Remedy() const;
   void Finish(bool interrupted);
   void Complete();
   void SetState(const std::string& state);
@@ -188,7 +193,7 @@ class JobRun {
   void OnPinned();
   void OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& replies);
   void OnShardFailed(int server, const absl::Status& status);
-  void OnCheckpointDone(const absl::Status& status);
+  void OnCheckpointDone(const absl::StatusOr<std::string>& path);
   void OnCheckpointFailed(const absl::Status& status);
   void GoOnAfterCheckpoint();
   bool CheckpointDue() const;
@@ -213,6 +218,11 @@ class JobRun {
   int64_t changes_ = 0;
   std::string waiting_for_;
   bool stop_requested_ = false;
+  struct Failure {
+    std::string message;
+    bool non_finite = false;
+  };
+  std::optional<Failure> failure_;  // why the job ends, after a checkpoint
   bool interrupted_ = false;
 
   std::vector<Member> servers_;

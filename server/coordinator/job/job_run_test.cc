@@ -240,6 +240,7 @@ TEST(JobRunTest, NonFiniteNumbersStopBeforeTheCommit) {
     EXPECT_TRUE(world.failed()->non_finite());
     EXPECT_EQ(world.failed()->step(), 2);
     EXPECT_EQ(world.servers.server(0).version, 1);
+    EXPECT_TRUE(world.disk.complete.contains(1)) << "what was good is saved";
     EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_nonfinite_steps_total 1"));
   }
 }
@@ -365,6 +366,31 @@ TEST(JobRunTest, ADiskThatIsFullForAWhileCostsNothing) {
     EXPECT_EQ(world.disk.discarded, failures);
     EXPECT_THAT(world.Violations(), IsEmpty());
   }
+}
+
+TEST(JobRunTest, ASlowDiskIsNoLostServer) {
+  SimWorld world({.steps = 6, .checkpoint_every = 4});
+  world.servers.checkpoint_time = absl::Minutes(7);
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value());
+  EXPECT_EQ(world.done()->step(), 6);
+}
+
+TEST(JobRunTest, ARunWhoseFolderIsTakenEndsByName) {
+  SimWorld world({.steps = 6, .checkpoint_every = 2});
+  world.At("commit", 1, [&] { ++world.disk.term; });
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.failure(), HasSubstr("another run has taken the folder"));
+  EXPECT_TRUE(world.disk.complete.empty());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+}
+
+TEST(JobRunTest, AFailedCheckpointIsOverOnceEveryServerHasAnswered) {
+  SimWorld world({.steps = 8, .checkpoint_every = 1});
+  world.servers.refused_shards = 2;  // of both servers, one later than the other
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value());
+  EXPECT_EQ(world.disk.discarded, 1);
 }
 
 TEST(JobRunTest, CheckpointsGoByTimeToo) {

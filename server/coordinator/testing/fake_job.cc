@@ -43,8 +43,17 @@ absl::StatusOr<std::optional<CompleteCheckpoint>> FakeCheckpointFiles::Newest() 
                                 : std::make_optional(disk_.complete.rbegin()->second);
 }
 
+absl::Status FakeCheckpointFiles::Take() {
+  absl::MutexLock lock(&disk_.mutex);
+  term_ = ++disk_.term;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> FakeCheckpointFiles::Create(int64_t step) {
   absl::MutexLock lock(&disk_.mutex);
+  if (term_ != disk_.term) {
+    return Aborted("another run has taken the folder");
+  }
   if (disk_.complete.contains(step)) {
     return FailedPrecondition("step {} has a complete checkpoint", step);
   }
@@ -60,8 +69,8 @@ absl::Status FakeCheckpointFiles::Discard(int64_t step) {
   return absl::OkStatus();
 }
 
-absl::Status FakeCheckpointFiles::Finish(const CompleteCheckpoint& checkpoint,
-                                         const std::vector<proto::CheckpointShard>& shards) {
+absl::StatusOr<std::string> FakeCheckpointFiles::Finish(
+    const CompleteCheckpoint& checkpoint, const std::vector<proto::CheckpointShard>& shards) {
   absl::MutexLock lock(&disk_.mutex);
   if (!disk_.next_finish.ok() && disk_.failures_left-- > 0) {
     return disk_.next_finish;
@@ -71,7 +80,7 @@ absl::Status FakeCheckpointFiles::Finish(const CompleteCheckpoint& checkpoint,
                     disk_.shards[checkpoint.path], servers_);
   }
   disk_.complete[checkpoint.step] = checkpoint;
-  return absl::OkStatus();
+  return checkpoint.path;
 }
 
 LoadedJob MakeFakeJob(const FakeJobOptions& options, FakeDisk& disk) {

@@ -40,21 +40,24 @@ struct FakeDisk {
   absl::Status next_finish;           // what Finish answers
   int failures_left = 1 << 30;        // how often it is not OK
   int discarded = 0;
+  int term = 0;  // how often it was taken
 };
 
 class FakeCheckpointFiles final : public CheckpointFiles {
  public:
   FakeCheckpointFiles(FakeDisk& disk, int servers) : disk_(disk), servers_(servers) {}
   absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() override;
+  absl::Status Take() override;
   absl::StatusOr<std::string> Create(int64_t step) override;
   absl::Status Discard(int64_t step) override;
   // Fails unless every server has written its shard.
-  absl::Status Finish(const CompleteCheckpoint& checkpoint,
-                      const std::vector<proto::CheckpointShard>& shards) override;
+  absl::StatusOr<std::string> Finish(const CompleteCheckpoint& checkpoint,
+                                     const std::vector<proto::CheckpointShard>& shards) override;
 
  private:
   FakeDisk& disk_;
   const int servers_;
+  int term_ = 0;
 };
 
 struct FakeJobOptions {

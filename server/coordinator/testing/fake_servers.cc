@@ -165,6 +165,10 @@ absl::StatusOr<proto::WriteCheckpointReply> FakeServer::WriteCheckpoint(
   if (!pinned.contains(request.version())) {
     all_->Violation(fmt::format("checkpoint of version {} was not begun", request.version()));
   }
+  if (all_->refused_shards > 0) {
+    --all_->refused_shards;
+    return ResourceExhausted("no space left on device");
+  }
   ++all_->disk_.shards[request.directory()];
   reply.add_shards()->set_file(fmt::format("shard-{}", index_));
   return reply;

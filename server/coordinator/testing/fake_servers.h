@@ -84,6 +84,7 @@ class FakeServers final : public ServerClient {
   int64_t non_finite_at_step = 0;         // a server reports a non-finite gradient there
   std::vector<uint64_t> barrier_workers;  // of the last attempt begun
   int64_t gpu_bytes = 0;                  // taken of a GPU of its own, and a tenth for each client
+  int refused_shards = 0;                 // so many servers cannot write theirs
   int lost_pushes = 0;                    // so many prepare calls count one push too few
   absl::Duration checkpoint_time = absl::Milliseconds(5);
 
