@@ -46,7 +46,7 @@ absl::StatusOr<ShardEntry> CheckpointTask::Write() {
   }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer,
                          ShardWriter::Create(directory_, server_, version_, specs));
-  std::vector<float> scratch[kSections];  // where the host does not reach the state itself
+  std::vector<float> scratch[kSections];  // if the host cannot access the state itself
   for (size_t p = 0; p < specs.size(); ++p) {
     std::span<const float> arrays[kSections];
     for (int section = 0; section < kSections; ++section) {
@@ -67,7 +67,7 @@ absl::StatusOr<ShardEntry> CheckpointTask::Write() {
 void CheckpointTask::WaitUntilWritten(size_t partition) {
   absl::MutexLock lock(&mutex_);
   const auto written = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return written_ > partition; };
-  // The writer always ends, but a disk may take long: say so.
+  // The writer always ends, but a disk may take long: log that.
   while (!mutex_.AwaitWithTimeout(absl::Condition(&written), kWaitNotice)) {
     LogWarning("step {}: a commit waits for partition {} of {} to be written to {}; slow disk?",
                version_ + 1, partition, store_->partitions().size(), directory_);
