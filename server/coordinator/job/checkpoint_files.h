@@ -18,19 +18,19 @@ struct CompleteCheckpoint {
   double loss = 0;  // of that step
 };
 
-// One per job. Calls may block on the disk; one at a time.
+// One per job. Calls may block on the disk; call one at a time.
 class CheckpointFiles {
  public:
   virtual ~CheckpointFiles() = default;
-  // The complete checkpoint of the highest step, if there is any.
+  // Returns the complete checkpoint of the highest step, if there is one.
   virtual absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() = 0;
-  // Makes the folder of a step's checkpoint, without what an interrupted attempt left in it, and
+  // Creates the folder of a step's checkpoint, removing what an interrupted attempt left in it, and
   // returns its path.
   virtual absl::StatusOr<std::string> Create(int64_t step) = 0;
-  // Removes what was written of a checkpoint that failed.
+  // Removes the files of a failed checkpoint.
   virtual absl::Status Discard(int64_t step) = 0;
-  // Everything but the manifest is there and synced: writes job.yaml and then the manifest, which
-  // makes the checkpoint complete, and removes the oldest complete ones beyond `keep`.
+  // Call when everything but the manifest is written and synced. Writes job.yaml, then the
+  // manifest, which completes the checkpoint, and removes the oldest complete ones beyond `keep`.
   virtual absl::Status Finish(const CompleteCheckpoint& checkpoint,
                               const std::vector<proto::CheckpointShard>& shards) = 0;
 };

@@ -12,7 +12,7 @@ struct JobSnapshot {
   std::string place;             // of a worker: WorkerGroups::Place
   bool takes_part = false;       // the lost member was given work or weights of this job
   int64_t step = 0;              // the one in progress
-  int64_t checkpoint_step = -1;  // of the newest complete checkpoint; -1: none
+  int64_t checkpoint_step = -1;  // of the latest complete checkpoint; -1: none
 };
 
 struct LossDecision {
