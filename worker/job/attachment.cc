@@ -153,7 +153,7 @@ absl::StatusOr<client::ClientOptions> Attachment::MakeClientOptions(
     options.push_in_place = gpu_direct_.push;
     options.weights_in_gpu = gpu_direct_.get;
     options.payloads_in_gpu = gpu_direct_.push;
-    // A server that keeps weights in its GPU makes a copy on the host first for whoever cannot open
+    // A server with weights in its GPU first copies them to the host for clients that cannot open
     // them there: gigabytes, while the connection waits.
     options.connect_timeout = std::max(options.connect_timeout,
                                        absl::Seconds(context_.job.cluster.start_timeout_seconds));
@@ -316,7 +316,7 @@ absl::Status Attachment::EndStep(absl::Status how) {
     exchange_->EndAttempt(how);  // first: the device may be waiting for other workers
   }
   if (!how.ok() && options_.compute != nullptr) {
-    options_.compute->Synchronize().IgnoreError();  // the next attempt starts anew
+    options_.compute->Synchronize().IgnoreError();  // the next attempt starts clean
   }
   for (const absl::Status& ended : {source_->EndStep(), sink_->EndStep()}) {
     how = how.ok() ? ended : how;
