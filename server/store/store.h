@@ -87,9 +87,9 @@ class Store {
   absl::StatusOr<std::vector<PartitionStatistics>> Seal();
   absl::flat_hash_map<uint64_t, PushCount> PushCounts() const;
 
-  // Runs AdamW with the sealed gradient and publishes `step` as the next version (step = version()
-  // + 1). Calls `ready`, if given, with each partition's index in partitions() before its state
-  // changes; it may block (while a checkpoint still reads it).
+  // Runs AdamW with the sealed gradient and publishes `step`, which must be version() + 1, as the
+  // next version. Calls `ready`, if given, with each partition's index in partitions() before its
+  // state changes; it may block (while a checkpoint still reads it).
   absl::Status Commit(int64_t step, double learning_rate, double clip_coefficient,
                       const std::function<void(size_t)>& ready = nullptr);
 
