@@ -25,7 +25,7 @@ int Threads(const plan::Job& job, int flag) {
   return static_cast<int>(std::max<int64_t>(1, AvailableCores() / sharing));
 }
 
-// The servers' own account of the worker's GPU.
+// What servers take of the worker's GPU, by their own account.
 absl::StatusOr<plan::ServersOnGpu> ServersOnGpu(const proto::JoinJobReply& join,
                                                 const std::string& gpu_name) {
   plan::ServersOnGpu servers;
