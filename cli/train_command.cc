@@ -207,7 +207,8 @@ class Training {
     while (signals.count() == 0) {
       absl::Status status = coordinator.Call(&rpc::CoordinatorService::GetStatus, {}).status();
       const absl::Duration left = deadline - RealClock().Now();
-      if (status.ok() || !absl::IsUnavailable(status) || left <= absl::ZeroDuration()) {
+      const bool again = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+      if (!again || left <= absl::ZeroDuration()) {
         return status;
       }
       if (!told) {

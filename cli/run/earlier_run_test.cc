@@ -96,6 +96,21 @@ TEST_F(EarlierRunTest, IsRemovedAfterAKillBehindTheFirstCheckpoint) {
   EXPECT_FALSE(Exists("earlier-run.removed"));
 }
 
+TEST_F(EarlierRunTest, SettingAsideOrBringingBackCutOffLosesNothing) {
+  Add(3);
+  SetAsideAndDie(folder(), -1);
+  fs::remove(folder() + "/earlier-run/after");
+  Add(6);  // not aside yet, or back already
+  ASSERT_OK(EarlierRun::Recover(folder()));
+  EXPECT_THAT(Steps(), ElementsAre(3, 6));
+  EXPECT_FALSE(Exists("earlier-run"));
+
+  fs::create_directories(folder() + "/earlier-run");
+  ASSERT_OK(EarlierRun::Recover(folder()));
+  EXPECT_THAT(Steps(), ElementsAre(3, 6));
+  EXPECT_FALSE(Exists("earlier-run"));
+}
+
 TEST_F(EarlierRunTest, ARemovalCutOffIsFinished) {
   fs::create_directories(folder() + "/earlier-run.removed/step-00000003");
   ASSERT_OK(EarlierRun::Recover(folder()));

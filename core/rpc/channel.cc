@@ -144,13 +144,11 @@ void Channel::Start(const Message& request, Message& reply, const CallOptions& o
                     std::function<void(const absl::Status&)> done) {
   struct Running {
     Running(const Message& message, std::function<void(const absl::Status&)> on_done)
-        : request(message.New()),
+        : request(message),
           method(message, grpc::internal::RpcMethod::NORMAL_RPC),
-          done(std::move(on_done)) {
-      request->CopyFrom(message);
-    }
+          done(std::move(on_done)) {}
     grpc::ClientContext context;
-    const std::unique_ptr<Message> request;
+    const Message& request;
     const GrpcMethod method;
     const std::function<void(const absl::Status&)> done;
   };
@@ -159,9 +157,9 @@ void Channel::Start(const Message& request, Message& reply, const CallOptions& o
     call->context.TryCancel();  // still made, so that `done` does not run within this call
   }
   grpc::internal::CallbackUnaryCall<MessageLite, MessageLite, MessageLite, MessageLite>(
-      state_->channel.get(), call->method.method, &call->context, call->request.get(), &reply,
+      state_->channel.get(), call->method.method, &call->context, &call->request, &reply,
       [self = shared_from_this(), call](const grpc::Status& status) {
-        call->done(self->CallError(*call->request, FromGrpc(status)));
+        call->done(self->CallError(call->request, FromGrpc(status)));
         self->state_->End(call->context);
       });
 }

@@ -17,7 +17,6 @@ constexpr absl::Duration kWatcherPatience = absl::Seconds(5);
 constexpr absl::Duration kWatchInterval = absl::Seconds(1);
 // A timer later than this means that the process stood still, and that members' renewals wait
 // unread.
-// renewals to wait unread.
 constexpr absl::Duration kTimerInterval = absl::Milliseconds(200);
 
 uint64_t RandomSeed() { return std::stoull(SecureToken().substr(0, 16), nullptr, 16); }
@@ -42,7 +41,7 @@ absl::Status EndEarlierJobs(const SavedState& saved, StateStore& store) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(
-    const CoordinatorOptions& options, JobLoader loader, ServerControlFactory servers,
+    const CoordinatorOptions& options, JobLoader loader, ServerClientFactory servers,
     std::unique_ptr<StateStore> store, const Clock& clock, Metrics& metrics) {
   SHOAL_ASSIGN_OR_RETURN(const SavedState saved, store->Load());
   SHOAL_RETURN_IF_ERROR(EndEarlierJobs(saved, *store));
@@ -51,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(
 }
 
 Coordinator::Coordinator(const CoordinatorOptions& options, JobLoader loader,
-                         ServerControlFactory servers, std::unique_ptr<StateStore> store,
+                         ServerClientFactory servers, std::unique_ptr<StateStore> store,
                          const SavedState& saved, const Clock& clock, Metrics& metrics)
     : loader_(std::move(loader)),
       clock_(clock),
@@ -66,9 +65,9 @@ Coordinator::Coordinator(const CoordinatorOptions& options, JobLoader loader,
 
 Coordinator::~Coordinator() { Stop(); }
 
-JobEnvironment Coordinator::Environment(ServerControlFactory servers) {
+JobEnvironment Coordinator::Environment(ServerClientFactory servers) {
   return {.clock = clock_,
-          .control_servers = std::move(servers),
+          .make_clients = std::move(servers),
           .store = *store_,
           .metrics = metrics_,
           .post = [this](const std::function<void()>& work) { Post(work); },

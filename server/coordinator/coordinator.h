@@ -35,7 +35,7 @@ class Coordinator final : public rpc::CoordinatorService {
   // Reads the state store and logs what the last life left. `clock` must run with real time.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(const CoordinatorOptions& options,
                                                              JobLoader loader,
-                                                             ServerControlFactory servers,
+                                                             ServerClientFactory servers,
                                                              std::unique_ptr<StateStore> store,
                                                              const Clock& clock, Metrics& metrics);
   ~Coordinator() override;
@@ -63,10 +63,10 @@ class Coordinator final : public rpc::CoordinatorService {
   void Stop();
 
  private:
-  Coordinator(const CoordinatorOptions& options, JobLoader loader, ServerControlFactory servers,
+  Coordinator(const CoordinatorOptions& options, JobLoader loader, ServerClientFactory servers,
               std::unique_ptr<StateStore> store, const SavedState& saved, const Clock& clock,
               Metrics& metrics);
-  JobEnvironment Environment(ServerControlFactory servers);
+  JobEnvironment Environment(ServerClientFactory servers);
   void Post(const std::function<void()>& work);
   // Call before releasing the lock: wakes those for whom something has changed.
   void Notice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

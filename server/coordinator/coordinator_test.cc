@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using testing::RunLoopback;
 
 // For coordinators without a running job.
-const ServerControlFactory kNoServers;
+const ServerClientFactory kNoServers;
 
 TEST(LoopbackTest, RunsAJobToItsEnd) {
   for (const auto& [servers, workers] : {std::pair{1, 1}, {2, 4}, {3, 2}}) {

@@ -19,7 +19,7 @@ GrpcServerClient::GrpcServerClient(const rpc::Token& token,
   }
 }
 
-ServerControlFactory MakeGrpcServerControls(const rpc::Token& token) {
+ServerClientFactory MakeGrpcServerClients(const rpc::Token& token) {
   return [token](const std::vector<std::string>& addresses) {
     return std::make_shared<GrpcServerClient>(token, addresses);
   };

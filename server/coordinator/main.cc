@@ -45,7 +45,7 @@ absl::Status Serve(const Flags& flags) {
       const std::unique_ptr<Coordinator> coordinator,
       Coordinator::Create(
           {.version = rpc::ProgramVersion(), .lease = absl::Seconds(flags.lease_seconds)}, LoadJob,
-          MakeGrpcServerControls(token), std::move(store), RealClock(), metrics));
+          MakeGrpcServerClients(token), std::move(store), RealClock(), metrics));
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeCoordinatorService(coordinator.get()));
   SHOAL_ASSIGN_OR_RETURN(

@@ -6,7 +6,6 @@
 // the host converts). Weights go directly only if that is no slower (Capabilities::slow_gpu_reads).
 // All transports must reach the device, since a server may be reached over any; if all servers are
 // on this host, transports that do not are left out.
-// reached over any; if all servers are on this host, those that do not are left out.
 #pragma once
 
 #include <string>

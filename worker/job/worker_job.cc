@@ -72,7 +72,7 @@ void WorkerJob::AddTimes(const std::array<double, kTimeKinds>& before,
   report.set_transfer_wait_seconds(spent(TimeKind::kTransferWait));
   for (const TimeKindClock::Span& span : time_kinds_.spans()) {
     proto::Span& message = *report.add_spans();
-    message.set_phase(static_cast<int32_t>(span.kind));
+    message.set_kind(static_cast<int32_t>(span.kind));
     message.set_microbatch(span.microbatch);
     message.set_unit(span.unit);
     message.set_start_nanoseconds(absl::ToUnixNanos(span.start));

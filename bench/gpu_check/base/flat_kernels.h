@@ -2,7 +2,6 @@
 // AdamW. gpu_flat_kernels.h makes it for a GPU, cpu_flat_kernels.h for the CPU, the oracle.
 //
 // Work goes on the stream; arrays must stay valid until it is done. Returns failures to enqueue.
-// status of the call.
 #pragma once
 
 #include <cstdint>

@@ -75,7 +75,7 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   for (const Member& server : servers_) {
     addresses.push_back(server.address);
   }
-  control_ = environment_.control_servers(addresses);
+  control_ = environment_.make_clients(addresses);
   groups_ = WorkerGroups(workers_.size(), job_.job.cluster.pipeline.stages);
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
     const std::string place = groups_.Place(worker);

@@ -69,7 +69,7 @@ using Executor = std::function<void(std::function<void()>)>;
 // What jobs share.
 struct JobEnvironment {
   const Clock& clock;
-  ServerControlFactory control_servers;
+  ServerClientFactory make_clients;
   StateStore& store;
   CoordinatorMetrics& metrics;
   Executor post;
@@ -194,7 +194,8 @@ class JobRun {
   bool CheckpointDue() const;
 
   // Calls every server, in the job's name, and goes on with `then` when all have answered well. An
-  // error goes to `otherwise`, without which it ends the job.
+  // error ends the job. With `otherwise` only a server that cannot be reached does: another error
+  // goes there once all have answered, and the first one alone.
   template <typename Request, typename Reply>
   void CallAll(ServerMethod<Request, Reply> method,
                const std::type_identity_t<std::function<Request(int)>>& request,
@@ -253,23 +254,31 @@ void JobRun::CallAll(ServerMethod<Request, Reply> method,
   struct Round {
     std::vector<Reply> replies;
     size_t missing;
-    std::function<void(std::vector<Reply>)> then;
+    int failed_server = 0;
+    absl::Status failure;  // the first
   };
   auto round = std::make_shared<Round>(
-      Round{std::vector<Reply>(servers_.size()), servers_.size(), std::move(then)});
+      Round{.replies = std::vector<Reply>(servers_.size()), .missing = servers_.size()});
   for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
-    auto on_reply = [this, round, otherwise, server](absl::StatusOr<Reply> reply) {
+    auto on_reply = [this, round, then, otherwise, server](absl::StatusOr<Reply> reply) {
       if (over()) {
         return;
       }
-      if (!reply.ok()) {
-        otherwise ? otherwise(server, reply.status()) : OnServerError(server, reply.status());
+      if (!reply.ok() && (!otherwise || IsUnreachable(reply.status()))) {
+        OnServerError(server, reply.status());
         return;
       }
-      round->replies[static_cast<size_t>(server)] = *std::move(reply);
-      if (--round->missing == 0) {
-        round->then(std::move(round->replies));
+      if (reply.ok()) {
+        round->replies[static_cast<size_t>(server)] = *std::move(reply);
+      } else if (round->failure.ok()) {
+        round->failed_server = server;
+        round->failure = reply.status();
       }
+      if (--round->missing > 0) {
+        return;
+      }
+      round->failure.ok() ? then(std::move(round->replies))
+                          : otherwise(round->failed_server, round->failure);
     };
     Request message = request(server);
     message.set_job_id(job_.id);

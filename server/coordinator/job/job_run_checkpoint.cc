@@ -83,11 +83,7 @@ void JobRun::OnPinned() {
 }
 
 void JobRun::OnShardFailed(int server, const absl::Status& status) {
-  if (IsUnreachable(status)) {
-    OnServerError(server, status);
-  } else {
-    OnCheckpointDone(Annotate(status, NameOf(servers_[static_cast<size_t>(server)])));
-  }
+  OnCheckpointDone(Annotate(status, NameOf(servers_[static_cast<size_t>(server)])));
 }
 
 void JobRun::OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& replies) {
@@ -104,9 +100,6 @@ void JobRun::OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& rep
 void JobRun::OnCheckpointDone(const absl::Status& status) {
   if (over()) {
     return;
-  }
-  if (!checkpoint_in_progress_) {
-    return;  // Another server's failure came first.
   }
   checkpoint_in_progress_ = false;
   if (!status.ok()) {

@@ -3,13 +3,13 @@
 // All calls are asynchronous: `done` runs exactly once, on any thread, never within the call.
 // Unavailable and Cancelled mean that the server cannot be reached (after retries); any other error
 // is the server's refusal. Destruction cancels calls in flight; no `done` runs afterwards.
-// answers afterwards.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,19 +31,15 @@ class ServerClient {
   void Call(int server, ServerMethod<Request, Reply> method,
             const std::type_identity_t<Request>& request,
             std::type_identity_t<rpc::Done<Reply>> done) {
-    struct Message {
-      Request request;
-      Reply reply;
-    };
-    auto message = std::make_shared<Message>(Message{request, {}});
+    auto messages = std::make_shared<std::pair<Request, Reply>>(request, Reply());
     Start(
-        server, message->request, message->reply,
-        [message, method](rpc::ParameterServerService& service) -> absl::Status {
-          SHOAL_ASSIGN_OR_RETURN(message->reply, (service.*method)(message->request));
+        server, messages->first, messages->second,
+        [messages, method](rpc::ParameterServerService& service) -> absl::Status {
+          SHOAL_ASSIGN_OR_RETURN(messages->second, (service.*method)(messages->first));
           return absl::OkStatus();
         },
-        [message, done = std::move(done)](const absl::Status& status) {
-          status.ok() ? done(std::move(message->reply)) : done(status);
+        [messages, done = std::move(done)](const absl::Status& status) {
+          status.ok() ? done(std::move(messages->second)) : done(status);
         });
   }
 
@@ -62,7 +58,7 @@ inline bool IsUnreachable(const absl::Status& status) {
 }
 
 // Makes the client for a job's servers, by index.
-using ServerControlFactory =
+using ServerClientFactory =
     std::function<std::shared_ptr<ServerClient>(const std::vector<std::string>& addresses)>;
 
 }  // namespace shoal::server

@@ -12,7 +12,7 @@ FakeServers::FakeServers(EventLoop& loop, FakeDisk& disk, StateStore& store, int
   }
 }
 
-ServerControlFactory FakeServers::factory() {
+ServerClientFactory FakeServers::factory() {
   return [this](const std::vector<std::string>& addresses) {
     SHOAL_CHECK(addresses.size() == servers_.size());
     return std::shared_ptr<ServerClient>(std::shared_ptr<void>(), this);

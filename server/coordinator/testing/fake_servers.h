@@ -68,7 +68,7 @@ class FakeServers final : public ServerClient {
   FakeServers(EventLoop& loop, FakeDisk& disk, StateStore& store, int count);
 
   // For the only job of a world. This must outlive it.
-  ServerControlFactory factory();
+  ServerClientFactory factory();
 
   // Takes a worker's push. False: refused (another attempt, sealed, fenced, or the server is dead).
   bool Push(int server, uint64_t incarnation, int64_t step, int64_t attempt,

@@ -129,7 +129,7 @@ absl::Status Cluster::Start() {
                                               .samples = options_.samples},
                                              disk_);
                         },
-                        MakeGrpcServerControls(token_), std::move(store), RealClock(), metrics_));
+                        MakeGrpcServerClients(token_), std::move(store), RealClock(), metrics_));
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeCoordinatorService(coordinator_.get()));
   SHOAL_ASSIGN_OR_RETURN(coordinator_server_,

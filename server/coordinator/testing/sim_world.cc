@@ -40,7 +40,7 @@ SimWorld::SimWorld(const SimOptions& options, FakeDisk& fake_disk)
   core_ = std::make_unique<CoordinatorCore>(
       MembershipOptions{.version = "1", .lease = absl::Seconds(10), .seed = options.seed},
       JobEnvironment{.clock = loop.clock(),
-                     .control_servers = servers.factory(),
+                     .make_clients = servers.factory(),
                      .store = *store,
                      .metrics = coordinator_metrics_,
                      .post = [](const std::function<void()>& work) { work(); },
