@@ -60,8 +60,7 @@ class CheckpointCommandTest : public testing::Test {
 };
 
 TEST_F(CheckpointCommandTest, ListsTheCompleteOnes) {
-  std::filesystem::create_directories(directory() +
-                                      "/step-00000020");  // without a manifest: not complete
+  std::filesystem::create_directories(directory() + "/step-00000020");  // incomplete: no manifest
   const Outcome outcome = Shoal({"checkpoint", "list", directory(), "--json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   std::istringstream lines(outcome.out);

@@ -41,7 +41,7 @@ TEST_F(EarlierRunTest, ComesBackUnlessItIsRemoved) {
   Add(3);
   Add(6);
   fs::create_directories(folder() + "/huggingface");
-  fs::create_directories(folder() + "/step-by-step");  // not ours
+  fs::create_directories(folder() + "/step-by-step");  // not a checkpoint
   {
     const auto aside = EarlierRun::SetAside(folder(), -1);
     ASSERT_OK(aside.status());

@@ -74,7 +74,7 @@ TEST_F(JobRunTest, AStopRequestBecomesACheckpointAndAnInterruptedEnd) {
   EXPECT_EQ(Lines().back()["event"], "interrupted");
 }
 
-// Each step is followed by the next at once, for as long as nobody has asked to stop.
+// Adds the next step after each one, until a stop is requested.
 class EndlessSteps : public TrainReport {
  public:
   EndlessSteps(Streams& streams, FakeCoordinator& coordinator)

@@ -31,7 +31,7 @@ TEST(TraceRecorder, WritesWhatWorkersReport) {
       span.set_start_nanoseconds(1'700'000'000'000'000'000 + 1000 * static_cast<int>(kind));
       span.set_nanoseconds(500);
     }
-    event.add_spans()->set_kind(99);  // unknown: left out
+    event.add_spans()->set_kind(99);  // unknown: skipped
     if (worker == 2) {
       event.set_place("stage 1 of group 0");
       for (const bool reload : {false, true}) {

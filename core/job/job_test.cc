@@ -1,4 +1,4 @@
-// Jobs as they are written back and described, and the learning rate they ask for.
+// Writing jobs back, describing them, and the learning rate.
 #include "core/job/job.h"
 
 #include <cmath>

@@ -53,8 +53,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // "server-1 at 127.0.0.1:4001"
   const std::string& description() const { return description_; }
 
-  // Blocks until the answer is there. A method that waits at the peer needs a longer deadline than
-  // that wait.
+  // Blocks until the answer arrives. The deadline must exceed the time for which the method may
+  // wait at the peer.
   template <typename Service, typename Request, typename Reply>
   absl::StatusOr<Reply> Call(absl::StatusOr<Reply> (Service::*)(const Request&),
                              const std::type_identity_t<Request>& request,

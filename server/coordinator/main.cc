@@ -1,5 +1,5 @@
-// shoal-coordinator: one per job. It waits for servers and workers, runs the job that is submitted,
-// and ends on SIGTERM (after a checkpoint) or, with --exit-when-done, when the job is over.
+// shoal-coordinator: waits for servers and workers, runs the submitted job, and exits on SIGTERM
+// (after a checkpoint) or, with --exit-when-done, when the job is over.
 #include <unistd.h>
 
 #include <optional>
@@ -57,7 +57,7 @@ absl::Status Serve(const Flags& flags) {
         WriteFileAtomically(flags.port_file, fmt::format("{}\n", server->port())));
   }
   {
-    // The first ends the job with a checkpoint, the second the process at once.
+    // The first signal ends the job with a checkpoint, the second ends the process at once.
     const SignalThread signals([&coordinator](const std::string& signal, bool first) {
       if (!first) {
         LogWarning("second signal: ending without waiting for the job");

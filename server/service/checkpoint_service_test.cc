@@ -29,7 +29,7 @@ class CheckpointServiceTest : public testing::Test {
   std::string model() const { return folder_ + "/model"; }
   std::string checkpoints() const { return folder_ + "/checkpoints"; }
 
-  // One step in which a worker pushes one gradient of every partition to each server.
+  // Runs one step in which a worker pushes one gradient of every partition to each server.
   static void Step(TestingCluster& cluster, int64_t step) {
     ASSERT_OK(cluster.BeginAttempt(step, 1));
     for (int server = 0; server < cluster.servers(); ++server) {
@@ -84,7 +84,7 @@ class CheckpointServiceTest : public testing::Test {
     return writing_->Complete(manifest, plan::ToYaml(cluster.job()));
   }
 
-  // All state in a checkpoint, unit by unit.
+  // Returns all state in a checkpoint, unit by unit.
   static std::vector<float> State(const std::string& folder) {
     const auto checkpoint = Checkpoint::Open(folder);
     EXPECT_TRUE(checkpoint.ok()) << Describe(checkpoint.status());
@@ -105,9 +105,9 @@ class CheckpointServiceTest : public testing::Test {
   std::optional<CheckpointDirectory> writing_;
 };
 
-// A checkpoint of step 2 holds step 2 although steps 3 and 4 are committed while it is written; and
-// going on from it on another number of servers, with units cut in other places, ends where the
-// uninterrupted run ends, bit for bit.
+// A checkpoint of step 2 holds step 2 although steps 3 and 4 commit while it is written. Resumed on
+// another number of servers, with units cut elsewhere, training ends as if uninterrupted, bit for
+// bit.
 TEST_F(CheckpointServiceTest, ResumesBitForBitOnAnyNumberOfServers) {
   std::vector<float> at_two, at_four;
   {
@@ -162,9 +162,9 @@ TEST_F(CheckpointServiceTest, RefusesWhatDoesNotFit) {
               HasSubstr("cannot write the checkpoint of step 5: version 0 is published"));
   const auto failed = cluster.service(0).WriteCheckpoint(Request(0, folder_ + "/absent", false));
   EXPECT_THAT(Describe(failed.status()), HasSubstr("absent"));
-  // A failed one does not keep commits waiting.
+  // A failed checkpoint does not block commits.
   Step(cluster, 1);
-  // Repeated calls answer the same.
+  // Repeated calls get the same answer.
   const std::string folder = Begin(cluster, 1);
   const auto first = cluster.service(0).WriteCheckpoint(Request(1, folder, false));
   ASSERT_OK(first.status());

@@ -48,7 +48,7 @@ absl::StatusOr<ShardEntry> CheckpointTask::Write() {
   }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer,
                          ShardWriter::Create(directory_, server_, version_, specs));
-  std::vector<float> scratch[kSections];  // where the host does not reach the state itself
+  std::vector<float> scratch[kSections];  // if the host cannot access the state itself
   for (size_t p = 0; p < specs.size(); ++p) {
     std::span<const float> arrays[kSections];
     for (int section = 0; section < kSections; ++section) {

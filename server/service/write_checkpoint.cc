@@ -1,5 +1,4 @@
-// HostedJob::WriteCheckpoint: pins the published version and has it written in the
-// background.
+// HostedJob::WriteCheckpoint: pins the published version and writes it in the background.
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "server/service/hosted_job.h"
@@ -17,7 +16,7 @@ absl::StatusOr<proto::WriteCheckpointReply> HostedJob::WriteCheckpoint(
   if (request.begin()) {
     return reply;
   }
-  // Without the lock: training goes on meanwhile.
+  // Without the lock: training continues meanwhile.
   SHOAL_ASSIGN_OR_RETURN(const ShardEntry entry, task->Wait(options_.checkpoint_timeout));
   proto::CheckpointShard& shard = *reply.add_shards();
   shard.set_file(entry.file);
@@ -38,7 +37,7 @@ absl::StatusOr<std::shared_ptr<CheckpointTask>> HostedJob::PinCheckpoint(
   std::shared_ptr<CheckpointTask>& task = checkpoint_;
   const bool same = task != nullptr && task->version() == request.version() &&
                     task->directory() == request.directory();
-  // `begin` of one that is done is a new try in an emptied folder.
+  // `begin` for a finished one is a new try in an emptied folder.
   if (same && !(request.begin() && task->Done())) {
     return task;
   }

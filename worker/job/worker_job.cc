@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<WorkerJob>> WorkerJob::Create(const proto::JoinJo
 }
 
 WorkerJob::~WorkerJob() {
-  if (runner_ != nullptr) {  // what others do not come to must not be waited for
+  if (runner_ != nullptr) {  // before anything waits for what others never reach
     runner_->Disconnect();
   }
 }
@@ -87,7 +87,7 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   report.set_attempt(work.attempt());
   time_kinds_.AtMicrobatch(-1);
   time_kinds_.AtUnit(-1);
-  time_kinds_.Record(work.trace());  // with the wait that ends here
+  time_kinds_.Record(work.trace());  // includes the wait that ends here
   time_kinds_.Enter(TimeKind::kData);
   const std::array<double, kTimeKinds> before = time_kinds_.all();
   absl::Status status = RunMicrobatches(work, report);

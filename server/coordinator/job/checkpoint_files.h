@@ -23,13 +23,13 @@ struct CompleteCheckpoint {
 class CheckpointFiles {
  public:
   virtual ~CheckpointFiles() = default;
-  // The complete checkpoint of the highest step, if there is any.
+  // Returns the complete checkpoint of the highest step, if there is one.
   virtual absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() = 0;
   // Takes the folder, before all that follow.
   virtual absl::Status Take() = 0;
   // Makes the folder that a step's checkpoint is written to, and returns its path.
   virtual absl::StatusOr<std::string> Create(int64_t step) = 0;
-  // Removes what was written of a checkpoint that failed.
+  // Removes the files of a failed checkpoint.
   virtual absl::Status Discard(int64_t step) = 0;
   // All shards are there and synced: completes the checkpoint, removes the oldest complete ones
   // beyond `keep`, and returns its path.

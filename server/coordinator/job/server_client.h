@@ -1,8 +1,8 @@
-// Commands the servers of one job: over gRPC (grpc_server_client.h), in tests in process.
+// Commands the servers of one job: over gRPC (grpc_server_client.h); in tests, in process.
 //
 // All calls are asynchronous: `done` runs exactly once, on any thread, never within the call.
 // Unavailable and Cancelled mean that the server cannot be reached (after retries); any other error
-// is the server's refusal. Destruction cancels calls in flight; none answers afterwards.
+// is the server's refusal. Destruction cancels calls in flight; no `done` runs afterwards.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@
 
 namespace shoal::server {
 
-// A member of rpc::ParameterServerService: what is called.
+// A member of rpc::ParameterServerService: the method to call.
 template <typename Request, typename Reply>
 using ServerMethod = absl::StatusOr<Reply> (rpc::ParameterServerService::*)(const Request&);
 
@@ -51,13 +51,13 @@ class ServerClient {
                      std::function<void(const absl::Status&)> done) = 0;
 };
 
-// Whether the error of a call says that the server cannot be reached. A late answer does not: only
-// a lease says who is lost.
+// Whether a call's error says that the server cannot be reached. A late answer does not: only its
+// lease says that a server is lost.
 inline bool IsUnreachable(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsCancelled(status);
 }
 
-// For the servers of a job, by index.
+// Makes the client for a job's servers, by index.
 using ServerClientFactory =
     std::function<std::shared_ptr<ServerClient>(const std::vector<std::string>& addresses)>;
 

@@ -19,7 +19,7 @@ absl::StatusOr<plan::StepPlan> FakeSteps::Plan(int64_t step, const PlanInputs& i
   plan::StepPlan plan;
   plan.workers.resize(static_cast<size_t>(workers));
   for (const int64_t sample : Samples(step)) {
-    // The first worker more often than all others together; the last ones often get nothing.
+    // The first worker gets more than all others together; the last ones often get nothing.
     const uint64_t draw = random.Below(static_cast<uint64_t>(2 * workers));
     auto& microbatches = plan.workers[draw < static_cast<uint64_t>(workers) ? draw : 0];
     if (microbatches.empty() || random.Below(2) == 0) {

@@ -20,7 +20,7 @@
 namespace shoal::server::testing {
 namespace {
 
-// Counts pushes and answers at once. Threads share it with the workers, which "push" by calling it.
+// Counts pushes and answers at once. Shared with the workers' threads, which "push" by calling it.
 class EmptyServer final : public rpc::ParameterServerService {
  public:
   explicit EmptyServer(FakeDisk& disk) : disk_(disk) {}
