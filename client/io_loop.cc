@@ -150,7 +150,7 @@ bool ParameterClient::Core::Serve(int server, size_t io, absl::Time now, absl::T
     ScanAcknowledgements(server, now, next);
   }
   if (try_again) {
-    Break(server, Cancelled("connecting anew, to try a transport again that was left out"));
+    Break(server, Cancelled("connecting again, to try a transport again that was left out"));
     return true;
   }
   bool worked = PostReads(server, io_threads_[io], *connection, now, next);

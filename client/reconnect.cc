@@ -193,7 +193,7 @@ void ParameterClient::Core::Reconnect(int server) {
   lost.state = Link::State::kFailed;
   lost.error = absl::Status(
       status.code(),
-      fmt::format("{} is lost: the connection broke ({}) and could not be made anew "
+      fmt::format("{} is lost: the connection broke ({}) and could not be recreated "
                   "in {} tries: {}",
                   ServerName(server), Message(lost.error), lost.failures, Message(status)));
   LogError("{}", Message(lost.error));

@@ -13,8 +13,9 @@
 // have work), kPreparing and kCommitting. Up to the durable commit record an attempt can be dropped
 // and the step begun again as the next attempt; what still arrives for a dropped one is recognised
 // by its number and ignored. After a bounded number of attempts the job fails. A lost member fails
-// it too (loss_decision.h), after a checkpoint where servers still hold all weights. The plan of the next step is made while workers compute, or, where what
-// they measure shapes it, while the servers commit.
+// it too (loss_decision.h), after a checkpoint where servers still hold all weights. The plan of the
+// next step is made while workers compute, or, where what they measure shapes it, while the servers
+// commit.
 #pragma once
 
 #include <cstdint>

@@ -89,9 +89,8 @@ absl::Status Membership::Renew(uint64_t incarnation, absl::Time now) {
   const auto found = members_.find(incarnation);
   if (found == members_.end()) {
     return NotFound(
-        "incarnation {:016x} is not a member: its lease is over or the coordinator was started "
-        "anew; "
-        "this process must end",
+        "incarnation {:016x} is not a member: its lease is over or the coordinator has been "
+        "restarted; this process must end",
         incarnation);
   }
   found->second.renewed = std::max(found->second.renewed, now);
