@@ -94,6 +94,15 @@ TEST_F(CheckpointCommandTest, VerifyNamesTheDamagedFile) {
   EXPECT_EQ(Shoal({"checkpoint", "verify", directory(), "--json"}).code, 2) << "all are verified";
 }
 
+TEST_F(CheckpointCommandTest, HashIsOneLineOfTheNewest) {
+  const Outcome newest = Shoal({"checkpoint", "hash", directory()});
+  ASSERT_EQ(newest.code, 0) << newest.err;
+  EXPECT_THAT(newest.out, testing::MatchesRegex("[0-9a-f]{32}\n"));
+  EXPECT_EQ(Shoal({"checkpoint", "hash", directory() + "/step-00000010"}).out, newest.out);
+  EXPECT_NE(Shoal({"checkpoint", "hash", directory() + "/step-00000005"}).out, newest.out);
+  EXPECT_EQ(Shoal({"checkpoint", "hash", folder_ + "/model"}).code, 2);
+}
+
 TEST_F(CheckpointCommandTest, ExportTakesTheNewestAndMakesAModel) {
   const Outcome outcome =
       Shoal({"checkpoint", "export", directory(), "--output", folder_ + "/exported", "--json"});

@@ -86,6 +86,11 @@ absl::Status CheckShards(const std::string& folder, const Manifest& manifest);
 // Reads every byte. Returns one status per damaged file, each naming it; empty if all are intact.
 std::vector<absl::Status> VerifyCheckpoint(const std::string& folder);
 
+// Hashes all master weights, then all first and all second moments, each in the order of units and
+// of their elements: XXH3-128, as 32 hexadecimal digits. Does not depend on how the state is cut
+// into partitions and shards, nor on where it lies.
+absl::StatusOr<std::string> HashOfState(const Checkpoint& checkpoint);
+
 // Writes the master weights as a Hugging Face folder. Copies tokenizer files from
 // `tokenizer_folder` unless it is empty.
 absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& output, DType dtype,

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "core/base/bytes.h"
 #include "core/base/file.h"
@@ -158,6 +159,15 @@ TEST(Folders, OnlyCompleteOnesCountAndPruningKeepsTheNewest) {
   EXPECT_FALSE(writing->Begin(30).ok()) << "a complete one is not overwritten";
   ASSERT_OK(writing->Prune(0));
   EXPECT_EQ((*NewestCheckpoint(directory))->step, 30);
+}
+
+TEST(HashOfState, DependsOnTheStateAlone) {
+  std::set<std::string> hashes;
+  for (const int servers : {1, 2, 5}) {
+    hashes.insert(*HashOfState(**Checkpoint::Open(WriteCheckpoint(FreshDirectory(), 3, servers))));
+  }
+  ASSERT_EQ(hashes.size(), 1u);
+  EXPECT_EQ(hashes.begin()->size(), 32u);
 }
 
 TEST(ParseManifest, RefusesDeepNesting) {
