@@ -175,6 +175,7 @@ TEST_F(CheckpointServiceTest, RefusesWhatDoesNotFit) {
 
 // A pipe that nobody reads stands for a disk that hangs.
 TEST_F(CheckpointServiceTest, AStopDoesNotWaitForAHungDisk) {
+  UniqueFd disk;  // outlives the writer, which may come to it late
   TestingCluster cluster(model(), 1, plan::Accumulate::kFloat);
   ASSERT_OK(cluster.Configure());
   Step(cluster, 1);
@@ -190,7 +191,7 @@ TEST_F(CheckpointServiceTest, AStopDoesNotWaitForAHungDisk) {
   commit.join();
   EXPECT_TRUE(absl::IsCancelled(committed)) << committed;
   EXPECT_FALSE(cluster.BeginAttempt(3, 1).ok()) << "half a commit is no version";
-  const UniqueFd disk(open(shard.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // it writes again
+  disk.Reset(open(shard.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // it writes again
 }
 
 TEST_F(CheckpointServiceTest, ADamagedCheckpointIsNamedOnRestore) {
