@@ -24,6 +24,8 @@ class CheckpointDirectory {
   static absl::StatusOr<CheckpointDirectory> Take(const std::string& directory);
 
   int64_t term() const { return term_; }
+  // Aborted, by name, once another run has taken the directory.
+  absl::Status CheckOwned() const;
 
   // Makes an empty folder for the shards of a step's checkpoint and returns its path.
   // FailedPrecondition if the step has a complete one.
@@ -39,7 +41,6 @@ class CheckpointDirectory {
 
  private:
   CheckpointDirectory(std::string directory, std::string run, int64_t term);
-  absl::Status CheckOwned() const;
   std::string UnfinishedPath(int64_t step) const;
 
   std::string directory_;

@@ -25,8 +25,10 @@ class CheckpointFiles {
   virtual ~CheckpointFiles() = default;
   // Returns the complete checkpoint of the highest step, if there is one.
   virtual absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() = 0;
-  // Takes the folder, before all that follow.
-  virtual absl::Status Take() = 0;
+  // Takes the folder, before all that follow. With `resume` its record goes on.
+  virtual absl::Status Take(bool resume) = 0;
+  // Appends whole lines to the run's record.
+  virtual absl::Status Record(const std::string& lines) = 0;
   // Makes the folder that a step's checkpoint is written to, and returns its path.
   virtual absl::StatusOr<std::string> Create(int64_t step) = 0;
   // Removes the files of a failed checkpoint.

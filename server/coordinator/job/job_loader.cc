@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/time/clock.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/data/token_file.h"
@@ -13,6 +14,7 @@
 #include "core/plan/step/step_plan.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/checkpoint/checkpoint_directory.h"
+#include "server/coordinator/record/run_record.h"
 
 namespace shoal::server {
 namespace {
@@ -43,9 +45,19 @@ class CheckpointFolder final : public CheckpointFiles {
 
   absl::StatusOr<std::string> Create(int64_t step) override { return directory_->Begin(step); }
 
-  absl::Status Take() override {
+  absl::Status Take(bool resume) override {
     SHOAL_ASSIGN_OR_RETURN(directory_, CheckpointDirectory::Take(job_.checkpoint.directory));
+    resume_ = resume;
     return absl::OkStatus();
+  }
+
+  absl::Status Record(const std::string& lines) override {
+    SHOAL_RETURN_IF_ERROR(directory_->CheckOwned());
+    if (!record_.has_value()) {
+      SHOAL_ASSIGN_OR_RETURN(record_, RunRecord::Open(job_.checkpoint.directory, resume_,
+                                                      plan::ToYaml(job_), absl::Now()));
+    }
+    return record_->Append(lines);
   }
 
   absl::Status Discard(int64_t step) override { return directory_->Discard(step); }
@@ -74,6 +86,8 @@ class CheckpointFolder final : public CheckpointFiles {
   const plan::ModelSpec spec_;
   const formats::SpecialTokens special_;
   std::optional<CheckpointDirectory> directory_;  // once taken
+  bool resume_ = false;
+  std::optional<RunRecord> record_;  // once there are lines
 };
 
 // Steps from a token file: the walk over the dataset, packed and balanced as the job says. `cost`

@@ -41,7 +41,9 @@ JobRun::JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvir
       submitted_(environment_.clock.Now()),
       version_(resume.has_value() ? resume->step : 0),
       last_loss_(resume.has_value() ? resume->loss : 0),
-      newest_checkpoint_(std::move(resume)) {}
+      newest_checkpoint_(std::move(resume)),
+      record_(environment_.disk,
+              [this](const std::string& lines) { return job_.checkpoints->Record(lines); }) {}
 
 JobRun::~JobRun() = default;
 
@@ -93,7 +95,7 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
     RequestPlan(version_ + 1);
   }
   environment_.disk([this] {
-    const absl::Status taken = job_.checkpoints->Take();
+    const absl::Status taken = job_.checkpoints->Take(version_ > 0);
     environment_.post([this, taken] { OnFolderTaken(taken); });
   });
 }
@@ -184,6 +186,7 @@ void JobRun::OnConfigured(const std::vector<proto::ConfigureReply>& replies) {
     }
   }
   checkpoint_started_ = environment_.clock.Now();
+  RecordStart();
   SetState("training");
   Change();  // workers may join
   OpenStep();
@@ -274,6 +277,9 @@ void JobRun::Fence(const Member& worker) {
 void JobRun::OnLost(const Member& member, const std::string& why) {
   if (over()) {
     return;
+  }
+  if (TakesPart(member.incarnation)) {
+    Record({{"event", "lost"}, {"step", step_}, {"member", NameOf(member)}, {"reason", why}});
   }
   const LossDecision decision =
       DecideOnLoss(member, why,
@@ -445,11 +451,6 @@ void JobRun::SetState(const std::string& state) {
     event.mutable_state()->set_state(state);
     Append(std::move(event));
   }
-}
-
-void JobRun::Append(proto::JobEvent event) {
-  event.set_job_id(job_.id);
-  events_->Append(std::move(event));
 }
 
 void JobRun::Log(const absl::Status& status) const {

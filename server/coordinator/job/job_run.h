@@ -13,7 +13,7 @@
 // have work), kPreparing and kCommitting. Up to the durable commit record an attempt can be dropped
 // and the step begun again as the next attempt; what still arrives for a dropped one is recognised
 // by its number and ignored. After a bounded number of attempts the job fails. A lost member fails
-// it too (loss_decision.h), after a checkpoint where servers still hold all weights. The plan of the
+// it too (loss_decision.h), after a checkpoint where servers hold all weights. The plan of the
 // next step is made while workers compute, or, where what they measure shapes it, while the servers
 // commit.
 #pragma once
@@ -44,6 +44,7 @@
 #include "server/coordinator/job/worker_groups.h"
 #include "server/coordinator/members/coordinator_metrics.h"
 #include "server/coordinator/members/membership.h"
+#include "server/coordinator/record/record_queue.h"
 #include "server/coordinator/state/state_store.h"
 
 namespace shoal::server {
@@ -158,7 +159,6 @@ class JobRun {
   void Finish(bool interrupted);
   void Complete();
   void SetState(const std::string& state);
-  void Append(proto::JobEvent event);
   void OnServerError(int server, const absl::Status& status);
   void Log(const absl::Status& status) const;
   void Change() { ++changes_; }
@@ -186,6 +186,9 @@ class JobRun {
 
   // job_run_tell.cc
   void TellStep(const StepTotals& totals, double learning_rate);
+  void Append(proto::JobEvent event);
+  void RecordStart();
+  void Record(Json line);
 
   // job_run_checkpoint.cc
   void AfterCommit();
@@ -255,6 +258,7 @@ class JobRun {
   absl::Time checkpoint_started_;  // of the last one; where there is none, of training
   absl::Time checkpoint_again_ = absl::InfiniteFuture();  // after one that failed
   int failed_checkpoints_ = 0;                            // since the last that did not
+  RecordQueue record_;                                    // last: writes the rest when it goes
 };
 
 template <typename Request, typename Reply>

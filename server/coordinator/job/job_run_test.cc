@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_split.h"
 #include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -374,6 +375,53 @@ TEST(JobRunTest, ASlowDiskIsNoLostServer) {
   ASSERT_THAT(world.RunAndCheck(), IsEmpty());
   ASSERT_TRUE(world.done().has_value());
   EXPECT_EQ(world.done()->step(), 6);
+}
+
+std::vector<Json> RecordOf(const FakeDisk& disk) {
+  std::vector<Json> lines;
+  for (const absl::string_view line : absl::StrSplit(disk.record, '\n', absl::SkipEmpty())) {
+    lines.push_back(Json::parse(std::string(line)));
+  }
+  return lines;
+}
+
+TEST(JobRunTest, LeavesARecordOverResumes) {
+  FakeDisk disk;
+  {
+    SimWorld world({.steps = 6, .checkpoint_every = 2}, disk);
+    world.At("work", 3 * 4, [&] { world.KillWorker(0); });
+    ASSERT_TRUE(world.Run());
+    ASSERT_TRUE(world.failed().has_value());
+  }
+  {
+    SimWorld again({.steps = 6, .resume = true}, disk);
+    ASSERT_TRUE(again.Run());
+  }
+  std::vector<std::string> events;
+  std::vector<int64_t> steps;
+  for (const Json& line : RecordOf(disk)) {
+    events.push_back(line["event"]);
+    EXPECT_TRUE(line["time"].is_number());
+    if (line["event"] == "step") {
+      steps.push_back(line["step"]);
+      double sum = 0;
+      for (const auto& [name, share] : line["time_shares"].items()) {
+        sum += share.get<double>();
+      }
+      EXPECT_NEAR(sum, 1, 1e-9);
+    }
+  }
+  EXPECT_THAT(steps, ::testing::ElementsAre(1, 2, 3, 4, 5, 6)) << disk.record;
+  EXPECT_EQ(events.front(), "start");
+  EXPECT_EQ(events.back(), "done");
+  EXPECT_THAT(events, ::testing::IsSupersetOf({"lost", "failed", "resume", "checkpoint"}));
+}
+
+TEST(JobRunTest, ARunWithoutAStepLeavesTheEarlierRecord) {
+  SimWorld world({.servers = 2});
+  world.KillServer(1);
+  ASSERT_TRUE(world.Run());
+  EXPECT_EQ(world.disk.record, "");
 }
 
 TEST(JobRunTest, ARunWhoseFolderIsTakenEndsByName) {

@@ -43,9 +43,15 @@ absl::StatusOr<std::optional<CompleteCheckpoint>> FakeCheckpointFiles::Newest() 
                                 : std::make_optional(disk_.complete.rbegin()->second);
 }
 
-absl::Status FakeCheckpointFiles::Take() {
+absl::Status FakeCheckpointFiles::Take(bool /*resume*/) {
   absl::MutexLock lock(&disk_.mutex);
   term_ = ++disk_.term;
+  return absl::OkStatus();
+}
+
+absl::Status FakeCheckpointFiles::Record(const std::string& lines) {
+  absl::MutexLock lock(&disk_.mutex);
+  disk_.record += lines;
   return absl::OkStatus();
 }
 

@@ -41,13 +41,15 @@ struct FakeDisk {
   int failures_left = 1 << 30;        // how often it is not OK
   int discarded = 0;
   int term = 0;  // how often it was taken
+  std::string record;
 };
 
 class FakeCheckpointFiles final : public CheckpointFiles {
  public:
   FakeCheckpointFiles(FakeDisk& disk, int servers) : disk_(disk), servers_(servers) {}
   absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() override;
-  absl::Status Take() override;
+  absl::Status Take(bool resume) override;
+  absl::Status Record(const std::string& lines) override;
   absl::StatusOr<std::string> Create(int64_t step) override;
   absl::Status Discard(int64_t step) override;
   // Fails unless every server has written its shard.
