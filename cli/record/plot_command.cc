@@ -50,12 +50,13 @@ chart::Panel PanelOf(const std::vector<RunHistory>& runs, const std::string& key
 // On the curve of the loss, at the last step before.
 void AddMarks(const RunHistory& run, chart::Panel& panel) {
   const Points losses = CurveOf(run, "loss");
+  // A later one hides an earlier one at the same place: a loss says more than that the run failed.
   const std::array<std::pair<const char*, const char*>, 5> kinds = {
-      {{"resume", "#009e73"},
-       {"lost", "#d62728"},
-       {"stop", "#e69f00"},
+      {{"failed", "#000000"},
        {"failed checkpoint", "#9467bd"},
-       {"failed", "#000000"}}};
+       {"stop", "#e69f00"},
+       {"resume", "#009e73"},
+       {"lost", "#d62728"}}};
   for (const auto& [kind, colour] : kinds) {
     Points points;
     for (const RunHistory::Mark& mark : run.marks) {

@@ -321,6 +321,7 @@ void JobRun::Stop(const std::string& reason) {
     return;
   }
   LogInfo("stopping after step {}: {}", version_, reason);
+  Record({{"event", "stop"}, {"step", version_}, {"reason", reason}});
   EndAfterCommit();
 }
 
