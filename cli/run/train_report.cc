@@ -37,8 +37,13 @@ void TrainReport::OnCheckpoint(const proto::CheckpointEvent& event) {
 }
 
 void TrainReport::OnState(const std::string& state) {
-  if (!json_ && state != "training") {
+  if (json_) {
+    return;
+  }
+  if (state != "training") {
     bar_.Line(state);
+  } else if (!first_loss_.has_value()) {
+    bar_.Line("the first step is running");
   }
 }
 

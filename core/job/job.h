@@ -199,6 +199,15 @@ absl::StatusOr<Job> FromMessage(const proto::Job& message, const std::string& na
 // Returns YAML that ParseJob reads back to the same Job.
 std::string ToYaml(const Job& job);
 
+// A key whose values differ between two jobs, as YAML; empty where a job has none.
+struct JobDifference {
+  std::string key;  // "train.learning_rate"
+  std::string first;
+  std::string second;
+};
+// In the documentation's order.
+std::vector<JobDifference> Differences(const Job& first, const Job& second);
+
 // One key of the job file, for `--help` and docs/job-file.md.
 struct JobKey {
   std::string path;           // "train.learning_rate"
@@ -212,7 +221,7 @@ std::vector<JobKey> JobKeys();
 std::string JobKeyTable();
 
 // Learning rate of optimizer step `step` (the first is 1): linear warm-up to learning_rate, then
-// the schedule down to minimum_learning_rate at the last step.
+// the schedule, which would reach minimum_learning_rate one step after the last.
 double LearningRateAt(const TrainOptions& train, int64_t step);
 
 }  // namespace shoal::plan
