@@ -102,9 +102,10 @@ class Follower {
     }
     if (!save_requested_) {
       save_requested_ = true;
-      reporter_.OnNotice(
-          fmt::format("{}: writing a checkpoint of the last step, if servers can", Message(lost_)));
-      if (RequestStop(std::string(Message(lost_))).ok()) {
+      const std::string_view lost = Message(lost_);  // its log follows the first line
+      const std::string name(lost.substr(0, lost.find('\n')));
+      reporter_.OnNotice(name + ": writing a checkpoint of the last step, if servers can");
+      if (RequestStop(name).ok()) {
         return false;
       }
     } else if (clock_.Now() - lost_at_ < options_.stop_limit) {

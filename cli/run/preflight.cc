@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/bytes.h"
 #include "core/base/file.h"
+#include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/schedule/builders/choice.h"
@@ -22,16 +23,16 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaximumJobFile = 1 * kMiB;
 
-// The newest checkpoint of at most `step` whose files are whole, but for their contents.
-absl::StatusOr<std::optional<server::CheckpointInfo>> NewestWhole(
-    std::vector<server::CheckpointInfo> checkpoints, int64_t step) {
-  std::optional<server::CheckpointInfo> whole;
-  for (; !checkpoints.empty() && !whole.has_value(); checkpoints.pop_back()) {
-    if (checkpoints.back().step <= step && server::Checkpoint::Open(checkpoints.back().path).ok()) {
-      whole = checkpoints.back();
+// The newest checkpoint of at most `step` that is whole.
+std::optional<server::CheckpointInfo> NewestWhole(std::vector<server::CheckpointInfo> checkpoints,
+                                                  int64_t step) {
+  for (; !checkpoints.empty(); checkpoints.pop_back()) {
+    const server::CheckpointInfo& newest = checkpoints.back();
+    if (newest.step <= step && server::VerifyCheckpoint(newest.path).empty()) {
+      return newest;
     }
   }
-  return whole;
+  return std::nullopt;
 }
 
 absl::StatusOr<plan::Job> ParseJobFile(const std::string& job_file,
@@ -115,21 +116,25 @@ absl::StatusOr<std::optional<server::CheckpointInfo>> ChooseCheckpoint(const std
     }
     chosen = *found;
   }
-  // Header and sizes of every file: a damaged one is named before anything runs.
-  const absl::Status opened = server::Checkpoint::Open(chosen.path).status();
-  if (opened.ok()) {
+  // Every byte: what is damaged is named before anything runs.
+  const std::vector<absl::Status> damages = server::VerifyCheckpoint(chosen.path);
+  if (damages.empty()) {
     return chosen;
   }
-  SHOAL_ASSIGN_OR_RETURN(const auto whole, NewestWhole(checkpoints, chosen.step - 1));
+  const auto whole = NewestWhole(checkpoints, chosen.step - 1);
   if (!whole.has_value()) {
-    return Annotate(opened, "no checkpoint before it is whole");
+    return Annotate(damages.front(), "no checkpoint before it is whole");
   }
   if (resume == kResumeAuto) {
+    LogWarning("{}: going on from the newest whole one before it, of step {}",
+               Message(damages.front()), whole->step);
     return whole;
   }
-  return Annotate(opened, fmt::format("the newest whole one before it is of step {0}: go on from "
-                                      "there with --resume={0}",
-                                      whole->step));
+  return Annotate(
+      damages.front(),
+      fmt::format("the newest whole one before it is of step {0}: go on from there with "
+                  "--resume={0}",
+                  whole->step));
 }
 
 absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::CheckpointInfo& checkpoint,

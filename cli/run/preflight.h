@@ -37,9 +37,9 @@ absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job);
 inline constexpr const char* kResumeNewest = "newest";
 inline constexpr const char* kResumeAuto = "auto";
 
-// The checkpoint to go on from, whole but for the contents of its tensors. An error names the
-// damaged file, and the newest checkpoint before it that is whole; with kResumeAuto that one is
-// taken, and null where there is none to go on from.
+// The checkpoint to go on from, of which every byte was verified. An error names the damaged file,
+// and the newest checkpoint before it that is whole; with kResumeAuto that one is taken, and null
+// where there is none to go on from.
 absl::StatusOr<std::optional<server::CheckpointInfo>> ChooseCheckpoint(const std::string& directory,
                                                                        const std::string& resume);
 

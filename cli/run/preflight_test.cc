@@ -1,6 +1,6 @@
 #include "cli/run/preflight.h"
 
-#include <filesystem>
+#include <fstream>
 
 #include "core/base/status.h"
 #include "core/base/testing/folder.h"
@@ -80,6 +80,19 @@ TEST_F(PreflightTest, AResumeWithOtherSamplesIsRefusedUnlessAccepted) {
     EXPECT_THAT(std::string(Message(status)), HasSubstr(key));
     EXPECT_THAT(std::string(Message(status)), HasSubstr("--accept-changes"));
     EXPECT_EQ(CheckResumedJob(checkpoint, job, true)->size(), 1u);
+  }
+}
+
+TEST_F(PreflightTest, AFlippedByteIsFoundBeforeAnythingRuns) {
+  Write(plan::ToYaml(job_));
+  const std::string damaged = server::CheckpointPath(folder_.path(), 3);
+  std::fstream shard(damaged + "/server-0000.shard", std::ios::in | std::ios::out);
+  shard.seekp(-100, std::ios::end);
+  shard.put('\x5A');
+  shard.close();
+  for (const char* resume : {kResumeNewest, "3", kResumeAuto}) {
+    const absl::Status status = ChooseCheckpoint(folder_.path(), resume).status();
+    EXPECT_THAT(std::string(Message(status)), HasSubstr(damaged + "/server-0000.shard"));
   }
 }
 

@@ -1,12 +1,14 @@
 // Mishaps at random points of a run: whatever happens, the run or its resume ends with the bits of
 // an undisturbed one, in time, and leaves no process and no half-written checkpoint.
-// SHOAL_MISHAP_ROUNDS (1) repeats each at other points; SHOAL_MISHAP_SEED draws them.
+// SHOAL_MISHAP_ROUNDS (1) repeats each at other points, which SHOAL_MISHAP_SEED draws (0: new ones
+// each time; the seed is printed).
 #include <signal.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -33,6 +35,13 @@ uint64_t Setting(const char* name, uint64_t fallback) {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : fallback;
 }
 
+uint64_t Seed() {
+  uint64_t seed = Setting("SHOAL_MISHAP_SEED", 1);
+  seed = seed != 0 ? seed : static_cast<uint64_t>(absl::ToUnixNanos(absl::Now()));
+  std::cout << "SHOAL_MISHAP_SEED=" << seed << std::endl;
+  return seed;
+}
+
 std::string Shoal() { return BinDirectory() + "/shoal"; }
 
 ProgramResult RunShoal(std::vector<std::string> arguments) {
@@ -45,7 +54,7 @@ ProgramResult RunShoal(std::vector<std::string> arguments) {
 struct Shared {
   std::string folder = FreshDirectory("mishaps");
   std::string hash;
-  Random random{Setting("SHOAL_MISHAP_SEED", 1)};
+  Random random{Seed()};
 };
 Shared* shared = nullptr;
 
