@@ -214,10 +214,9 @@ TEST(CudaState, SharedMemoryGivesTheBitsOfTheHost) {
         }
         ASSERT_TRUE(store.Seal().ok());
         // From the middle of the third commit on.
-        const std::function<void(size_t)> ready = [&](size_t p) {
-          if (held == &gpu && step == 7 && p == 2) {
-            EXPECT_TRUE(gpu.store->KeepHostWeights().ok());
-          }
+        const Store::Ready ready = [&](size_t p) {
+          return held == &gpu && step == 7 && p == 2 ? gpu.store->KeepHostWeights()
+                                                     : absl::OkStatus();
         };
         ASSERT_TRUE(store.Commit(step, 1e-2, 0.7, ready).ok());
       }
