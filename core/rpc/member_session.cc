@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "core/base/clock.h"
 #include "core/base/logging.h"
 #include "core/base/random.h"
@@ -11,10 +13,38 @@ namespace shoal::rpc {
 namespace {
 
 constexpr absl::Duration kLeaveDeadline = absl::Seconds(2);
+constexpr absl::Duration kBetweenTries = absl::Milliseconds(300);
+constexpr absl::Duration kOneTry = absl::Seconds(5);
 
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+// Says early what keeps the coordinator from being reached. To register twice does no harm: the
+// nonce tells that it is the same process.
+absl::StatusOr<proto::RegisterReply> Register(Channel& coordinator,
+                                              const proto::RegisterRequest& request,
+                                              absl::Duration patience) {
+  Clock& clock = RealClock();
+  const absl::Time deadline = clock.Now() + patience;
+  bool told = false;
+  while (true) {
+    const absl::Duration left = deadline - clock.Now();
+    auto reply = coordinator.Call(&CoordinatorService::Register, request,
+                                  {.deadline = std::clamp(left, kBetweenTries, kOneTry)});
+    const bool again =
+        absl::IsUnavailable(reply.status()) || absl::IsDeadlineExceeded(reply.status());
+    if (!again || left <= kBetweenTries) {
+      return reply;
+    }
+    if (!told) {
+      LogWarning("{}; trying for {:.0f} s more", Message(reply.status()),
+                 absl::ToDoubleSeconds(left));
+      told = true;
+    }
+    clock.SleepFor(kBetweenTries);
+  }
 }
 
 }  // namespace
@@ -34,10 +64,8 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(
     request.set_index(options.index);
   }
   request.set_nonce(std::stoull(SecureToken().substr(0, 16), nullptr, 16));
-  SHOAL_ASSIGN_OR_RETURN(
-      const proto::RegisterReply reply,
-      coordinator->Call(&CoordinatorService::Register, request,
-                        {.deadline = options.patience, .wait_for_connection = true}));
+  SHOAL_ASSIGN_OR_RETURN(const proto::RegisterReply reply,
+                         Register(*coordinator, request, options.patience));
   return std::unique_ptr<MemberSession>(
       new MemberSession(std::move(coordinator), reply, std::move(on_end)));
 }

@@ -111,6 +111,19 @@ TEST_F(MemberSessionTest, RenewsUntilTheJobIsOver) {
   EXPECT_EQ(registrar_.reason, "done");
 }
 
+TEST_F(MemberSessionTest, ACoordinatorThatIsNotThereIsNamedAtOnce) {
+  const int port = server_->port();
+  server_->Shutdown(absl::ZeroDuration());
+  server_.reset();
+  ::testing::internal::CaptureStderr();
+  const auto session = MemberSession::Join(
+      Channel::Create(fmt::format("127.0.0.1:{}", port), token_, "coordinator"),
+      {.role = proto::ROLE_WORKER, .patience = absl::Seconds(2)}, [](const absl::Status&) {});
+  EXPECT_TRUE(absl::IsUnavailable(session.status())) << session.status();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::ContainsRegex("coordinator at 127.0.0.1:.*; trying for 1 s more"));
+}
+
 TEST_F(MemberSessionTest, ALostLeaseIsAnError) {
   registrar_.forgotten = true;
   const auto session = Join();
