@@ -24,6 +24,8 @@
 namespace shoal::server {
 namespace {
 
+constexpr int kThreadsForOthers = 512;  // beside members: command lines, retries
+
 struct Flags {
   rpc::ProgramFlags program;
   std::string listen = "127.0.0.1:0";
@@ -50,7 +52,9 @@ absl::Status Serve(const Flags& flags) {
   services.push_back(rpc::MakeCoordinatorService(coordinator.get()));
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<rpc::Server> server,
-      rpc::Server::Start({.listen = flags.listen, .token = token}, std::move(services)));
+      rpc::Server::Start(
+          {.listen = flags.listen, .token = token, .max_threads = kMaxMembers + kThreadsForOthers},
+          std::move(services)));
   LogInfo("listening on {} (port {})", flags.listen, server->port());
   if (!flags.port_file.empty()) {
     SHOAL_RETURN_IF_ERROR(

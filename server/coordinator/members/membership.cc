@@ -7,7 +7,6 @@
 namespace shoal::server {
 namespace {
 
-constexpr int kMaxMembers = 4096;
 constexpr size_t kMaxNameBytes = 256;
 
 absl::Status Check(const proto::RegisterRequest& request, const std::string& version) {

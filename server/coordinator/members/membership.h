@@ -19,6 +19,9 @@
 
 namespace shoal::server {
 
+// Each may keep one call waiting at the coordinator, and so one thread.
+inline constexpr int kMaxMembers = 4096;
+
 struct Member {
   proto::Role role = proto::ROLE_UNSPECIFIED;
   int index = 0;
