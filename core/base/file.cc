@@ -77,9 +77,18 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view conte
 
 absl::Status CreateDirectories(const std::string& path) {
   std::error_code error;
+  std::vector<std::filesystem::path> missing;
+  for (std::filesystem::path at = path; !at.empty() && !std::filesystem::exists(at, error);
+       at = at.parent_path()) {
+    missing.push_back(at);
+  }
   std::filesystem::create_directories(path, error);
   if (error) {
     return ErrnoToStatus(error.value(), fmt::format("cannot create folder {}", path));
+  }
+  for (const std::filesystem::path& made : missing) {
+    const std::string parent = made.parent_path().string();
+    SHOAL_RETURN_IF_ERROR(SyncDirectory(parent.empty() ? "." : parent));
   }
   return absl::OkStatus();
 }

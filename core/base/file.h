@@ -22,7 +22,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes 
 // after a crash there is either the old file or the new one.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view contents);
 
-// mkdir -p.
+// mkdir -p, so that a power cut leaves the folders that it made.
 absl::Status CreateDirectories(const std::string& path);
 absl::Status SyncDirectory(const std::string& path);
 
