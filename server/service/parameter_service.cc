@@ -142,6 +142,9 @@ absl::StatusOr<proto::FenceClientReply> ParameterService::FenceClient(
     Jobs jobs;
     {
       absl::MutexLock lock(&jobs_mutex_);
+      if (fenced_.size() >= kMaxFenced) {
+        return ResourceExhausted("{} incarnations are fenced already", fenced_.size());
+      }
       if (fenced_.insert(request.incarnation()).second) {
         LogWarning("incarnation {:x} is fenced: its lease is over", request.incarnation());
       }

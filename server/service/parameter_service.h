@@ -70,6 +70,7 @@ class ParameterService final : public rpc::ParameterServerService {
   mutable absl::Mutex jobs_mutex_;
   std::string loading_ ABSL_GUARDED_BY(jobs_mutex_);  // a job; empty: none
   // A client's lease is over for all jobs, those to come among them.
+  static constexpr size_t kMaxFenced = 1 << 20;
   absl::flat_hash_set<uint64_t> fenced_ ABSL_GUARDED_BY(jobs_mutex_);
   Jobs jobs_ ABSL_GUARDED_BY(jobs_mutex_);
 };
