@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "cli/record/run_history.h"
 #include "cli/run/preflight.h"
 #include "cli/run/run_access.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
@@ -18,15 +20,40 @@
 namespace shoal::cli {
 namespace {
 
+constexpr absl::Duration kBetweenLooks = absl::Seconds(1);
+
 std::string_view RoleName(proto::Role role) {
   return role == proto::ROLE_SERVER ? "server"
                                     : (role == proto::ROLE_WORKER ? "worker" : "unknown");
 }
 
+// How the last run in that directory ended, as its record says.
+absl::StatusOr<ExitCode> ShowLastRun(const RunHistory& run, bool json, Streams& streams) {
+  const RunHistory::Step& last = run.steps.back();
+  const auto loss = last.values.find("loss");
+  const std::string state = run.end.empty() ? "killed" : run.end;
+  if (json) {
+    PrintJson(streams.out, {{"event", "status"},
+                            {"state", state},
+                            {"step", last.step},
+                            {"members", nlohmann::json::array()}});
+    return ExitCode::kDone;
+  }
+  streams.out << fmt::format(
+      "no shoal train runs here; the last one: {}, step {}{} (shoal plot {})\n", state, last.step,
+      loss == last.values.end() ? "" : fmt::format(", loss {:.4f}", loss->second), run.name);
+  return ExitCode::kDone;
+}
+
 // The cluster of a `shoal train` on this machine.
 absl::StatusOr<ExitCode> ShowLocalRun(const std::string& checkpoint_directory,
                                       const StatusOptions& options, Streams& streams) {
-  SHOAL_ASSIGN_OR_RETURN(const std::string address, FindRun(checkpoint_directory));
+  const absl::StatusOr<std::string> found = FindRun(checkpoint_directory);
+  if (absl::IsNotFound(found.status())) {
+    const auto last = ReadRunHistory(checkpoint_directory);
+    return last.ok() ? ShowLastRun(*last, options.json, streams) : found.status();
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::string address, found);
   const std::string log_folder = LogFolderOf(checkpoint_directory);
   SHOAL_ASSIGN_OR_RETURN(
       const rpc::Token token,
@@ -181,7 +208,9 @@ absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::T
   return ExitCode::kDone;
 }
 
-absl::StatusOr<ExitCode> RunStatus(const StatusOptions& options, Streams& streams) {
+namespace {
+
+absl::StatusOr<ExitCode> ShowOnce(const StatusOptions& options, Streams& streams) {
   if (!options.run.empty()) {
     return ShowLocalRun(options.run, options, streams);
   }
@@ -198,6 +227,21 @@ absl::StatusOr<ExitCode> RunStatus(const StatusOptions& options, Streams& stream
   }
   SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(options.token_file));
   return ShowStatus(coordinator, token, options.json, streams);
+}
+
+}  // namespace
+
+absl::StatusOr<ExitCode> RunStatus(const StatusOptions& options, Streams& streams) {
+  auto code = ShowOnce(options, streams);
+  while (options.watch && code.ok() && streams.out.good()) {
+    RealClock().SleepFor(kBetweenLooks);
+    if (streams.out_terminal.interactive) {
+      streams.out << "\033[H\033[J";
+    }
+    code = ShowOnce(options, streams);
+    streams.out.flush();
+  }
+  return code;
 }
 
 void AddStatus(CLI::App& app, CommandAction& action) {
@@ -218,6 +262,7 @@ void AddStatus(CLI::App& app, CommandAction& action) {
       "File with the job's token (default: that of the shoal train on this machine, "
       "else SHOAL_TOKEN)");
   command->add_flag("--json", options->json, "A JSON line instead of a table");
+  command->add_flag("--watch", options->watch, "Look again every second, until Ctrl-C");
   command->callback([options, &action] {
     action = [options](Streams& streams) { return RunStatus(*options, streams); };
   });

@@ -17,6 +17,7 @@ struct StatusOptions {
   std::string coordinator;  // HOST:PORT
   std::string token_file;   // empty: the local run's own, else the environment's SHOAL_TOKEN
   bool json = false;
+  bool watch = false;
 };
 absl::StatusOr<ExitCode> RunStatus(const StatusOptions& options, Streams& streams);
 absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::Token& token,

@@ -251,7 +251,8 @@ TEST_F(TrainEndToEnd, TermIsACheckpointAndExitCode75ThenResumeGoesOn) {
   EXPECT_EQ(result.exit_code, 75) << result.errors;
   EXPECT_THAT(result.errors, HasSubstr("state of this run: shoal status --run "));
   EXPECT_FALSE(fs::exists(token_file()));
-  EXPECT_THAT(Shoal({"status", job_file()}).errors, HasSubstr("no shoal train"));
+  EXPECT_THAT(Shoal({"status", job_file()}).output,
+              HasSubstr("no shoal train runs here; the last one: interrupted, step "));
   for (const pid_t pid : children) {
     EXPECT_FALSE(Runs(pid)) << CommandOf(pid);
   }
