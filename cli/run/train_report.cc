@@ -25,6 +25,8 @@ void TrainReport::OnStep(const proto::StepEvent& event) {
   bar_.Step({.step = event.step(),
              .total_steps = event.total_steps(),
              .loss = event.loss(),
+             .grad_norm = event.grad_norm(),
+             .learning_rate = event.learning_rate(),
              .tokens_per_second = event.tokens_per_second(),
              .step_seconds = event.step_seconds()});
 }

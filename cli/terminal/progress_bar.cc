@@ -84,7 +84,8 @@ void ProgressBar::Draw(const std::string& text) {
 
 std::string ProgressBar::StepLine(const StepProgress& progress) const {
   return fmt::format(
-      "step {}/{}, loss {:.4f}, {} tokens/s", progress.step, progress.total_steps, progress.loss,
+      "step {}/{}, loss {:.4f}, norm {:.3g}, rate {:.3g}, {} tokens/s", progress.step,
+      progress.total_steps, progress.loss, progress.grad_norm, progress.learning_rate,
       WithThousands(static_cast<int64_t>(std::clamp(progress.tokens_per_second, 0.0, 1e15))));
 }
 
