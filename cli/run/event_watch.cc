@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/rpc/coordinator_service.h"
 
@@ -61,6 +62,10 @@ bool EventWatch::Take(const proto::JobEvent& event) {
     return false;
   }
   if (event.number() > last_number_) {
+    if (event.number() > last_number_ + 1) {
+      LogWarning("the coordinator has forgotten {} older events of the job",
+                 event.number() - last_number_ - 1);
+    }
     last_number_ = event.number();
     events_.push_back(event);
     ended_ = ended_ || EndsJob(event);
