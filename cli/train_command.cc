@@ -21,11 +21,13 @@
 #include "cli/run/train_report.h"
 #include "core/base/clock.h"
 #include "core/base/flag_checks.h"
+#include "core/base/process/subprocess.h"
 #include "core/base/status.h"
 #include "core/plan/pipeline/chosen_pipeline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
 #include "server/checkpoint/checkpoint.h"
+#include "server/coordinator/record/run_record.h"
 
 namespace shoal::cli {
 namespace {
@@ -34,6 +36,7 @@ namespace fs = std::filesystem;
 
 constexpr absl::Duration kLeaveLimit =
     absl::Seconds(5);  // for the processes to end once the job is over
+constexpr absl::Duration kLogCommandLimit = absl::Seconds(30);  // for it to read to the end
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(300);
 constexpr absl::Duration kSubmitDeadline =
     absl::Seconds(60);  // the coordinator reads data set and checkpoints first
@@ -153,6 +156,39 @@ class Training {
     }
   }
 
+  // Reads the record, which exists once a step is committed.
+  void StartLogCommand() {
+    if (job_.log.command.empty()) {
+      return;
+    }
+    CreateDirectories(LogFolder()).IgnoreError();  // an error shows below
+    auto started = Subprocess::Start(
+        {.name = "log.command",
+         .arguments = {"sh", "-c", job_.log.command},
+         .environment = {{"SHOAL_RECORD", server::RecordFolder(Directory()) + "/metrics.jsonl"}},
+         .log_file = LogFolder() + "/log-command.log"});
+    if (started.ok()) {
+      log_command_ = *std::move(started);
+    } else {
+      report_.OnNotice(fmt::format("warning: log.command: {}", Message(started.status())));
+    }
+  }
+
+  // It ends by itself once it has read the record's last line.
+  void FinishLogCommand() {
+    if (log_command_ == nullptr) {
+      return;
+    }
+    const std::optional<ChildEnd> end = log_command_->Wait(kLogCommandLimit);
+    if (!end.has_value() || !end->clean()) {
+      report_.OnNotice(
+          fmt::format("warning: {}; see {}/log-command.log",
+                      end.has_value() ? Describe(*end) : "log.command did not end and is stopped",
+                      LogFolder()));
+    }
+    log_command_.reset();
+  }
+
   absl::Status PrepareData() {
     SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder,
                            OpenDataEncoder(job_.model, job_.data.chat_template));
@@ -266,7 +302,11 @@ class Training {
     FollowOptions follow{.job_id = job_id_,
                          .stop_requests = [&signals] { return signals.count(); },
                          .stop_reason = [&signals] { return signals.reason(); },
-                         .on_first_step = [this] { RemoveEarlierRun(); },
+                         .on_first_step =
+                             [this] {
+                               RemoveEarlierRun();
+                               StartLogCommand();
+                             },
                          .patience = absl::Seconds(job_.cluster.lease_seconds)};
     if (cluster_ != nullptr) {
       follow.check_processes = [this] { return cluster_->Check(); };
@@ -277,6 +317,7 @@ class Training {
 
   // Takes the processes down, and says what the end of the run means for the exit code.
   ExitCode End(const RunEnd& end) {
+    FinishLogCommand();
     const bool reached = end.kind == RunEnd::Kind::kReached;
     if (cluster_ != nullptr) {
       if (reached || (end.kind == RunEnd::Kind::kInterrupted && end.message.empty())) {
@@ -394,6 +435,7 @@ class Training {
   worker::PreparedData data_;
   std::optional<proto::PipelinePlan> pipeline_;  // to submit
   std::unique_ptr<LocalCluster> cluster_;
+  std::unique_ptr<Subprocess> log_command_;
   rpc::Token token_;
   std::string address_;
   std::string job_id_;

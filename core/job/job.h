@@ -142,6 +142,13 @@ struct CheckpointOptions {
   bool operator==(const CheckpointOptions&) const = default;
 };
 
+struct LogOptions {
+  bool tensorboard = false;  // event files beside the record
+  std::string command;       // a shell's, run beside the run; empty: none
+
+  bool operator==(const LogOptions&) const = default;
+};
+
 // Workers that compute nothing and wait as long as a device would take, with real messages: to try
 // many devices and long sequences on a small machine. Weights and gradients on the wire are those
 // of the job's (small) model, with made-up gradients. Reports say "emulated".
@@ -163,6 +170,7 @@ struct Job {
   ServiceOptions service;
   ClusterOptions cluster;
   CheckpointOptions checkpoint;
+  LogOptions log;
   EmulateOptions emulate;
 
   bool operator==(const Job&) const = default;

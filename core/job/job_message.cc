@@ -104,6 +104,8 @@ void VisitFields(J& job, const Visit& visit) {
   visit("checkpoint.every_seconds", job.checkpoint.every_seconds);
   visit("checkpoint.keep", job.checkpoint.keep);
   visit("checkpoint.export_huggingface", job.checkpoint.export_huggingface);
+  visit("log.tensorboard", job.log.tensorboard);
+  visit("log.command", job.log.command);
   visit("emulate.device_flops", job.emulate.device_flops);
   visit("emulate.time_scale", job.emulate.time_scale);
   visit("emulate.speeds", job.emulate.speeds);

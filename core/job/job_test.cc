@@ -147,6 +147,8 @@ Job RandomJob(Random& random) {
   job.checkpoint.every_seconds = random.Uniform() * 1000;
   job.checkpoint.keep = random.Between(1, 100);
   job.checkpoint.export_huggingface = random.Below(2) == 0;
+  job.log.tensorboard = random.Below(2) == 0;
+  job.log.command = random.Below(2) == 0 ? RandomText(random) : "";
   return job;
 }
 

@@ -54,8 +54,9 @@ class CheckpointFolder final : public CheckpointFiles {
   absl::Status Record(const std::string& lines) override {
     SHOAL_RETURN_IF_ERROR(directory_->CheckOwned());
     if (!record_.has_value()) {
-      SHOAL_ASSIGN_OR_RETURN(record_, RunRecord::Open(job_.checkpoint.directory, resume_,
-                                                      plan::ToYaml(job_), absl::Now()));
+      SHOAL_ASSIGN_OR_RETURN(record_,
+                             RunRecord::Open(job_.checkpoint.directory, resume_, plan::ToYaml(job_),
+                                             absl::Now(), job_.log.tensorboard));
     }
     return record_->Append(lines);
   }

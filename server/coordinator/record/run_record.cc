@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "absl/strings/str_split.h"
+#include "core/base/json/json.h"
 #include "core/base/status.h"
 
 namespace shoal::server {
@@ -16,6 +18,16 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kEarlier = "record-";
+
+// TensorBoard's names of what a step's line has.
+constexpr std::pair<const char*, const char*> kScalars[] = {
+    {"loss/mean", "loss"},
+    {"grad_norm", "grad_norm"},
+    {"lr", "learning_rate"},
+    {"throughput/tokens_per_second", "tokens_per_second"},
+    {"time/step_seconds", "step_seconds"},
+    {"idle_share/measured", "idle_share"},
+    {"idle_share/predicted", "predicted_idle_share"}};
 
 absl::Status RemoveOldRecords(const std::string& directory) {
   std::vector<std::string> earlier;
@@ -68,7 +80,8 @@ std::string RecordFolder(const std::string& checkpoint_directory) {
 }
 
 absl::StatusOr<RunRecord> RunRecord::Open(const std::string& checkpoint_directory, bool resume,
-                                          const std::string& job_yaml, absl::Time now) {
+                                          const std::string& job_yaml, absl::Time now,
+                                          bool tensorboard) {
   if (!resume) {
     SHOAL_RETURN_IF_ERROR(MakeRoom(checkpoint_directory, now));
   }
@@ -82,21 +95,46 @@ absl::StatusOr<RunRecord> RunRecord::Open(const std::string& checkpoint_director
     return ErrnoToStatus(error_number, fmt::format("cannot open {}", path));
   }
   SHOAL_RETURN_IF_ERROR(CutHalfLine(fd.get(), path));
-  return RunRecord(path, std::move(fd));
+  return RunRecord(path, std::move(fd), tensorboard);
+}
+
+absl::Status RunRecord::AppendToTensorBoard(std::string_view lines) {
+  for (const absl::string_view text :
+       absl::StrSplit(absl::string_view(lines.data(), lines.size()), '\n', absl::SkipEmpty())) {
+    const Json line = Json::parse(std::string(text));
+    if (line["event"] != "step") {
+      continue;
+    }
+    const int64_t step = line["step"];
+    const double time = line["time"];
+    if (!events_.has_value()) {
+      const std::string folder = fs::path(path_).parent_path().string();
+      SHOAL_ASSIGN_OR_RETURN(events_, TensorBoardLog::Open(folder, step, time));
+    }
+    std::vector<std::pair<std::string, double>> scalars;
+    for (const auto& [tag, key] : kScalars) {
+      scalars.emplace_back(tag, line[key]);
+    }
+    for (const auto& [kind, share] : line["time_shares"].items()) {
+      scalars.emplace_back("time_share/" + kind, share);
+    }
+    SHOAL_RETURN_IF_ERROR(events_->Append(step, time, scalars));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RunRecord::Append(std::string_view lines) {
-  while (!lines.empty()) {
-    const ssize_t written = write(fd_.get(), lines.data(), lines.size());
+  for (std::string_view left = lines; !left.empty();) {
+    const ssize_t written = write(fd_.get(), left.data(), left.size());
     if (written < 0 && errno != EINTR) {
       const int error_number = errno;
       // A line that is there in part would hide the next.
       CutHalfLine(fd_.get(), path_).IgnoreError();
       return ErrnoToStatus(error_number, fmt::format("cannot write {}", path_));
     }
-    lines.remove_prefix(static_cast<size_t>(std::max<ssize_t>(written, 0)));
+    left.remove_prefix(static_cast<size_t>(std::max<ssize_t>(written, 0)));
   }
-  return absl::OkStatus();
+  return tensorboard_ ? AppendToTensorBoard(lines) : absl::OkStatus();
 }
 
 }  // namespace shoal::server

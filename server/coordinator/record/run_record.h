@@ -3,6 +3,7 @@
 // of the run before is kept as record-TIME.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/file.h"
+#include "server/coordinator/record/tensorboard_log.h"
 
 namespace shoal::server {
 
@@ -19,9 +21,10 @@ std::string RecordFolder(const std::string& checkpoint_directory);
 class RunRecord {
  public:
   // With `resume`, goes on with the record that is there. `now` names the record that makes room;
-  // the newest kKept of those stay.
+  // the newest kKept of those stay. With `tensorboard`, steps go to event files too.
   static absl::StatusOr<RunRecord> Open(const std::string& checkpoint_directory, bool resume,
-                                        const std::string& job_yaml, absl::Time now);
+                                        const std::string& job_yaml, absl::Time now,
+                                        bool tensorboard = false);
 
   // Whole lines.
   absl::Status Append(std::string_view lines);
@@ -29,9 +32,14 @@ class RunRecord {
   static constexpr size_t kKept = 10;
 
  private:
-  RunRecord(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  RunRecord(std::string path, UniqueFd fd, bool tensorboard)
+      : path_(std::move(path)), fd_(std::move(fd)), tensorboard_(tensorboard) {}
+  absl::Status AppendToTensorBoard(std::string_view lines);
+
   std::string path_;
   UniqueFd fd_;
+  bool tensorboard_;
+  std::optional<TensorBoardLog> events_;  // once there is a step
 };
 
 }  // namespace shoal::server
