@@ -43,11 +43,12 @@ std::string Misspelt(const CLI::App& command) {
     std::vector<std::string> names;
     for (const CLI::Option* known : command.get_options()) {
       for (const std::string& name : known->get_lnames()) {
-        names.push_back("--" + name);
+        names.push_back(name);
       }
     }
-    return fmt::format("unknown option {}; did you mean {}?", *option,
-                       Nearest(option->substr(0, option->find('=')), names));
+    const std::string nearest = Nearest(option->substr(2, option->find('=') - 2), names);
+    return fmt::format("unknown option {}{}", *option,
+                       nearest.empty() ? "" : fmt::format("; did you mean --{}?", nearest));
   }
   std::vector<std::string> commands;
   for (const CLI::App* known : command.get_subcommands([](const CLI::App*) { return true; })) {
@@ -55,8 +56,8 @@ std::string Misspelt(const CLI::App& command) {
   }
   return unknown.empty() || commands.empty()
              ? ""
-             : fmt::format("unknown command '{}'; did you mean {}?", unknown.front(),
-                           Nearest(unknown.front(), commands));
+             : fmt::format("unknown command '{}'; {}", unknown.front(),
+                           DidYouMean(unknown.front(), commands));
 }
 
 }  // namespace

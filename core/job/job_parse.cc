@@ -28,13 +28,13 @@ std::vector<std::string> ChildrenOf(const Section& section) {
 absl::Status UnknownKey(const std::string& where, const Section& section, const std::string& path,
                         const std::string& name) {
   // A key that exists, but elsewhere, is more likely misplaced than misspelt.
-  std::string hint = Nearest(name, ChildrenOf(section));
+  std::string hint = DidYouMean(name, ChildrenOf(section));
   for (const KeyField& key : KeyFields()) {
     if (key.path.ends_with("." + name)) {
-      hint = key.path;
+      hint = fmt::format("did you mean {}?", key.path);
     }
   }
-  return InvalidArgument("{}: unknown key '{}'{}; did you mean {}?", where, name.substr(0, 60),
+  return InvalidArgument("{}: unknown key '{}'{}; {}", where, name.substr(0, 60),
                          path.empty() ? "" : " in " + path, hint);
 }
 

@@ -141,8 +141,8 @@ absl::Status ClusterParser::ReadMap(const YAML::Node& map, const std::string& se
       for (const Handler& entry : handlers) {
         known.push_back(entry.name);
       }
-      return InvalidArgument("{}: unknown key '{}'{}; did you mean {}?", where, name.substr(0, 60),
-                             section.empty() ? "" : " in " + section, Nearest(name, known));
+      return InvalidArgument("{}: unknown key '{}'{}; {}", where, name.substr(0, 60),
+                             section.empty() ? "" : " in " + section, DidYouMean(name, known));
     }
     const std::string path = section.empty() ? name : section + "." + name;
     if (!given.insert(name).second) {
