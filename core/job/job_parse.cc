@@ -10,6 +10,7 @@
 #include "core/base/utf8.h"
 #include "core/job/job.h"
 #include "core/job/job_schema.h"
+#include "core/job/yaml_error.h"
 #include "yaml-cpp/eventhandler.h"
 #include "yaml-cpp/yaml.h"
 
@@ -257,10 +258,8 @@ absl::StatusOr<Job> ParseJob(std::string_view yaml, const std::string& file_name
       SHOAL_RETURN_IF_ERROR(parser.ReadOverride(text));
     }
   } catch (const YAML::Exception& error) {
-    const int line = std::max(error.mark.line, 0) + 1;
-    return InvalidArgument("{}: not valid YAML: {}",
-                           place == file_name ? fmt::format("{}:{}", place, line) : place,
-                           error.msg);
+    return place == file_name ? YamlError(file_name, yaml, error)
+                              : InvalidArgument("{}: not valid YAML: {}", place, error.msg);
   }
   return parser.Finish(file_name);
 }

@@ -11,6 +11,7 @@
 #include "core/base/nearest.h"
 #include "core/base/status.h"
 #include "core/job/job_values.h"
+#include "core/job/yaml_error.h"
 #include "yaml-cpp/yaml.h"
 
 namespace shoal::plan {
@@ -294,8 +295,7 @@ absl::StatusOr<ClusterSpec> ParseCluster(std::string_view yaml, const std::strin
   try {
     SHOAL_RETURN_IF_ERROR(parser.Read(YAML::Load(std::string(yaml))));
   } catch (const YAML::Exception& error) {
-    return InvalidArgument("{}:{}: not valid YAML: {}", file_name, std::max(error.mark.line, 0) + 1,
-                           error.msg);
+    return YamlError(file_name, yaml, error);
   }
   return cluster;
 }
