@@ -54,9 +54,6 @@ class Training {
     const StopSignals signals;  // from here on processes run that must be taken down
     if (job_.cluster.local) {
       SHOAL_RETURN_IF_ERROR(StartCluster());
-    } else {
-      SHOAL_ASSIGN_OR_RETURN(token_, rpc::LoadToken(options_.token_file));
-      address_ = job_.cluster.coordinator;
     }
     SHOAL_RETURN_IF_ERROR(Submit(signals));
     const RunEnd end = Follow(signals);
@@ -81,6 +78,10 @@ class Training {
   std::string DataFolder() const { return Directory() + "/data"; }
   std::string ExportFolder() const { return Directory() + "/huggingface"; }
 
+  absl::Status At(const char* key, const absl::Status& status) const {
+    return AtKey(status, key, options_.job_file, options_.overrides);
+  }
+
   absl::Status Check() {
     SHOAL_ASSIGN_OR_RETURN(job_, ReadJob(options_.job_file, options_.overrides));
     if (options_.steps > job_.train.steps) {
@@ -89,7 +90,14 @@ class Training {
           options_.steps, job_.train.steps, options_.job_file);
     }
     SHOAL_RETURN_IF_ERROR(CheckCluster(job_, options_.job_file));
-    SHOAL_ASSIGN_OR_RETURN(spec_, CheckModel(job_));
+    const auto spec = CheckModel(job_);
+    SHOAL_RETURN_IF_ERROR(At("model", spec.status()));
+    spec_ = *spec;
+    SHOAL_RETURN_IF_ERROR(At("data.train", CheckData(job_)));
+    if (!job_.cluster.local) {
+      SHOAL_ASSIGN_OR_RETURN(token_, rpc::LoadToken(options_.token_file));
+      address_ = job_.cluster.coordinator;
+    }
     SHOAL_ASSIGN_OR_RETURN(gpus_, CheckGpus(job_));
     if (job_.cluster.local) {
       machine_ = ExamineMachine();
@@ -98,7 +106,9 @@ class Training {
     if (job_.cluster.local && !job_.cluster.pipeline.enabled()) {
       SHOAL_RETURN_IF_ERROR(CheckMemory(spec_, job_, machine_.memory->available).status());
     }
-    SHOAL_ASSIGN_OR_RETURN(lock_, RunLock::Take(Directory()));
+    auto lock = RunLock::Take(Directory());
+    SHOAL_RETURN_IF_ERROR(At("checkpoint.directory", lock.status()));
+    lock_ = *std::move(lock);
     RemoveUnfinishedFiles(DataFolder());
     SHOAL_RETURN_IF_ERROR(EarlierRun::Recover(Directory()));
     if (!options_.resume.empty()) {

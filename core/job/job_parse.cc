@@ -95,6 +95,7 @@ class JobParser {
   absl::Status ReadOverride(const std::string& text);
   absl::Status ReadMessage(const proto::Job& message, const std::string& name);
   absl::StatusOr<Job> Finish(const std::string& file_name);
+  const JobSources& sources() const { return sources_; }
 
  private:
   // `location` gives the place of a node for messages.
@@ -262,6 +263,21 @@ absl::StatusOr<Job> ParseJob(std::string_view yaml, const std::string& file_name
                               : InvalidArgument("{}: not valid YAML: {}", place, error.msg);
   }
   return parser.Finish(file_name);
+}
+
+std::string PlaceOf(const std::string& path, std::string_view yaml, const std::string& file_name,
+                    const std::vector<std::string>& overrides) {
+  JobParser parser("");
+  try {
+    absl::Status status = parser.ReadFile(yaml, file_name);
+    for (auto text = overrides.begin(); text != overrides.end() && status.ok(); ++text) {
+      status = parser.ReadOverride(*text);
+    }
+  } catch (const YAML::Exception&) {
+    return file_name;
+  }
+  const auto found = parser.sources().find(path);
+  return found == parser.sources().end() ? file_name : found->second.where;
 }
 
 absl::StatusOr<Job> FromMessage(const proto::Job& message, const std::string& name) {

@@ -129,6 +129,14 @@ TEST(ParseJob, ListsTheKeysWhereNoneIsNear) {
   EXPECT_THAT(RefusalOf("emulate: {shape: 1000}"), HasSubstr("known are 1.3b, "));
 }
 
+TEST(PlaceOf, IsWhereTheValueThatHoldsWasGiven) {
+  const std::string yaml = "model: m\ndata:\n  train: t\n";
+  EXPECT_EQ(PlaceOf("data.train", yaml, "job.yaml"), "job.yaml:3");
+  EXPECT_EQ(PlaceOf("data.train", yaml, "job.yaml", {"data.train=u"}), "--set data.train=u");
+  EXPECT_EQ(PlaceOf("train.steps", yaml, "job.yaml"), "job.yaml");
+  EXPECT_EQ(PlaceOf("model", "{", "job.yaml"), "job.yaml");
+}
+
 TEST(ParseJob, RefusesBadValues) {
   const auto train = [](const std::string& text) { return RefusalOf("train: {" + text + "}"); };
   EXPECT_EQ(train("steps: abc"),
