@@ -45,12 +45,9 @@ class Training {
 
   absl::StatusOr<ExitCode> Run() {
     SHOAL_RETURN_IF_ERROR(Check());
+    SHOAL_RETURN_IF_ERROR(OpenTrace());
     SHOAL_RETURN_IF_ERROR(PrepareData());
     SHOAL_RETURN_IF_ERROR(PlanPipeline());
-    if (!options_.trace.empty()) {
-      SHOAL_ASSIGN_OR_RETURN(trace_, TraceRecorder::Create(options_.trace, About()));
-      report_.RecordTraces(trace_.get());
-    }
     const StopSignals signals;  // from here on processes run that must be taken down
     if (job_.cluster.local) {
       SHOAL_RETURN_IF_ERROR(StartCluster());
@@ -145,6 +142,16 @@ class Training {
     if (const absl::Status removed = earlier_->Remove(); !removed.ok()) {
       report_.OnNotice(fmt::format("warning: {}", Message(removed)));
     }
+  }
+
+  absl::Status OpenTrace() {
+    if (!options_.trace.empty()) {
+      auto trace = TraceRecorder::Create(options_.trace, About());
+      SHOAL_RETURN_IF_ERROR(Annotate(trace.status(), "--trace"));
+      trace_ = *std::move(trace);
+      report_.RecordTraces(trace_.get());
+    }
+    return absl::OkStatus();
   }
 
   absl::Status PrepareData() {
