@@ -348,13 +348,18 @@ class Training {
       out << Reached(end);
     }
     if (code != ExitCode::kDone) {
-      const std::string hint =
-          checkpoint.empty() ? "there is no checkpoint yet to resume from"
-                             : fmt::format("go on from {}: {}", checkpoint,
-                                           ResumeCommand(options_.job_file, options_.overrides,
-                                                         options_.token_file));
-      streams_.err << hint << std::endl;
+      streams_.err << HowToGoOn(checkpoint, end.kind == RunEnd::Kind::kNonFinite) << std::flush;
     }
+  }
+
+  // What ended in numbers that are not finite would do so again from any checkpoint.
+  std::string HowToGoOn(const std::string& checkpoint, bool non_finite) const {
+    if (checkpoint.empty()) {
+      return non_finite ? "" : "there is no checkpoint yet to resume from\n";
+    }
+    return fmt::format("go on from {}{}: {}\n", checkpoint,
+                       non_finite ? ", once that is mended" : "",
+                       ResumeCommand(options_.job_file, options_.overrides, options_.token_file));
   }
 
   std::string Reached(const RunEnd& end) const {
