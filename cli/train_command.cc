@@ -167,6 +167,9 @@ class Training {
     if (!options_.json) {
       streams_.out << job_.data.train << ": " << worker::Describe(data_.summary) << std::endl;
     }
+    for (const std::string& warning : DataWarnings(job_, spec_, data_.summary)) {
+      report_.OnNotice("warning: " + warning);
+    }
     return absl::OkStatus();
   }
 
