@@ -56,10 +56,10 @@ absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder, pla
   if (fs::exists(fs::path(model_folder) / "tokenizer.json", error)) {
     SHOAL_ASSIGN_OR_RETURN(result.tokenizer, worker::Tokenizer::Load(model_folder));
   }
-  SHOAL_ASSIGN_OR_RETURN(
-      worker::SampleEncoder encoder,
-      worker::SampleEncoder::Create(result.tokenizer.get(), kind, special, spec.vocabulary));
-  result.encoder = std::make_unique<worker::SampleEncoder>(std::move(encoder));
+  auto encoder =
+      worker::SampleEncoder::Create(result.tokenizer.get(), kind, special, spec.vocabulary);
+  SHOAL_RETURN_IF_ERROR(Annotate(encoder.status(), model_folder));
+  result.encoder = std::make_unique<worker::SampleEncoder>(*std::move(encoder));
   return result;
 }
 

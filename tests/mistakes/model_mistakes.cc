@@ -132,7 +132,7 @@ std::vector<Mistake> Tokenizers() {
   kind.command = "data inspect {shared}/train.jsonl --model {at}/model";
   Mistake rows =
       Changed("TokenizerAboveTheVocabulary", Edited("\"vocab_size\": 304", "\"vocab_size\": 16"),
-              {"the tokenizer has 300 tokens and the model 16 rows"});
+              {"{at}/model: the tokenizer has 300 tokens and the model 16 rows"});
   rows.command = "data inspect {shared}/train.jsonl --model {at}/model";
   Mistake positions = Changed("PromptAbovePositions", Edited("131072", "2"),
                               {"the prompt has 27 tokens, the model takes 2 in all"});
