@@ -82,17 +82,20 @@ std::vector<Mistake> Resumes() {
   };
 }
 
+// Gives the user back who ran before.
+struct UserAgain {
+  ~UserAgain() { EXPECT_EQ(seteuid(before), 0); }
+  uid_t before = geteuid();
+};
+
 // Root may write anywhere, so the command runs as nobody until what is returned goes.
 std::shared_ptr<void> AsAnotherUser(Place& place) {
   fs::create_directory(place.at + "/theirs");
   fs::permissions(place.at + "/theirs", fs::perms::owner_read | fs::perms::owner_exec);
-  const uid_t before = geteuid();
+  auto again = std::make_shared<UserAgain>();
   constexpr uid_t kNobody = 65534;
-  EXPECT_TRUE(before != 0 || seteuid(kNobody) == 0);
-  return {new int, [before](int* none) {
-            delete none;
-            EXPECT_EQ(seteuid(before), 0);
-          }};
+  EXPECT_TRUE(again->before != 0 || seteuid(kNobody) == 0);
+  return again;
 }
 
 std::vector<Mistake> Folders() {
