@@ -93,6 +93,8 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   AddPlan(app, action);
   AddSimulate(app, action);
   AddStatus(app, action);
+  AddPlot(app, action);
+  AddCompare(app, action);
   AddDoctor(app, action);
   AddBench(app, action);
   if (arguments.empty()) {

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Small and short: what is asked for is what is measured; how fast is for nobody to say here.
+// Small and short: checks what is measured, not how fast it is.
 Outcome Transport(const std::vector<std::string>& more) {
   std::vector<std::string> arguments = {"bench", "transport", "--runs", "1", "--memory", "1MiB"};
   arguments.insert(arguments.end(), more.begin(), more.end());

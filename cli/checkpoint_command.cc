@@ -115,6 +115,14 @@ absl::StatusOr<ExitCode> RunCheckpointVerify(const CheckpointOptions& options, S
   return ExitCode::kDone;
 }
 
+absl::StatusOr<ExitCode> RunCheckpointHash(const CheckpointOptions& options, Streams& streams) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string folder, FindCheckpoint(options.path));
+  SHOAL_ASSIGN_OR_RETURN(const auto checkpoint, server::Checkpoint::Open(folder));
+  SHOAL_ASSIGN_OR_RETURN(const std::string hash, server::HashOfState(*checkpoint));
+  streams.out << hash << "\n";
+  return ExitCode::kDone;
+}
+
 absl::StatusOr<ExitCode> RunCheckpointExport(const CheckpointExportOptions& options,
                                              Streams& streams) {
   SHOAL_ASSIGN_OR_RETURN(const DType dtype, ParseDType(options.dtype));
@@ -142,7 +150,7 @@ absl::StatusOr<ExitCode> RunCheckpointExport(const CheckpointExportOptions& opti
 }
 
 void AddCheckpoint(CLI::App& app, CommandAction& action) {
-  CLI::App* parent = AddCommand(app, "checkpoint", "List, verify or export checkpoints",
+  CLI::App* parent = AddCommand(app, "checkpoint", "List, verify, hash or export checkpoints",
                                 "shoal checkpoint list checkpoints");
   parent->require_subcommand(1);
 
@@ -165,6 +173,18 @@ void AddCheckpoint(CLI::App& app, CommandAction& action) {
   verify_command->add_flag("--json", verify->json, "JSON lines instead of text");
   verify_command->callback([verify, &action] {
     action = [verify](Streams& streams) { return RunCheckpointVerify(*verify, streams); };
+  });
+
+  auto hash = std::make_shared<CheckpointOptions>();
+  CLI::App* hash_command =
+      AddCommand(*parent, "hash", "Print a hash of weights and moments, the same however cut",
+                 "shoal checkpoint hash checkpoints");
+  hash_command
+      ->add_option("checkpoint", hash->path,
+                   "A checkpoint, or a directory of them (the newest is taken)")
+      ->required();
+  hash_command->callback([hash, &action] {
+    action = [hash](Streams& streams) { return RunCheckpointHash(*hash, streams); };
   });
 
   auto exported = std::make_shared<CheckpointExportOptions>();

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/checkpoint/checkpoint_directory.h"
 
 namespace shoal::cli {
 namespace {
@@ -34,7 +35,8 @@ class CheckpointCommandTest : public testing::Test {
   void Write(int64_t step, float value) {
     const plan::ModelSpec spec = *plan::NamedShape("tiny");
     const auto partitions = plan::BuildPartitions(plan::BuildUnits(spec), 1 << 20);
-    const auto path = server::CreateCheckpointFolder(directory(), step);
+    auto writing = server::CheckpointDirectory::Take(directory());
+    const auto path = writing->Begin(step);
     ASSERT_TRUE(path.ok()) << path.status();
     auto writer = server::ShardWriter::Create(*path, 0, step, partitions);
     ASSERT_TRUE(writer.ok()) << writer.status();
@@ -50,7 +52,7 @@ class CheckpointCommandTest : public testing::Test {
     job.cluster.local = true;
     job.cluster.servers = job.cluster.workers = 1;
     server::Manifest manifest{.step = step, .loss = 1.5, .spec = spec, .shards = {*entry}};
-    const absl::Status written = server::WriteManifest(*path, manifest, plan::ToYaml(job));
+    const absl::Status written = writing->Complete(manifest, plan::ToYaml(job)).status();
     ASSERT_TRUE(written.ok()) << written;
   }
   std::string directory() const { return folder_ + "/checkpoints"; }
@@ -58,8 +60,7 @@ class CheckpointCommandTest : public testing::Test {
 };
 
 TEST_F(CheckpointCommandTest, ListsTheCompleteOnes) {
-  std::filesystem::create_directories(directory() +
-                                      "/step-00000020");  // without a manifest: not complete
+  std::filesystem::create_directories(directory() + "/step-00000020");  // incomplete: no manifest
   const Outcome outcome = Shoal({"checkpoint", "list", directory(), "--json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   std::istringstream lines(outcome.out);
@@ -91,6 +92,15 @@ TEST_F(CheckpointCommandTest, VerifyNamesTheDamagedFile) {
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1);
   EXPECT_EQ(Shoal({"checkpoint", "verify", directory() + "/step-00000005"}).code, 0);
   EXPECT_EQ(Shoal({"checkpoint", "verify", directory(), "--json"}).code, 2) << "all are verified";
+}
+
+TEST_F(CheckpointCommandTest, HashIsOneLineOfTheNewest) {
+  const Outcome newest = Shoal({"checkpoint", "hash", directory()});
+  ASSERT_EQ(newest.code, 0) << newest.err;
+  EXPECT_THAT(newest.out, testing::MatchesRegex("[0-9a-f]{32}\n"));
+  EXPECT_EQ(Shoal({"checkpoint", "hash", directory() + "/step-00000010"}).out, newest.out);
+  EXPECT_NE(Shoal({"checkpoint", "hash", directory() + "/step-00000005"}).out, newest.out);
+  EXPECT_EQ(Shoal({"checkpoint", "hash", folder_ + "/model"}).code, 2);
 }
 
 TEST_F(CheckpointCommandTest, ExportTakesTheNewestAndMakesAModel) {

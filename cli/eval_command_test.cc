@@ -23,7 +23,7 @@ class EvalCommandTest : public TinyModelTest {
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return nlohmann::json::parse(outcome.out, nullptr, false);
   }
-  // What the model says to `prompt` by itself.
+  // Returns the model's own reply to `prompt`.
   std::string Reply(const std::string& prompt) const {
     const Outcome outcome =
         Shoal({"generate", "--model", model(), "--chat", "--template", "chatml", "--prompt", prompt,

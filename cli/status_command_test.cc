@@ -66,7 +66,7 @@ TEST_F(StatusCommandTest, AWrongTokenOrNoCoordinatorIsAFailureThatSaysSo) {
   EXPECT_EQ(Status({"--token-file", token_file_}).code, 1);
 }
 
-// A `shoal train` as it looks from outside: the job's checkpoint directory, and what is published
+// A `shoal train` as seen from outside: the job's checkpoint directory and the files published
 // there.
 class LocalStatusTest : public testing::Test {
  protected:

@@ -110,10 +110,26 @@ class Training {
     SHOAL_RETURN_IF_ERROR(EarlierRun::Recover(Directory()));
     if (!options_.resume.empty()) {
       SHOAL_ASSIGN_OR_RETURN(resumed_, ChooseCheckpoint(Directory(), options_.resume));
+      SHOAL_RETURN_IF_ERROR(CompareWithCheckpoint());
     } else if (!options_.overwrite) {
       SHOAL_RETURN_IF_ERROR(CheckEmpty(Directory()));
     }
+    SHOAL_ASSIGN_OR_RETURN(const std::string room, CheckRoom(job_, spec_, options_.overwrite));
+    if (!room.empty()) {
+      report_.OnNotice("warning: " + room);
+    }
     return CreateDirectories(Directory());
+  }
+
+  absl::Status CompareWithCheckpoint() {
+    if (resumed_.has_value()) {
+      SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> differences,
+                             CheckResumedJob(*resumed_, job_, options_.accept_changes));
+      for (const std::string& difference : differences) {
+        report_.OnNotice(difference);
+      }
+    }
+    return absl::OkStatus();
   }
 
   // What is not to be gone on from is in the way of checkpoints to come.
@@ -227,7 +243,8 @@ class Training {
     while (signals.count() == 0) {
       absl::Status status = coordinator.Call(&rpc::CoordinatorService::GetStatus, {}).status();
       const absl::Duration left = deadline - RealClock().Now();
-      if (status.ok() || !absl::IsUnavailable(status) || left <= absl::ZeroDuration()) {
+      const bool again = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+      if (!again || left <= absl::ZeroDuration()) {
         return status;
       }
       if (!told) {
@@ -435,6 +452,10 @@ void AddTrain(CLI::App& app, CommandAction& action) {
       ->add_flag("--overwrite", options->overwrite,
                  "Start over, and remove an earlier run's checkpoints once a step is committed")
       ->excludes(resume);
+  command
+      ->add_flag("--accept-changes", options->accept_changes,
+                 "Resume although data.* or train.minibatch_samples are not the checkpoint's")
+      ->needs(resume);
   command->add_flag("--json", options->json, "JSON lines instead of a progress bar");
   command->add_flag("--keep-logs", options->keep_logs,
                     "Keep the processes' logs when all went well");

@@ -1,5 +1,5 @@
-// The real `shoal train` with real processes on a small synthetic set: exit codes, events, and what
-// is left when something is killed in the middle.
+// The real `shoal train` with real processes on a small synthetic set: exit codes, events, and the
+// state after something is killed.
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/checkpoint/checkpoint.h"
 #include "tests/support/program.h"
 #include "tests/support/train_run.h"
 
@@ -30,7 +31,7 @@ using shoal::testing::StepLine;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kLimit =
-    absl::Seconds(120);  // generous: nothing here may hang, but machines may be slow
+    absl::Seconds(120);  // generous: machines may be slow, nothing may hang
 constexpr absl::Duration kLease = absl::Seconds(10);
 
 ProgramResult Shoal(std::vector<std::string> arguments) {
@@ -39,8 +40,8 @@ ProgramResult Shoal(std::vector<std::string> arguments) {
   return program.Wait(kLimit);
 }
 
-// Pids of the processes that were started for this run: their environment or command line names its
-// folder or they are children of the given process.
+// Pids of this run's processes: their environment or command line names its folder, or they are
+// children of the given process.
 std::set<pid_t> ChildrenOf(pid_t parent) {
   std::set<pid_t> children;
   for (const auto& entry : fs::directory_iterator("/proc")) {
@@ -127,7 +128,7 @@ checkpoint: {{directory: checkpoints, every_steps: {}}}
     });
   }
 
-  // A long run, followed until it has made a few steps and, in the background, a checkpoint.
+  // Starts a long run and waits for a few steps and a checkpoint in the background.
   std::unique_ptr<Program> StartLongRun(const std::vector<std::string>& more = {}) const {
     WriteJob(100000, 2);
     auto program = std::make_unique<Program>(TrainCommand(more));
@@ -143,13 +144,13 @@ checkpoint: {{directory: checkpoints, every_steps: {}}}
   }
 
   std::string token_file() const { return folder_ + "/checkpoints/logs/coordinator.token"; }
-  // By the job file alone, with a token that nobody else may read.
+  // Needs only the job file, and a token that nobody else may read.
   void ExpectStatusOfRunningJob() const {
     const ProgramResult status = Shoal({"status", job_file(), "--json"});
     EXPECT_EQ(status.exit_code, 0) << status.errors;
     const auto members = nlohmann::json::parse(status.output, nullptr, false)["members"];
     EXPECT_EQ(members.size(), 4u);
-    for (const auto& member : members) {  // whose log has the name that status says
+    for (const auto& member : members) {  // its log has the name that status prints
       const std::string name =
           fmt::format("{}-{}", member["role"].get<std::string>(), member["index"].get<int>());
       const auto log = ReadFile(fmt::format("{}/checkpoints/logs/{}.log", folder_, name));
@@ -182,6 +183,10 @@ checkpoint: {{directory: checkpoints, every_steps: {}}}
     EXPECT_THAT(result.errors, HasSubstr(member));
     EXPECT_THAT(result.errors, HasSubstr("SIGKILL"));
     EXPECT_THAT(result.errors, HasSubstr("--resume")) << "says how to go on";
+    if (program_name == "shoal-worker") {  // servers hold all weights of the last step
+      const auto newest = server::NewestCheckpoint(folder_ + "/checkpoints");
+      EXPECT_GE((*newest)->step, ParseSteps(result.output).back().step);
+    }
     for (const pid_t pid : children) {
       EXPECT_FALSE(Runs(pid)) << CommandOf(pid);
     }
@@ -191,7 +196,7 @@ checkpoint: {{directory: checkpoints, every_steps: {}}}
 };
 
 TEST_F(TrainEndToEnd, ReachesTheTargetAndLeavesAModel) {
-  // As a run that was killed while it tokenised leaves it.
+  // As left by a run killed while it tokenised.
   const std::string unfinished = folder_ + "/checkpoints/data/train.tokens.0123.tmp";
   fs::create_directories(folder_ + "/checkpoints/data");
   std::ofstream(unfinished) << "half";
@@ -310,7 +315,7 @@ TEST_F(TrainEndToEnd, KillingTheCommandItselfLeavesNoProcess) {
     absl::SleepFor(absl::Milliseconds(20));
   }
   EXPECT_FALSE(any());
-  // It could not take its token back, which is worth nothing now; the next run has one of its own.
+  // It could not remove its token, which is now void; the next run has its own.
   const auto left = ReadFile(token_file());
   ASSERT_TRUE(left.ok()) << left.status();
   const ProgramResult nobody = Shoal({"status", job_file()});
@@ -343,7 +348,7 @@ TEST_F(TrainEndToEnd, ResumeAutoStartsGoesOnAndPassesOverDamage) {
   const ProgramResult half = Train({"--resume=auto", "--steps", "6"});
   ASSERT_EQ(half.exit_code, 0) << half.errors;
   ASSERT_EQ(ParseSteps(half.output).size(), 6u);
-  // Of steps 4 and 6; the newer one is cut short.
+  // Checkpoints of steps 4 and 6; cuts the newer one short.
   fs::resize_file(folder_ + "/checkpoints/step-00000006/server-0000.shard", 100);
   const ProgramResult refused = Train({"--resume"});
   EXPECT_EQ(refused.exit_code, 2);

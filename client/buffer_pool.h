@@ -21,10 +21,10 @@ class BufferPool {
                                            std::span<transport::Transport* const> transports,
                                            const BufferAllocator& allocate = nullptr);
 
-  // nullptr: none is free.
+  // Returns nullptr if none is free.
   std::byte* Acquire(int unit);
   void Release(int unit, std::byte* buffer);
-  int buffers(int unit) const;  // that exist of the unit's size; 0: it has none
+  int buffers(int unit) const;  // of the unit's size; 0 if it has none
   int64_t bytes() const { return static_cast<int64_t>(memory_->bytes().size()); }
 
  private:

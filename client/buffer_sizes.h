@@ -1,5 +1,5 @@
-// How many buffers for whole units there are, and of which size: so many of each distinct unit
-// size, or as many as there are units of that size where those are fewer.
+// Counts and sizes of buffers for whole units: up to a fixed number of each distinct unit size,
+// never more than there are units of that size.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace shoal::client {
 class BufferSizes {
  public:
   struct Size {
-    int64_t bytes = 0;  // of each; a multiple of transport::kBufferAlignment
+    int64_t bytes = 0;  // per buffer; a multiple of transport::kBufferAlignment
     int count = 0;
   };
 
@@ -24,7 +24,7 @@ class BufferSizes {
 
   const std::vector<Size>& sizes() const { return sizes_; }
   bool has(int unit) const { return of_unit_[static_cast<size_t>(unit)] != kNone; }
-  // The unit's place in sizes(); it has one.
+  // Returns the index in sizes() of a unit that has one.
   size_t of(int unit) const;
   int64_t total_bytes() const;
 

@@ -10,7 +10,7 @@
 namespace shoal::client {
 namespace {
 
-// Adds the time a caller was blocked.
+// Adds up the time for which a caller blocks.
 class BlockedTimer {
  public:
   BlockedTimer(Clock& clock, double* seconds)
@@ -23,13 +23,13 @@ class BlockedTimer {
   double* seconds_;
 };
 
-// Operations of one kind that one connection may have in flight: everything at a server, with
-// headers, when the whole model is kept for the step.
+// Most operations of one kind in flight per connection: everything at a server, with headers, if
+// the whole model is kept for the step.
 int64_t MaxOutstanding(const Layout& layout) {
   return std::max<int64_t>(1024, static_cast<int64_t>(layout.partitions.size()) * 2);
 }
 
-// Elements by unit, 0 for those that are not got.
+// Elements by unit, 0 for units that are not fetched.
 std::vector<int64_t> CountsOf(const Layout& layout, const std::vector<int>& units) {
   const std::vector<int64_t> all = layout.unit_counts();
   if (units.empty()) {
@@ -148,7 +148,7 @@ ParameterClient::Core::~Core() {
       io.thread.join();
     }
   }
-  // Connections go before the memory they reach and before their queues.
+  // Destroys connections before the memory they reach and before their queues.
   absl::MutexLock lock(&mutex_);
   links_.clear();
 }
@@ -162,7 +162,7 @@ absl::Status ParameterClient::Core::Begin(int64_t version, int64_t step, int64_t
     barriers_ = {.tag = transport::BarrierTag(step, attempt)};
     refused_ = absl::OkStatus();
     for (Link& link : links_) {
-      if (link.state == Link::State::kFailed) {  // one more round of tries
+      if (link.state == Link::State::kFailed) {  // tries once more
         link.state = Link::State::kConnecting;
         link.failures = 0;
         link.not_before = absl::InfinitePast();
@@ -172,7 +172,7 @@ absl::Status ParameterClient::Core::Begin(int64_t version, int64_t step, int64_t
         io_threads_[link.connection->transport].queue->Wake();
       }
     }
-    // An I/O thread may be reading a gradient of the attempt before; its owner wants to reuse it.
+    // An I/O thread may be reading a gradient of the last attempt, which its owner will reuse.
     const auto filled = [this]()
                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return pushes_->all_filled(); };
     if (!mutex_.AwaitWithTimeout(absl::Condition(&filled), options_.push_timeout)) {

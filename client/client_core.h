@@ -1,14 +1,13 @@
-// The inside of ParameterClient: its state, guarded by one mutex that is never held while bytes are
-// copied or posted, and its threads. Only included by client/*.cc.
+// The implementation of ParameterClient: its state, guarded by one mutex that is never held while
+// bytes are copied or posted, and its threads. Only client/*.cc include it.
 //
-//  - An I/O thread per transport in use polls its queue, posts reads and writes for the
-//    links on that transport, fills buffers and converts weights.
-//  - The reconnect thread makes connections anew.
+//  - One I/O thread per transport in use polls its queue, posts reads and writes for the links on
+//    that transport, fills buffers and converts weights.
+//  - The reconnect thread recreates connections.
 //
-// A link is open until its I/O thread sees it break; then it is closing until kClosed arrives (by
-// then all its operations have completed and nothing of it touches memory any more), connecting
-// until the reconnect thread has a new connection, and failed when that did not work a bounded
-// number of times.
+// A link is open until its I/O thread sees it break; then closing until kClosed arrives, when all
+// its operations have completed and touch no memory any more; then connecting until the reconnect
+// thread has a new connection; and failed after a bounded number of tries.
 #pragma once
 
 #include <array>
@@ -30,9 +29,9 @@
 
 namespace shoal::client {
 
-// The server that counts who has arrived at a barrier.
+// The server that counts arrivals at barriers.
 inline constexpr int kBarrierServer = 0;
-// The id of a barrier's ring, whose completion nobody waits for.
+// The operation id of a barrier's doorbell, whose completion nobody waits for.
 inline constexpr uint64_t kBarrierOperation = ~uint64_t{0};
 
 class ParameterClient::Core {
@@ -41,17 +40,17 @@ class ParameterClient::Core {
        const std::vector<transport::Transport*>& transports, Clock& clock);
   ~Core();
 
-  // Connects to all servers, makes the buffers, starts the threads.
+  // Connects to all servers, allocates the buffers, starts the threads.
   absl::Status Start();
 
   absl::Status Begin(int64_t version, int64_t step, int64_t attempt) ABSL_LOCKS_EXCLUDED(mutex_);
   bool Prefetch(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<View> Get(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
   void Release(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
-  // `gradient` as PushTable has it.
+  // `gradient`: see PushTable.
   absl::Status Enqueue(int unit, const void* gradient, GradientReturn* done)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Until that gradient's memory is not needed any more.
+  // Blocks until that gradient's memory is no longer needed.
   absl::Status AwaitTaken(int unit, const void* gradient) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::vector<int64_t>> Finish(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t ArriveAtBarrier() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -67,14 +66,14 @@ class ParameterClient::Core {
   int64_t buffer_bytes() const { return buffer_bytes_; }
 
  private:
-  // Where this worker is among the barriers of the attempt (core/transport/data_layout.h).
+  // This worker's progress through the attempt's barriers (core/transport/data_layout.h).
   struct Barriers {
     uint32_t tag = 0;
     uint32_t arrived = 0;
-    uint32_t rung = 0;  // of those, what the server was told
+    uint32_t rung = 0;  // of those, reported to the server
     uint32_t over = 0;
     bool ended = false;  // a newer attempt has begun
-    int waiting = 0;     // callers
+    int waiting = 0;     // blocked callers
     absl::Time rung_at = absl::InfinitePast();
   };
   struct Link {
@@ -83,14 +82,14 @@ class ParameterClient::Core {
     enum class State { kOpen, kClosing, kConnecting, kFailed };
     State state = State::kConnecting;
     int failures = 0;                              // in a row
-    absl::Time not_before = absl::InfinitePast();  // of the next try
+    absl::Time not_before = absl::InfinitePast();  // earliest next try
     absl::Status error;                            // why it broke, or failed
     absl::Time last_scan = absl::InfinitePast();
     TransportPolicy policy;
     bool connected_before = false;
-    size_t last_transport = 0;  // of the connection that is or was
-    bool try_again = false;  // the connection is to be made anew, over a transport that has rested
-    std::unique_ptr<DataConnection> connection;  // retired by its I/O thread alone
+    size_t last_transport = 0;  // of the current or last connection
+    bool try_again = false;     // close it to try another transport, which has rested
+    std::unique_ptr<DataConnection> connection;  // only its I/O thread retires it
   };
   struct IoThread {
     transport::Transport* transport = nullptr;
@@ -127,7 +126,7 @@ class ParameterClient::Core {
   absl::Status Adopt(int server, const std::vector<bool>& left_out,
                      std::unique_ptr<DataConnection> connection)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // A connection of that link over `transport` is gone.
+  // Counts a lost connection of that link over `transport`.
   void CountBreak(int server, size_t transport) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountRest(int server, size_t transport) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunReconnect() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -137,7 +136,7 @@ class ParameterClient::Core {
 
   void Wake(int unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeServer(int server) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Why the attempt at hand cannot go on, or OK.
+  // Why the current attempt cannot continue, or OK.
   absl::Status Failure() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool StartFetch(int unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Link& link(int server) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -148,7 +147,7 @@ class ParameterClient::Core {
   const Layout layout_;
   const std::vector<transport::Transport*> transports_;
   Clock& clock_;
-  std::vector<IoThread> io_threads_;  // by transport; threads start when a link comes to use it
+  std::vector<IoThread> io_threads_;  // by transport; each starts when a link first uses it
   std::unique_ptr<ServerConnections> connections_;
   Random random_;  // the reconnect thread's
   std::thread reconnect_thread_;
@@ -166,7 +165,7 @@ class ParameterClient::Core {
   std::unique_ptr<FetchTable> fetches_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<PushTable> pushes_ ABSL_GUARDED_BY(mutex_);
   Barriers barriers_ ABSL_GUARDED_BY(mutex_);
-  absl::Status refused_ ABSL_GUARDED_BY(mutex_);  // a push of this attempt
+  absl::Status refused_ ABSL_GUARDED_BY(mutex_);  // of a push of this attempt
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
   ClientStatistics statistics_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

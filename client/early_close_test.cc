@@ -1,4 +1,4 @@
-// Connections that close before the client has taken them over.
+// Connections that close before the client has adopted them.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,9 +18,9 @@
 namespace shoal::client {
 namespace {
 
-// Where a connection that is complete may be interfered with before the client has it.
+// When a complete connection can be interfered with before the client has it.
 enum class Moment { kCompleted, kChecked };
-// Where it fails at the first, the connection is given up.
+// A failure at the first moment makes the client give up the connection.
 using Interfere = std::function<absl::Status(Moment)>;
 
 class InterferingConnection final : public transport::Connection {
@@ -80,7 +80,7 @@ class InterferingTransport final : public transport::ForwardingTransport {
   const Interfere* const interfere_;
 };
 
-// However many have been given up before it, one that closes early is recreated.
+// A connection that closes early is recreated, however many were given up before it.
 TEST(EarlyCloseTest, IsSeenAfterManyThatWereGivenUp) {
   constexpr int kGivenUp = 100;
   for (const Moment early : {Moment::kCompleted, Moment::kChecked}) {
@@ -93,7 +93,7 @@ TEST(EarlyCloseTest, IsSeenAfterManyThatWereGivenUp) {
       }
       if (number == kGivenUp + 1 && moment == early) {
         servers->server(0).BreakConnections();
-        absl::SleepFor(absl::Milliseconds(100));  // the client hears of it
+        absl::SleepFor(absl::Milliseconds(100));  // for the client to notice
       }
       return absl::OkStatus();
     };

@@ -45,7 +45,7 @@ TEST_P(FaultTest, WeightsAreRightAndPushesCountOnce) {
           const absl::Status pushed = client->Push(unit.index, gradient);
           ASSERT_TRUE(pushed.ok()) << pushed;
           if (prefetched) {
-            client->Release(next);  // in flight or there, as it comes
+            client->Release(next);  // in flight or arrived
           }
         }
       }
@@ -59,7 +59,7 @@ TEST_P(FaultTest, WeightsAreRightAndPushesCountOnce) {
     reconnects += client->statistics().reconnects;
     found_by_scan += client->statistics().found_by_scan;
   }
-  // The faults took place.
+  // Faults did happen.
   EXPECT_GT(reconnects, 0);
   EXPECT_GT(found_by_scan, 0);
 }

@@ -8,7 +8,7 @@
 namespace shoal::client {
 namespace {
 
-// Operation ids: the partition and whether it is its header.
+// An operation id: the partition, and whether it is its header.
 uint64_t OperationId(int partition, bool header) {
   return static_cast<uint64_t>(partition) * 2 + (header ? 1 : 0);
 }
@@ -164,7 +164,7 @@ void FetchTable::CollectReads(int server, const DataConnection& connection, absl
     if (!operations.empty()) {
       return;
     }
-    // Headers travel together, when the last data of this batch is here.
+    // Headers are read together, once the last data of this batch arrived.
     for (const int id : piece->partitions) {
       if (!reading && at(id).state == Partition::State::kHere) {
         operations.push_back(HeaderRead(id, connection));
@@ -233,7 +233,7 @@ FetchTable::Outcome FetchTable::OnRead(uint64_t operation, const absl::Status& s
   if (partition.outstanding > 0 || unit.state != State::kFetching) {
     return outcome;
   }
-  if (partition.failed) {  // the connection is going down: read again over the next one
+  if (partition.failed) {  // the connection is closing: read again over the next one
     partition = {.state = Partition::State::kWanted, .reads = partition.reads - 1};
   } else if (partition.header_here) {
     Judge(id, now, outcome);

@@ -1,12 +1,12 @@
 // Keeps the state of each unit's weights at the client, by partition: decides which reads to post
-// and judges what they brought. Posts nothing itself (client/client_core.h does) and takes no
-// locks: its owner's mutex guards all of it.
+// and judges their results. client/client_core.h posts them. Takes no locks: its owner's mutex
+// guards all of it.
 //
 // Keeps a unit while it has uses (Prefetch or Get without Release), or until the step's end, by
 // residency. Frees a buffer once no read into it is in flight.
 //
-// Reads a partition's data, then its header; reads both again, after a delay and a bounded number
-// of times, where the header has another version than asked for.
+// Reads a partition's data, then its header. If that has another version than requested, reads both
+// again, after a delay and a bounded number of times.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class FetchTable {
     DType wire_type = DType::kF32;
     DType compute_type = DType::kF32;
     bool keep_for_step = false;  // residency
-    int max_version_reads = 12;  // of one partition, until it has the version asked for
+    int max_version_reads = 12;  // per partition, until it has the requested version
     absl::Duration version_retry_delay = absl::Milliseconds(1);  // doubles, up to 64 times this
   };
 
@@ -41,14 +41,14 @@ class FetchTable {
   FetchTable(const Options& options, const Layout* layout, BufferPool* view_buffers,
              BufferPool* wire_buffers, std::span<transport::PartitionHeader> headers);
 
-  // Asks for weights of `version` from now on and ends all uses. Keeps what is resident and of that
-  // version if it is kept for the step.
+  // Requests weights of `version` from now on and ends all uses. Keeps resident units of that
+  // version if units are kept for the step.
   void Begin(int64_t version);
 
   State state(int unit) const { return fetch(unit).state; }
   const absl::Status& error(int unit) const { return fetch(unit).error; }
-  bool resident(int unit) const;  // being fetched, or there
-  // Starts to fetch; false if no buffer is free now.
+  bool resident(int unit) const;  // being fetched, or arrived
+  // Starts fetching; false if no buffer is free.
   bool Start(int unit);
   void AddUse(int unit) { ++fetch(unit).uses; }
   void DropUse(int unit);
@@ -56,29 +56,29 @@ class FetchTable {
   std::byte* view(int unit) const { return fetch(unit).view; }
   std::byte* wire(int unit) { return fetch(unit).wire; }
 
-  // Reads to post at that server now: the data of one unit's partitions, or headers of what
-  // arrived. They count as posted. When none are due, lowers *next to when one will be.
+  // Collects the reads to post at that server now: the data of one unit's partitions, or headers of
+  // data that arrived. They count as posted. If none are due, lowers *next to when one will be.
   void CollectReads(int server, const DataConnection& connection, absl::Time now,
                     std::vector<transport::ReadOperation>& operations, absl::Time* next);
-  // For a transport whose reads are done when they are posted: the headers of what was just posted.
+  // For a transport whose reads complete on posting: collects the headers of the data just posted.
   void CollectHeaders(const DataConnection& connection,
                       std::span<const transport::ReadOperation> posted,
                       std::vector<transport::ReadOperation>& operations);
-  // Takes back reads that could not be posted.
+  // Undoes reads that could not be posted.
   void Unpost(std::span<const transport::ReadOperation> operations);
 
   struct Outcome {
-    int convert = -1;        // a unit whose weights are to be converted: call Converted afterwards
-    bool completed = false;  // some unit's state changed: waiters should look
+    int convert = -1;        // a unit to convert: call Converted afterwards
+    bool completed = false;  // some unit's state changed: wake waiters
     int64_t bytes = 0;       // of weights that arrived
     bool reread = false;     // a partition had another version
   };
   Outcome OnRead(uint64_t operation, const absl::Status& status, absl::Time now);
   void Converted(int unit);
 
-  // Fails what still needs something from a server that is lost forever.
+  // Fails every unit that still needs a permanently lost server.
   void FailServer(int server, const absl::Status& status);
-  // "server-1 and server-2": who has not delivered yet.
+  // Servers yet to deliver: "server-1 and server-2".
   std::string Missing(int unit) const;
   int64_t version() const { return version_; }
 
@@ -87,10 +87,10 @@ class FetchTable {
     State state = State::kAbsent;
     int uses = 0;
     int outstanding = 0;  // reads in flight
-    int missing = 0;      // partitions not there yet
+    int missing = 0;      // partitions yet to arrive
     int64_t version = -1;
     std::byte* view = nullptr;
-    std::byte* wire = nullptr;  // where reads go; the same as view unless types differ
+    std::byte* wire = nullptr;  // destination of reads; the same as view unless types differ
     absl::Status error;
   };
   struct Partition {
@@ -123,7 +123,7 @@ class FetchTable {
   int64_t version_ = 0;
   std::vector<Unit> units_;
   std::vector<Partition> partitions_;
-  std::vector<int> fetching_;  // units, in the order in which they were asked for
+  std::vector<int> fetching_;  // units, in request order
 };
 
 }  // namespace shoal::client

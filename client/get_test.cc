@@ -65,7 +65,7 @@ TEST_P(GetTest, CountsEveryByte) {
   }
 }
 
-// A stage of a pipeline has some of the model's units, and buffers for these alone.
+// A pipeline stage has some of the model's units, and buffers only for these.
 TEST_P(GetTest, KeepsBuffersForTheUnitsThatAreGot) {
   for (const bool keep : {false, true}) {
     ClientRig rig(Options());
@@ -123,7 +123,7 @@ TEST_P(GetTest, PrefetchWithoutABufferSaysSo) {
   rig.Publish(0);
   ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
   ASSERT_TRUE(client->Get(1).ok());
-  EXPECT_FALSE(client->Prefetch(2));  // the one buffer of a block's size is held
+  EXPECT_FALSE(client->Prefetch(2));  // the only buffer of a block's size is in use
   auto second = client->Get(2);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(Message(second.status())), HasSubstr("get block.1"));
@@ -160,7 +160,7 @@ TEST_P(GetTest, GivesUpOnAVersionThatDoesNotComeAndNamesIt) {
   ASSERT_EQ(view.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(Message(view.status())), HasSubstr("get block.0"));
   EXPECT_THAT(std::string(Message(view.status())), HasSubstr("wanted version 2, found version 0"));
-  // The next step is not affected.
+  // The next step still works.
   ASSERT_TRUE(client->BeginStep(1, 2, 5).ok());
   EXPECT_TRUE(client->Get(1).ok());
 }
@@ -257,7 +257,7 @@ TEST(CreateTest, AServerOfAnotherJobIsNotAskedTwice) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(30));
 }
 
-// In the middle of a call, and between tries.
+// During a call, and between tries.
 TEST(CreateTest, EndsWhenItIsNotWantedAnyMore) {
   for (const bool answered : {false, true}) {
     ClientRig rig({});
@@ -289,7 +289,7 @@ TEST(CreateTest, EndsWhenItIsNotWantedAnyMore) {
   }
 }
 
-// A client that is part of each unit: what it gets is those partitions alone.
+// A client with a range of each unit gets only its partitions.
 TEST_P(GetTest, OfARangeIsItsPartitionsAlone) {
   ClientRig rig(Options());
   std::vector<plan::ElementRange> ranges;

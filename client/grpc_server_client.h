@@ -1,4 +1,4 @@
-// ServerClient over gRPC: what programs use.
+// ServerClient over gRPC, for programs.
 #pragma once
 
 #include <memory>

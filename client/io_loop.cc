@@ -1,4 +1,4 @@
-// What an I/O thread does: events in, operations out, copies between.
+// The I/O thread: handles events, posts operations, copies.
 #include <algorithm>
 #include <cstring>
 
@@ -11,18 +11,18 @@
 namespace shoal::client {
 namespace {
 
-// Longest sleep without work: Wake() ends it, so this only bounds the cost of a lost wake-up.
+// Longest sleep without work. Wake() ends it, so this only bounds the cost of a lost wake-up.
 constexpr absl::Duration kIdle = absl::Milliseconds(500);
-// Before trying again what a full queue refused.
+// Delay before retrying what a full queue refused.
 constexpr absl::Duration kFullQueueDelay = absl::Milliseconds(1);
-// Connections that closed before anybody here knew them: the newest of them.
+// Keeps at most this many, the newest, of the connections that closed before they were adopted.
 constexpr size_t kMostClosedEarly = 64;
 
 bool IsFull(const absl::Status& status) {
   return status.code() == absl::StatusCode::kResourceExhausted;
 }
 
-// `count` elements from the one type into the other.
+// Converts `count` elements from one type to the other.
 void ConvertElements(const std::byte* from, DType from_type, std::byte* to, int64_t count) {
   const auto size = static_cast<size_t>(count);
   if (from_type == DType::kBF16) {
@@ -77,7 +77,7 @@ void ParameterClient::Core::Handle(IoThread& io, const transport::Event& event) 
     }
     if (server < 0) {  // not adopted yet, or given up in its handshake
       if (event.kind == Kind::kClosed) {
-        if (io.closed_early.size() == kMostClosedEarly) {  // of those given up nobody asks again
+        if (io.closed_early.size() == kMostClosedEarly) {  // those given up are never looked up
           io.closed_early.erase(io.closed_early.begin());
         }
         io.closed_early.push_back(event.connection);
@@ -150,7 +150,7 @@ bool ParameterClient::Core::Serve(int server, size_t io, absl::Time now, absl::T
     ScanAcknowledgements(server, now, next);
   }
   if (try_again) {
-    Break(server, Cancelled("connecting anew, to try a transport again that was left out"));
+    Break(server, Cancelled("connecting again, to try a transport again that was left out"));
     return true;
   }
   bool worked = PostReads(server, io_threads_[io], *connection, now, next);
@@ -172,7 +172,7 @@ bool ParameterClient::Core::PostReads(int server, IoThread& io, DataConnection& 
   absl::Status posted = connection.connection->PostReads(io.reads);
   std::vector<transport::ReadOperation>* refused = &io.reads;
   if (posted.ok() && io.transport->capabilities().inline_reads) {
-    // The data was in place when the post returned, so its headers may be read at once.
+    // Data was in place when the post returned, so its headers may be read at once.
     {
       absl::MutexLock lock(&mutex_);
       fetches_->CollectHeaders(connection, io.reads, io.headers);
@@ -278,7 +278,7 @@ void ParameterClient::Core::OnBarrier(uint32_t immediate) {
   const uint32_t ahead = (transport::BarrierTagOf(immediate) - barriers_.tag) & 0x7F;
   if (ahead == 0) {
     barriers_.over = std::max(barriers_.over, transport::BarrierCountOf(immediate));
-  } else if (ahead < 64) {  // else it is of an attempt before
+  } else if (ahead < 64) {  // otherwise of an earlier attempt
     barriers_.ended = true;
   }
 }
@@ -310,7 +310,7 @@ bool ParameterClient::Core::RingBarrier(int server, DataConnection& connection, 
   }
   {
     absl::MutexLock lock(&mutex_);
-    barriers_.rung = 0;  // says it again
+    barriers_.rung = 0;  // rings again
   }
   if (IsFull(posted)) {
     *next = std::min(*next, now + kFullQueueDelay);
@@ -352,7 +352,7 @@ void ParameterClient::Core::Break(int server, const absl::Status& why) {
 }
 
 void ParameterClient::Core::OnClosed(int server, const absl::Status& why) {
-  std::unique_ptr<DataConnection> retired;  // goes without the lock held
+  std::unique_ptr<DataConnection> retired;  // destroyed after the lock is released
   absl::MutexLock lock(&mutex_);
   Link& closed = link(server);
   if (closed.state == Link::State::kOpen) {

@@ -27,7 +27,8 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(
     if (started.ok()) {
       return std::unique_ptr<ParameterClient>(new ParameterClient(std::move(core)));
     }
-    // One that cannot register the buffers (locked memory, a device's limits) is done without.
+    // Continues without a transport that cannot register the buffers (locked memory, device
+    // limits).
     const auto refusing =
         std::ranges::find(usable, RefusedBy(started), &transport::Transport::name);
     if (refusing == usable.end() || usable.size() == 1) {

@@ -1,4 +1,4 @@
-// Pushes from where gradients lie: of this process's memory over every transport, and of a GPU's
+// Pushes directly from gradients: from this process's memory over every transport, and from a GPU's
 // over the one that reaches it here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace shoal::client {
 namespace {
 
-// Gradients of all units, one behind the other, in memory that the client's transport knows.
+// Gradients of all units, concatenated, in memory registered with the client's transport.
 class Gradients {
  public:
   Gradients(ClientRig& rig, const BufferAllocator& allocate = nullptr) : rig_(rig) {
@@ -35,7 +35,7 @@ class Gradients {
         static_cast<size_t>(before * element()),
         static_cast<size_t>(rig_.unit_specs[static_cast<size_t>(unit)].count * element()));
   }
-  // The bytes of IntegerGradient, whose values it adds to `sum`.
+  // Returns the bytes of IntegerGradient, whose values it adds to `sum`.
   std::vector<std::byte> Make(int unit, int seed, std::vector<int64_t>& sum) const {
     const std::vector<float> values =
         IntegerGradient(rig_.unit_specs[static_cast<size_t>(unit)], seed);
@@ -94,7 +94,7 @@ TEST_P(PushInPlaceTest, SumsExactlyInBothGradientTypes) {
 
 TEST_P(PushInPlaceTest, GivesGradientsBackWhenTheyAreAcknowledged) {
   RigOptions options = Options();
-  options.slots = 64;  // for all of it
+  options.slots = 64;  // enough for everything
   ClientRig rig(options);
   Gradients gradients(rig);
   Returns returns;
@@ -131,7 +131,7 @@ TEST_P(PushInPlaceTest, ANewAttemptGivesBackWhatWaitsNowAndWhatIsPostedLater) {
                       gradients.of(unit).begin());
     ASSERT_TRUE(client->PushInPlace(unit, gradients.of(unit), &returns).ok());
   }
-  while (client->statistics().transports[0].push_bytes == 0) {  // the first are posted
+  while (client->statistics().transports[0].push_bytes == 0) {  // until the first are posted
     absl::SleepFor(absl::Milliseconds(1));
   }
   ASSERT_TRUE(client->BeginStep(1, 2, 5).ok());
@@ -180,7 +180,7 @@ TEST_P(PushInPlaceTest, BrokenConnectionsCountNothingTwice) {
 INSTANTIATE_TEST_SUITE_P(Transports, PushInPlaceTest, ::testing::ValuesIn(TransportsHere()),
                          [](const auto& info) { return info.param; });
 
-// Memory that the processor cannot touch: a copy of the host's on the way would fault.
+// GPU memory that faults on access by the CPU, so a copy through the host would crash.
 TEST(PushInPlaceGpu, GradientsLeaveTheGpuByItsCopies) {
   const auto gpu = std::make_shared<transport::GuardedGpu>(16 * kMiB);
   transport::TransportOptions transport_options;

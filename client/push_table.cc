@@ -18,7 +18,7 @@ using transport::PushHeader;
 
 namespace {
 
-// The peer may be writing it at this moment: a scan takes only what it has seen before.
+// The peer may be writing it concurrently: a scan takes only what it has seen twice.
 PushAcknowledgement ReadAcknowledgement(std::span<const std::byte> region, size_t slot) {
   return transport::CopyShared<PushAcknowledgement>(region.data() +
                                                     slot * sizeof(PushAcknowledgement));
@@ -173,7 +173,7 @@ void PushTable::Finished(int index) {
   returns_.push_back(index);
 }
 
-// What is not being read is over; who is done with the rest finishes it.
+// Ends the parts not being read; whoever reads the rest ends the gradient.
 void PushTable::GiveUp(int index) {
   Gradient& gradient = gradients_[static_cast<size_t>(index)];
   gradient.remaining = gradient.reading;

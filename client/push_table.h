@@ -1,17 +1,17 @@
-// Decides what to push next and judges acknowledgements. Copies and posts nothing itself
-// (client/client_core.h does) and takes no locks: its owner's mutex guards all of it.
+// Decides what to push next and judges acknowledgements. client/client_core.h copies and posts.
+// Takes no locks: its owner's mutex guards all of it.
 //
-// Has a buffer (header and payload of one partition, registered) for each slot a server granted, so
-// credits bound what is in flight. Returns a gradient when its last partition lies in a buffer.
-// After a reconnect sends what was not acknowledged again, with the same sequence and a new push
-// id: the server counts it once.
+// Has a buffer (header and payload of one partition, registered) for each slot granted by a server,
+// so credits bound what is in flight. Returns a gradient when its last partition is copied to a
+// buffer. After a reconnect sends unacknowledged partitions again, with the same sequence and a new
+// push id: the server counts them once.
 //
-// In place, a buffer is a header alone and the payload is sent from the gradient, which is returned
-// when its last partition is acknowledged; one posted in an earlier attempt also when its
-// connection is gone.
+// In place, a buffer is only a header, and the payload is sent from the gradient. Returns the
+// gradient when its last partition is acknowledged, or, if posted in an earlier attempt, also when
+// its connection is gone.
 //
-// States of a buffer: free -> filling -> ready -> posted -> free, and posted -> ready on reconnect.
-// In place nothing is filled.
+// States of a buffer: free -> filling -> ready -> posted -> free; posted -> ready on reconnect;
+// without filling in place.
 #pragma once
 
 #include <array>
@@ -38,23 +38,24 @@ class PushTable {
   struct Options {
     uint64_t incarnation = 0;
     DType gradient_type = DType::kF32;
-    bool in_place = false;  // gradients are of that type, in memory that the transports know
-    int max_gradients = 8;  // at a time, that are not given back
+    bool in_place = false;  // of gradient_type, in memory registered with the transports
+    int max_gradients = 8;  // not yet returned
   };
 
   PushTable(const Options& options, const Layout* layout);
 
-  // Makes the buffers of a server, or fits them to a new grant (they never grow in number).
+  // Allocates a server's buffers, or adapts them to a new grant (their number never grows).
   absl::Status Grant(int server, const DataConnection& connection,
                      std::span<transport::Transport* const> transports);
 
-  // Starts an attempt: resets counts and sequences, drops what waits (TakeReturn returns it). What
-  // was posted is freed when its slot is acknowledged.
+  // Starts an attempt: resets counts and sequences and drops waiting gradients (TakeReturn returns
+  // them). Frees posted buffers when their slots are acknowledged.
   void Begin(int64_t step, int64_t attempt);
-  // False: max_gradients are waiting already.
-  // `gradient`: the unit's elements, fp32 or in place of the gradient type.
+  // `gradient`: the unit's elements, fp32, or in place gradient_type. False: max_gradients are
+  // waiting.
   bool Enqueue(int unit, const void* gradient, GradientReturn* done);
-  // Drops what is not in buffers yet of that gradient; it is returned soon.
+  // Drops the partitions of `gradient` not yet in buffers. TakeReturn returns it once copies in
+  // flight end.
   void Withdraw(const void* gradient);
 
   // --- for the server's I/O thread ---
@@ -63,7 +64,7 @@ class PushTable {
     std::span<const float> from;
     std::byte* payload = nullptr;
   };
-  // Takes a waiting partition and a free buffer to convert it into.
+  // Takes a waiting partition and a free buffer to copy it to.
   std::optional<Filling> NextToFill(int server);
   void Filled(int server, int buffer);
   struct Return {
@@ -84,26 +85,26 @@ class PushTable {
   void Unpost(int server, int buffer);
 
   struct Outcome {
-    bool completed = false;  // an acknowledgement came in: waiters should look
+    bool completed = false;  // an acknowledgement arrived: wake waiters
     bool duplicate = false;  // the server had applied it before
-    absl::Status refused;    // of the attempt at hand: why; OK otherwise
+    absl::Status refused;    // why, if of the current attempt; otherwise OK
   };
   // Takes the acknowledgement of a slot that rang; ignores unexpected ones.
   Outcome OnAcknowledgement(int server, uint32_t slot, const DataConnection& connection);
-  // Takes acknowledgements of all slots that two scans in a row saw: one may see it half written.
+  // Takes acknowledgements that two consecutive scans saw: one may see it half written.
   std::vector<Outcome> Scan(int server, const DataConnection& connection);
-  // Makes what was posted on a lost connection ready to be sent again; returns how many.
+  // Makes buffers posted on a lost connection ready to be sent again; returns how many.
   int Requeue(int server);
 
   // --- for waiters ---
   bool all_filled() const { return filling_ == 0; }
-  bool waits(const void* gradient) const;  // its owner does not have it back yet
-  int64_t outstanding(int server) const;   // of this attempt, waiting ones included
+  bool waits(const void* gradient) const;  // not yet returned
+  int64_t outstanding(int server) const;   // of this attempt, including waiting ones
   int64_t outstanding() const;
   int64_t acknowledged(int server) const { return at(server).acknowledged; }
   int64_t in_flight(int server) const;  // slots in use
   int64_t bytes() const;                // of all buffers
-  // "block.3 (partition 7, sequence 2) to server-1": the oldest not acknowledged, for messages.
+  // The oldest unacknowledged push, for messages: "block.3 (partition 7, sequence 2) to server-1".
   std::string Oldest() const;
 
  private:
@@ -112,7 +113,7 @@ class PushTable {
     State state = State::kFree;
     std::byte* memory = nullptr;  // a PushHeader, then (not in place) the payload
     int partition = 0;
-    int gradient = -1;  // index into gradients_: whose memory it is filled or posted from
+    int gradient = -1;  // index into gradients_: the source of the payload
     int64_t sequence = 0;
     int64_t step = 0;
     int64_t attempt = 0;
@@ -128,9 +129,8 @@ class PushTable {
   };
   struct Server {
     std::vector<PushBuffer> buffers;
-    std::vector<int> slot_owner;  // buffer, or -1
-    std::vector<Pending>
-        pending;  // from `first` on: a queue that does not allocate in steady state
+    std::vector<int> slot_owner;   // buffer, or -1
+    std::vector<Pending> pending;  // starts at `first`: a queue without allocations in steady state
     size_t first = 0;
     int64_t acknowledged = 0;
     std::unique_ptr<RegisteredMemory> memory;
@@ -141,7 +141,7 @@ class PushTable {
     bool returned = true;
     int unit = 0;
     int remaining = 0;  // partitions that still need its memory
-    int reading = 0;    // of those, in a buffer: being filled by an I/O thread, or in place
+    int reading = 0;    // of those, in a buffer: being filled, or in place
     const std::byte* data = nullptr;
     GradientReturn* done = nullptr;
   };
@@ -154,11 +154,11 @@ class PushTable {
   void GiveUp(int gradient);
   static bool waiting(const Server& server) { return server.first < server.pending.size(); }
   static Pending TakePending(Server& server);
-  // The next of what waits, into a free buffer; null where there is none of either.
+  // Assigns the next waiting partition to a free buffer; null if either is missing.
   PushBuffer* TakeBuffer(Server& server, PushBuffer::State state);
   void LeaveSlot(Server& server, PushBuffer& buffer);
   void Free(Server& server, PushBuffer& buffer);
-  // A buffer needs the gradient's memory no more.
+  // Call when a buffer no longer needs the gradient's memory.
   void DoneWith(int gradient);
 
   const Options options_;
@@ -166,7 +166,7 @@ class PushTable {
   std::vector<Server> servers_;
   std::vector<Gradient> gradients_;
   std::vector<int64_t> sequences_;  // by partition, of this attempt
-  std::vector<int> returns_;        // gradients to give back
+  std::vector<int> returns_;        // gradients to return
   uint64_t attempt_serial_ = 0;
   uint64_t next_push_id_ = 1;
   int filling_ = 0;

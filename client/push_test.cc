@@ -64,7 +64,8 @@ TEST_P(PushTest, GivesGradientsBackBeforeTheyAreAcknowledged) {
   Add(gradient, expected);
   ASSERT_TRUE(client->PushAsync(1, gradient, &returned).ok());
   ASSERT_TRUE(returned.WaitFor(1));
-  std::fill(gradient.begin(), gradient.end(), 1e6F);  // ours again: must not reach the servers
+  std::fill(gradient.begin(), gradient.end(),
+            1e6F);  // the caller owns it again: must not reach the servers
   auto early = client->Finish(absl::Milliseconds(20));
   EXPECT_EQ(early.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(Message(early.status())), HasSubstr("push of block.0 (partition"));
@@ -91,7 +92,7 @@ TEST_P(PushTest, NeverMoreInFlightThanGranted) {
     rig.server(server).HoldAcknowledgements(false);
   }
   EXPECT_LE(client->statistics().most_in_flight, 2);
-  // A new attempt starts from nothing.
+  // A new attempt starts from zero.
   rig.OpenAttempt(1, 2);
   ASSERT_TRUE(client->BeginStep(1, 2, 5).ok());
   std::vector<int64_t> expected;
@@ -194,7 +195,7 @@ TEST_P(PushTest, ANewAttemptDropsWhatWaits) {
   }
   ASSERT_TRUE(client->BeginStep(1, 2, 5).ok());
   ASSERT_TRUE(
-      returned.WaitFor(static_cast<size_t>(rig.units())));  // every gradient is its owner's again
+      returned.WaitFor(static_cast<size_t>(rig.units())));  // their owner has all gradients again
   rig.OpenAttempt(1, 2);
   rig.HoldAcknowledgements(false);
   ASSERT_TRUE(client->Push(2, gradients[2]).ok());
@@ -205,8 +206,8 @@ TEST_P(PushTest, ANewAttemptDropsWhatWaits) {
   EXPECT_EQ(rig.Sum(2), expected);
 }
 
-// Clients that are each a part of every unit deliver all of it together: where a partition is of
-// two, each says zero for what is the other's.
+// Clients with a range of every unit together deliver all of it: if two share a partition, each
+// sends zero for the other's part.
 TEST_P(PushTest, RangesOfSeveralClientsAddUp) {
   ClientRig rig(Options());
   rig.OpenAttempt(1, 1);

@@ -1,4 +1,4 @@
-// How connections are made, at the start and anew.
+// Makes connections, at the start and after a break.
 #include <algorithm>
 
 #include "client/client_core.h"
@@ -10,8 +10,8 @@ namespace {
 
 constexpr absl::Duration kLongestDelay = absl::Seconds(1);
 
-// Whether the same request may be answered otherwise later. A refusal (fenced, another generation)
-// may not.
+// Whether the same request may succeed later. After a refusal (fenced, another generation) it
+// cannot.
 bool IsTransient(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<DataConnection>> ParameterClient::Core::ConnectFi
     if (options_.check) {
       SHOAL_RETURN_IF_ERROR(options_.check());
     }
-    // A try cut short by the end of the time says less than the one before it.
+    // A try cut short by the deadline says less than the one before it.
     if (last.ok() || !absl::IsDeadlineExceeded(connection.status())) {
       last = connection.status();
     }
@@ -193,7 +193,7 @@ void ParameterClient::Core::Reconnect(int server) {
   lost.state = Link::State::kFailed;
   lost.error = absl::Status(
       status.code(),
-      fmt::format("{} is lost: the connection broke ({}) and could not be made anew "
+      fmt::format("{} is lost: the connection broke ({}) and could not be recreated "
                   "in {} tries: {}",
                   ServerName(server), Message(lost.error), lost.failures, Message(status)));
   LogError("{}", Message(lost.error));

@@ -25,7 +25,7 @@ absl::StatusOr<std::shared_ptr<std::byte>> MapMemory(int64_t bytes) {
     return ErrnoToStatus(errno, fmt::format("cannot take {} for weights and gradients in flight",
                                             FormatBytes(bytes)));
   }
-  // Without huge pages a copy at memory speed spends a good part of its time on page faults.
+  // Without huge pages, page faults take a good part of a copy's time at memory speed.
   ::madvise(data, size, MADV_HUGEPAGE);
   return std::shared_ptr<std::byte>(static_cast<std::byte*>(data),
                                     [size](std::byte* memory) { ::munmap(memory, size); });

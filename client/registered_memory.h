@@ -1,4 +1,4 @@
-// A block of memory that operations of every transport in use may read into and write from.
+// Memory that operations of every transport in use can read and write.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace shoal::client {
 
 class RegisteredMemory {
  public:
-  // Page-aligned. Without `allocate` it is this process's own, zeroed, whose pages are taken when
-  // they are first touched.
+  // Page-aligned. Without `allocate` it is this process's own memory, zeroed; pages are allocated
+  // on first touch.
   static absl::StatusOr<std::unique_ptr<RegisteredMemory>> Create(
       int64_t bytes, std::span<transport::Transport* const> transports,
       const BufferAllocator& allocate = nullptr);
@@ -33,12 +33,12 @@ class RegisteredMemory {
 
   const std::shared_ptr<std::byte> data_;
   const size_t size_;
-  // They go before the memory.
+  // Destroyed before the memory.
   std::vector<std::shared_ptr<transport::Region>> regions_;
 };
 
-// Of an error of Create: the transport that could not register the memory. Empty where it was
-// something else.
+// The transport that could not register the memory, from an error of Create; empty for other
+// errors.
 std::string RefusedBy(const absl::Status& error);
 
 }  // namespace shoal::client

@@ -1,5 +1,5 @@
-// How the client library asks a server for a data connection: the seam between it and gRPC. A
-// program uses the one of client/grpc_server_client.h, a test calls a server in its own process.
+// Asks servers for data connections: the seam between the client library and gRPC. Programs use
+// client/grpc_server_client.h, tests call a server in their own process.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -11,12 +11,12 @@ namespace shoal::client {
 class ServerClient {
  public:
   virtual ~ServerClient() = default;
-  // ParameterServer.Connect at server `server` (index of the shard map). Called from one thread at
-  // a time; blocks for at most `timeout`.
+  // Calls ParameterServer.Connect at server `server` (index of the shard map). Called from one
+  // thread at a time; blocks for at most `timeout`.
   virtual absl::StatusOr<proto::ConnectReply> Connect(int server,
                                                       const proto::ConnectRequest& request,
                                                       absl::Duration timeout) = 0;
-  // That call, and all that come, end with Cancelled. From any thread.
+  // Ends the current call and all later ones with Cancelled. Thread-safe.
   virtual void Cancel() = 0;
 };
 

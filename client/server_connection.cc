@@ -33,13 +33,12 @@ absl::StatusOr<std::unique_ptr<DataConnection>> ServerConnections::Connect(
   };
   const auto complete = [&](size_t i, const std::string& answer) -> absl::Status {
     const absl::Status completed = complete_one(i, answer);
-    // Who was late, or gone, is asked again as before: that says nothing of the GPU.
+    // A late or lost server says nothing about its GPU: ask again as before.
     if (completed.ok() || reply.gpu().empty() || absl::IsUnavailable(completed) ||
         absl::IsDeadlineExceeded(completed)) {
       return completed;
     }
-    // It is seen here and yet cannot be opened: containers apart, GPUs that do not reach each
-    // other.
+    // Visible, yet it cannot be opened: other container, or GPUs that cannot reach each other.
     LogWarning("{}: its memory in {} is done without: {}", ServerName(server), reply.gpu(),
                Message(completed));
     out_of_reach_[static_cast<size_t>(server)] = true;
@@ -118,7 +117,7 @@ absl::Status ServerConnections::Check(int server, const proto::ConnectReply& rep
                                       DataConnection& connection) const {
   const std::string name = ServerName(server);
   const std::vector<int64_t> regions = connection.connection->remote_region_sizes();
-  if (regions.empty()) {  // a server exposes its weights
+  if (regions.empty()) {  // a server must expose its weights
     return Unavailable("{} closed the connection as soon as it was made", name);
   }
   const auto region_bytes = [&](int32_t region) {

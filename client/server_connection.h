@@ -1,7 +1,7 @@
-// Making a data connection to a server: offers by preference go out in one Connect call, the server
-// takes one, and what it answers is checked before anything relies on it.
+// Makes a data connection to a server: sends offers by preference in one Connect call, of which the
+// server takes one, and checks its answer before anything relies on it.
 //
-// Used from one thread at a time (the client's creator, then its reconnect thread).
+// Called from one thread at a time (the client's creator, then its reconnect thread).
 #pragma once
 
 #include <cstdint>
@@ -28,26 +28,26 @@ struct DataConnection {
   };
 
   size_t transport = 0;               // index into the transports offered
-  std::string reason;                 // why not the first one offered; empty if it is
-  std::vector<size_t> not_completed;  // transports that the server took and this side could not
+  std::string reason;                 // why not the first transport; empty if it is that
+  std::vector<size_t> not_completed;  // taken by the server, but failed on this side
   int weights_region = 0;
   int headers_region = 0;
   int slots_region = -1;
   int payloads_region = -1;
-  std::string gpu;  // of the server, where weights or payloads lie in it; empty: all is on the host
+  std::string gpu;    // the server's, if it holds weights or payloads; empty: host
   int64_t slots = 0;  // credits; 0 for a read-only client
   int64_t slot_bytes = 0;
   DType wire_type = DType::kF32;
-  std::vector<Location> locations;  // by partition id; only those of this server are set
+  std::vector<Location> locations;  // by partition id; set only for this server's
   int64_t published = 0;            // version, when the connection was made
   std::shared_ptr<transport::Region> acknowledgements;  // a PushAcknowledgement per slot
-  std::unique_ptr<transport::Connection> connection;    // last: goes first
+  std::unique_ptr<transport::Connection> connection;    // last: destroyed first
 
   bool weights_in_gpu() const { return weights_region != headers_region; }
   bool payloads_in_gpu() const { return payloads_region != slots_region; }
 };
 
-// Most credits that are made use of: acknowledgements of one server fill a page.
+// Most credits used: acknowledgements of one server fill a page.
 inline constexpr int64_t kMaxSlots =
     transport::kBufferAlignment / static_cast<int64_t>(sizeof(transport::PushAcknowledgement));
 
@@ -59,8 +59,8 @@ class ServerConnections {
     std::string client;  // a name for messages: "worker-1"
     bool read_only = false;
     DType gradient_type = DType::kF32;
-    int64_t max_outstanding = 1024;  // operations of each kind
-    // Wanted in memory of the servers' GPUs, where it can be had and opened.
+    int64_t max_outstanding = 1024;  // per kind of operation
+    // Ask for memory of servers' GPUs, used if it can be had and opened.
     bool weights_in_gpu = false;
     bool payloads_in_gpu = false;
   };
@@ -73,17 +73,17 @@ class ServerConnections {
         transports_(std::move(transports)),
         out_of_reach_(static_cast<size_t>(layout->servers), false) {}
 
-  // One per transport, in their order; where events of the connections will arrive.
+  // Queues for the connections' events, one per transport in their order.
   void set_queues(std::vector<transport::EventQueue*> queues) { queues_ = std::move(queues); }
 
-  // One try, within `timeout`, offering all transports but those `left_out`. Where the one that the
-  // server took cannot be completed, asks again without it; but first for the same one without
-  // memory of the server's GPU, where that is what cannot be opened. Errors name the server.
+  // Tries once, within `timeout`, offering all transports but those `left_out`. If the one that the
+  // server took cannot be completed, asks again without it; if only memory of the server's GPU
+  // cannot be opened, first asks for the same one without that. Errors name the server.
   absl::StatusOr<std::unique_ptr<DataConnection>> Connect(int server, std::vector<bool> left_out,
                                                           absl::Duration timeout);
 
  private:
-  // Over one transport.
+  // An offer over one transport.
   struct Offer {
     std::unique_ptr<transport::Connector> connector;
     std::shared_ptr<transport::Region> acknowledgements;  // null for a read-only client

@@ -1,8 +1,7 @@
-// Which transports a client offers to one server. A transport whose connections keep breaking soon
-// after they were made, that cannot be completed, or that worked and does not any more, rests: it
-// is left out of offers for a while, so that the run goes on over the next one, and is then tried
-// again, at the beginning of a step. Each rest is twice as long as the one before, until a
-// connection has lasted.
+// Decides which transports a client offers to one server. A transport rests if its connections keep
+// breaking early, if it cannot be completed, or if it stopped working: it is not offered for a
+// while, so that the run continues over the next one, and is tried again at the beginning of a
+// step. Each rest is twice as long as the last, until a connection lasts.
 //
 // Pure: the caller brings the time. Not thread-safe.
 #pragma once
@@ -20,24 +19,23 @@ class TransportPolicy {
   explicit TransportPolicy(size_t transports, const TransportPolicyOptions& options = {})
       : options_(options), transports_(transports) {}
 
-  // By transport: not to be offered now. Never all of them.
+  // By transport: whether not to offer it now. Never all of them.
   std::vector<bool> LeftOut(absl::Time now) const;
 
-  // A connection was made over `transport`. `left_out` is what was not offered, `not_completed`
-  // what the server took before and this side could not complete: those rest, as does a transport
-  // before `transport` that was offered, had worked once, and that the server did not take. Gives
-  // those that begin to.
+  // Records a connection made over `transport`. `left_out` were not offered; `not_completed` were
+  // taken by the server but failed on this side: those rest, as does a transport before `transport`
+  // that was offered, had worked once, and was not taken. Returns those that begin a rest.
   std::vector<size_t> OnConnected(size_t transport, const std::vector<bool>& left_out,
                                   const std::vector<size_t>& not_completed, absl::Time now);
-  // The connection over it broke. True if it rests from now on.
+  // Records that its connection broke. True if it rests from now on.
   bool OnBroken(size_t transport, absl::Time now);
-  // No connection could be made with what was offered: whatever rests is offered again.
+  // Records that no offer led to a connection: resting transports are offered again.
   void OnNoneConnected();
 
-  // A transport before `current` has rested and was not tried since.
+  // Whether a transport before `current` has rested and was not tried since.
   bool IsTryDue(size_t current, absl::Time now) const;
 
-  // Until when it rests; in the past if it does not.
+  // The end of its rest; in the past if it does not rest.
   absl::Time rests_until(size_t transport) const { return transports_[transport].rests_until; }
 
  private:

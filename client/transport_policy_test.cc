@@ -18,7 +18,7 @@ constexpr size_t kVerbs = 0;
 constexpr size_t kTcp = 1;
 const std::vector<bool> kNone = {false, false};
 
-// Verbs breaks `times` times, a second after it was connected.
+// Breaks verbs `times` times, a second after each connection.
 bool Break(TransportPolicy& policy, int times, absl::Time& now) {
   bool rests = false;
   for (int i = 0; i < times; ++i) {

@@ -1,5 +1,5 @@
-// A transport whose connections keep breaking gives way to the next, and is tried again once it has
-// rested: with real shm and tcp, and the breaking injected.
+// A transport whose connections keep breaking gives way to the next, and is tried again after a
+// rest: with real shm and tcp and injected breaks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,8 +17,8 @@ namespace {
 
 constexpr absl::Duration kRest = absl::Minutes(5);
 
-// The machine's clock, and what a test has put it forward by: a rest is over when the test says so,
-// however slow the machine is.
+// The machine's clock plus the test's skips: a rest ends when the test says so, however slow the
+// machine is.
 class SkippingClock final : public Clock {
  public:
   absl::Time Now() const override { return RealClock().Now() + kRest * skipped_rests_.load(); }
@@ -29,7 +29,7 @@ class SkippingClock final : public Clock {
   std::atomic<int> skipped_rests_ = 0;
 };
 
-// The same servers over shm and over tcp; shm is taken where it is offered.
+// The same servers over shm and tcp; takes shm if it is offered.
 class TwoRigs : public ServerClient {
  public:
   TwoRigs() : shm_({.transport = "shm"}), tcp_({.transport = "tcp"}) {}
@@ -59,7 +59,7 @@ class TwoRigs : public ServerClient {
                                     shm_.options.servers, this, {shm, tcp}, clock);
   }
 
-  // Reads every unit of version `version` and checks it.
+  // Reads and checks every unit of version `version`.
   void ReadAll(ParameterClient& client, int64_t version) {
     shm_.Publish(version);
     tcp_.Publish(version);
@@ -95,7 +95,7 @@ TEST(TransportSwitch, BreakingConnectionsGiveWayAndAreTriedAgain) {
   rigs.ReadAll(*client, 1);
   EXPECT_EQ(client->statistics().transports[0].connections, 9) << "it rests";
 
-  // Once the rest is over a step tries shm again, finds it no better, and is done over tcp.
+  // After the rest a step tries shm again, finds it no better, and finishes over tcp.
   clock.SkipRest();
   rigs.ReadAll(*client, 2);
   statistics = client->statistics();
@@ -104,7 +104,7 @@ TEST(TransportSwitch, BreakingConnectionsGiveWayAndAreTriedAgain) {
   EXPECT_EQ(statistics.switches, 9);
 }
 
-// shm with no memory to give.
+// shm without memory to allocate.
 class RefusingTransport final : public transport::ForwardingTransport {
  public:
   RefusingTransport() : ForwardingTransport(transport::CreateTransport("shm").value()) {}

@@ -1,4 +1,4 @@
-// Where each unit's vector lies: which of its partitions are at which server. Pure.
+// Says which server has which partitions of each unit. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace shoal::client {
 
-// What of a unit lies at one server.
+// The part of a unit at one server.
 struct UnitPiece {
   int server = 0;
   std::vector<int> partitions;  // ascending
@@ -23,7 +23,7 @@ struct UnitPiece {
 struct UnitLayout {
   std::string name;             // "block.3"
   int64_t count = 0;            // elements, of its range
-  std::vector<int> partitions;  // ascending, which is the order in the vector
+  std::vector<int> partitions;  // ascending: the order in the vector
   std::vector<UnitPiece> pieces;
 };
 
@@ -42,11 +42,11 @@ struct Layout {
 };
 
 // `ranges`: by unit, the range of whole partitions (plan::WholePartitions) that stands for the
-// unit, from which its elements are then counted; empty: all of each.
+// unit; its elements count from there. Empty: all of each.
 //
-// InvalidArgument where the shard map came from another set of partitions or names a server that is
-// not there (map and addresses come from the coordinator, units and partitions from the job), or
-// where a range cuts a partition.
+// InvalidArgument if the shard map belongs to another set of partitions or names a missing server
+// (map and addresses come from the coordinator, units and partitions from the job), or if a range
+// cuts a partition.
 absl::StatusOr<Layout> MakeLayout(const std::vector<plan::UnitSpec>& units,
                                   const std::vector<plan::PartitionSpec>& partitions,
                                   const plan::ShardMap& map, int servers,

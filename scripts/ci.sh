@@ -58,15 +58,18 @@ release_tests() {  # LABEL
 stage_long() { release_tests long; }
 stage_nightly() { release_tests nightly; }
 
+need_cuda_toolkit() {
+  grep -q '^SHOAL_NVCC:.*=/' build/checks/CMakeCache.txt || skip "there is no CUDA toolkit"
+}
 stage_cuda() {
   configure checks
-  grep -q '^CMAKE_CUDA_COMPILER:' build/checks/CMakeCache.txt || skip "there is no CUDA toolkit"
+  need_cuda_toolkit
   build checks fake_tests
   run_tests checks cuda -L '^fake$' -LE '^(long|nightly)$'
 }
 stage_kernels() {
   configure checks
-  grep -q '^CMAKE_CUDA_COMPILER:' build/checks/CMakeCache.txt || skip "there is no CUDA toolkit"
+  need_cuda_toolkit
   build checks
   run_tests checks kernels -L '^fake$'
 }

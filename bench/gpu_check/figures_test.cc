@@ -1,4 +1,4 @@
-// What is reckoned of cases and kernels: FLOPs, memory, floors and medians.
+// FLOPs, memory, floors and medians as computed from cases and kernels.
 #include <map>
 
 #include "bench/gpu_check/base/parts.h"
@@ -20,7 +20,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 TEST(Utilisation, CountsMatricesThreeTimesAndAttentionAsHalf) {
-  // 2 layers of 4 heads of 8, 2 of them of keys, and 53 tokens.
+  // 2 layers, 4 heads of 8, 2 kv heads, 53 tokens.
   const plan::ModelSpec spec = worker::testing_model::SmallSpec();
   const double block = 32 * 32 + 2 * 32 * 16 + 32 * 32 + 3 * 32 * 40;
   const double matrices = 2.0 * 10 * (2 * block + 53 * 32);
@@ -60,7 +60,7 @@ TEST(PlanTraining, TakesWhatTheMemoryHasRoomFor) {
   const TrainPlan whole = *PlanTraining(c, spec, true, 0);
   EXPECT_EQ(whole.recompute, plan::Recompute::kNone);
   EXPECT_FALSE(whole.shared_state);
-  // An H200's memory has no room for 12 bytes a parameter beside the rest.
+  // An H200's memory has no room for another 12 bytes per parameter.
   const TrainPlan shared = *PlanTraining(c, spec, true, int64_t{139} << 30);
   EXPECT_EQ(shared.recompute, plan::Recompute::kNone);
   EXPECT_TRUE(shared.shared_state);
@@ -98,7 +98,7 @@ TEST(Floors, CountEachInputAndOutputOnce) {
   EXPECT_DOUBLE_EQ(MatmulCost(2, 3, 5, true).bytes, 2 * (10 + 15) + 8 * 6);
   EXPECT_DOUBLE_EQ(ElementwiseCost(7, 2, 1).bytes, 42);
   const worker::AttentionShape shape{.heads = 4, .kv_heads = 2, .head_dim = 8};
-  // q of 32, k and v of 16 each, out of 32, a float for each head.
+  // q of 32, k and v of 16 each, out of 32, one float per head.
   EXPECT_DOUBLE_EQ(AttentionForwardCost(shape, 10, 100).bytes, 10 * (2 * (64 + 32) + 16));
   EXPECT_DOUBLE_EQ(AttentionForwardCost(shape, 10, 100).flops, 2 * 100 * 32);
   EXPECT_DOUBLE_EQ(AttentionBackwardCost(shape, 10, 100).bytes, 10 * (4 * (64 + 32) + 16));
@@ -119,7 +119,7 @@ TEST(Timing, CallsAreNumberedAndFailuresComeBack) {
   });
   ASSERT_TRUE(seconds.ok());
   EXPECT_GE(*seconds, 0);
-  EXPECT_GT(next, 8);  // two batches before those that count
+  EXPECT_GT(next, 8);  // two warm-up batches
 }
 
 }  // namespace

@@ -41,13 +41,13 @@ class GpuCheck : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  // What the bundle has for bin/gpu_check: the fake one, after these lines of shell.
+  // Writes the bundle's bin/gpu_check: the fake one, preceded by these lines of shell.
   void WriteProgram(const std::string& before) const {
     const std::string path = folder_ + "/bundle/bin/gpu_check";
     std::ofstream(path) << "#!/bin/sh\n" << before << "\nexec " << FakeProgram() << " \"$@\"\n";
     chmod(path.c_str(), 0755);
   }
-  // With what folder_ has of programs before the machine's own.
+  // Programs in folder_ come before the machine's.
   std::vector<std::string> Command(const std::vector<std::string>& more) const {
     std::vector<std::string> command = {
         "/usr/bin/env", "PATH=" + folder_ + "/path:/usr/local/bin:/usr/bin:/bin",
@@ -61,11 +61,11 @@ class GpuCheck : public ::testing::Test {
   ProgramResult RunScript(const std::vector<std::string>& more = {}) const {
     return Program(Command(more)).Wait(kLimit);
   }
-  // What names the archive has, a line each; empty where it is not there.
+  // The archive's names, one per line; empty if it is missing.
   static std::string NamesIn(const std::string& archive) {
     return Program({"/usr/bin/env", "tar", "-tzf", archive}).Wait(kLimit).output;
   }
-  // The file of that kind in the output, empty where there is none.
+  // The output file with that extension; empty if it is missing.
   std::string Written(const std::string& extension) const {
     for (const auto& entry : fs::directory_iterator(folder_ + "/out")) {
       if (entry.path().extension() == extension) {
@@ -86,7 +86,7 @@ TEST_F(GpuCheck, RunsEveryPartOverTheFakeGpu) {
   ASSERT_TRUE(json.is_object());
   EXPECT_GE(json["parts"].size(), 6u);
   for (const auto& part : json["parts"]) {
-    // Processes of workers have no fake GPU.
+    // Worker processes have no fake GPU.
     const bool skipped = part["part"] == "service" || part["part"] == "served" ||
                          (part["part"] == "golden" && TestData().empty());
     EXPECT_EQ(part["state"], skipped ? "skipped" : "done") << part["part"] << part["why"];
@@ -105,14 +105,14 @@ TEST_F(GpuCheck, SaysHowPyTorchEndedAndWhatTheGpuDid) {
   write("python3",
         "case \"$*\" in *--prepare*) echo prepared ;; *torch_baseline*) echo boom >&2; exit 7 ;; "
         "esac\n");
-  // Of two kinds of samples the one that drew more power is told.
+  // The report shows the sample that drew more power.
   write(
       "nvidia-smi",
       "case \"$*\" in *-l*) while sleep 0.05; do echo '1500, 2600, 50, 300.5, 10, 20, none'; echo "
       "'1980, 3201, 60, 650.5, 10, 99, none'; done ;; *) echo 'A GPU, 580' ;; esac\n");
   WriteProgram("case \"$*\" in *--only*) sleep 0.3; exit 0 ;; esac");
   const ProgramResult run = RunScript();
-  EXPECT_EQ(run.exit_code, 1) << run.output;  // parts that left nothing
+  EXPECT_EQ(run.exit_code, 1) << run.output;  // parts without results
   EXPECT_THAT(run.output, HasSubstr("torch: exit code 7: boom"));
   EXPECT_THAT(Written(".md"), HasSubstr("Not measured: exit code 7: boom."));
   EXPECT_THAT(Written(".md"), HasSubstr("nvidia-smi (name, driver"));

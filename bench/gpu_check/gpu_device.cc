@@ -21,7 +21,7 @@ std::string CudaVersion(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// What the loader finds of a library that programs open by name.
+// Describes the library that the loader finds under these names.
 std::string LibraryAt(const std::vector<std::string>& names, const char* version_function) {
   const absl::StatusOr<void*> library = OpenLibrary(names, LibraryFolders("SHOAL_CUDA_LIBRARIES"));
   if (!library.ok()) {
@@ -33,7 +33,7 @@ std::string LibraryAt(const std::vector<std::string>& names, const char* version
              : PathOf(*library);
 }
 
-// What all devices of the process tell: a part makes its own, and they go with what runs on them.
+// Notes of all devices of the process: they outlast the device that each part makes.
 struct Told {
   absl::Mutex mutex;
   std::map<std::string, int64_t> refused ABSL_GUARDED_BY(mutex);  // products
@@ -91,7 +91,7 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpu() {
   };
 }
 
-// Without a deadline, which the process has.
+// Blocks without a deadline of its own: the process has one.
 bool GpuIsLost() { return gpu::IsLasting(cudaDeviceSynchronize()); }
 
 std::string TakeAttentionBackward() {
@@ -116,7 +116,7 @@ absl::StatusOr<worker::ComputeDevice> MakeGpuComputeDevice(int64_t budget_bytes)
 }
 
 absl::StatusOr<worker::ComputeDevice> MakeAnyOrderComputeDevice() {
-  // A job's products are tuned after a few of its steps, which the short time here may not see.
+  // A job tunes products after a few of its steps, which the short time here may not reach.
   return MakeComputeDevice(/*budget_bytes=*/0, {.deterministic = false, .tune_after = 1});
 }
 

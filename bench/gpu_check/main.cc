@@ -1,12 +1,12 @@
-// What GPU workers compute and how fast, on this machine's GPU:
+// Checks what GPU workers compute and how fast, on this machine's GPU:
 //
 //   gpu_check --data FOLDER --output bench/results            all parts, and the report
 //   gpu_check --only train --budget-seconds 100 --parts P     one part, kept in P
 //   gpu_check --report-of P --output bench/results            the report of what is in P
 //   gpu_check --shapes shapes.json                            the cases, for torch_baseline.py
 //
-// scripts/gpu-check.sh does the second for each part and then the third, so that none can take the
-// others' results along. Exit codes: 0, 1 where a part failed, 3 where there is no GPU.
+// scripts/gpu-check.sh runs the second for each part, then the third, so that a crash loses one
+// part only. Exit codes: 0, 1 if a part failed, 3 without a GPU.
 #include <unistd.h>
 
 #include <algorithm>
@@ -77,7 +77,7 @@ int WriteReport(const Options& options) {
   return written->failed_parts == 0 ? 0 : kFailed;
 }
 
-// A process whose GPU is lost goes on as a new one. Returns where that cannot be.
+// Replaces the process, whose GPU is lost, by a new one that continues. Returns if it cannot.
 void GoOnAnew(const Options& options, const PartReport& report, double seconds_gone) {
   std::vector<std::string> arguments = {"gpu_check",
                                         "--only",

@@ -1,4 +1,4 @@
-// The shapes and the cases of training as JSON, for the PyTorch peer: both sides train the same.
+// Shapes and training cases as JSON for the PyTorch peer, so that both sides train the same.
 #pragma once
 
 #include "bench/gpu_check/base/parts.h"
@@ -6,7 +6,7 @@
 
 namespace shoal::bench {
 
-// {"cases": those of training in their order, each with its shape; "attention": the shapes at which
+// {"cases": the training cases in order, each with its shape; "attention": the shapes at which
 // attention's kernels are timed}.
 nlohmann::json ShapesJson(const PartSizes& sizes);
 

@@ -110,7 +110,7 @@ TEST(GpuChecks, LocalServersAreCountedOnTheGpusThatTheyTakeTurnsOver) {
   EXPECT_TRUE(second.required);
   EXPECT_THAT(second.detail, HasSubstr("server 1 takes 21.0 GiB of its memory; 20.0 GiB are free"));
   EXPECT_THAT(second.advice, HasSubstr("service.memory: host"));
-  // All that is free is the servers', who keep nothing in reserve as workers do.
+  // Servers take all free memory: unlike workers they reserve nothing.
   survey.gpus[2].free_bytes = int64_t{21} << 30;
   survey.gpus[2].budget_bytes = int64_t{20} << 30;
   const Check tight = FindingOf(JudgeGpus(survey, needs), "servers on GPU 2");

@@ -1,4 +1,4 @@
-// What the doctor says of RDMA, over machines made up here.
+// The doctor's checks of RDMA, on made-up machines.
 #include "cli/doctor/rdma_checks.h"
 
 #include <unistd.h>
@@ -28,7 +28,7 @@ Gid Ipv4(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {
 }
 Gid LinkLocal() { return {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}; }
 
-// One RoCE card at 200 Gbit/s with all there is, and a GPU.
+// One RoCE card at 200 Gbit/s with every feature, and a GPU.
 RdmaSurvey GoodRdmaMachine() {
   RdmaSurvey survey;
   survey.kernel_devices = {"mlx5_0"};
@@ -119,7 +119,7 @@ TEST(RdmaChecks, WhatIsNotTakenIsSaidWithWhy) {
 
 TEST(RdmaChecks, AnAddressOfAnotherContainerIsSaid) {
   RdmaSurvey survey = GoodRdmaMachine();
-  survey.interface_mtus["eth0"] = 0;  // no such interface here
+  survey.interface_mtus["eth0"] = 0;  // no such interface
   const Check check = Find(survey, "RDMA address");
   EXPECT_EQ(check.health, Health::kLimited);
   EXPECT_THAT(check.advice, AllOf(HasSubstr("eth0"), HasSubstr("not in this network namespace")));

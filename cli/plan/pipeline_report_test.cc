@@ -96,7 +96,7 @@ TEST_F(PipelineReportTest, ABudgetIsShown) {
               HasSubstr("activations of a stage may take 100.0 MiB of its device"));
 }
 
-// A stage's units and messages, not a worker of the whole model.
+// Counts a stage's units and messages, not the whole model's.
 TEST_F(PipelineReportTest, DoctorReckonsWithTheStages) {
   std::string text = Job("2");
   const std::string counts = "servers: 1, workers: 4";

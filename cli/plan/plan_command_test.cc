@@ -25,7 +25,7 @@ class PlanCommandTest : public TinyModelTest {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return Shoal(arguments);
   }
-  // The lines of a plan by their event.
+  // Returns a plan's lines by their event.
   std::map<std::string, std::vector<json>> PlanJson(std::vector<std::string> more = {}) const {
     more.emplace_back("--json");
     const Outcome outcome = Plan(more);
@@ -60,7 +60,7 @@ TEST_F(PlanCommandTest, PartsAddUpToTheWhole) {
   EXPECT_EQ(lines["worker"][0]["workers"], 3);
   EXPECT_EQ(Sum(lines["server"], "total_bytes") + 3 * Sum(lines["worker"], "total_bytes"),
             plan["total_bytes"]);
-  // Kept for the step and pushed at its end, in fp32: each worker moves the model once each way.
+  // Kept for the step, pushed once at its end in fp32: each worker moves the model once each way.
   EXPECT_EQ(lines["worker"][0]["residency"], "step");
   EXPECT_EQ(plan["get_bytes_per_step"], 3 * 4 * plan["parameters"].get<int64_t>());
   EXPECT_EQ(plan["push_bytes_per_step"], plan["get_bytes_per_step"]);

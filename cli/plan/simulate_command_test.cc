@@ -37,7 +37,7 @@ class SimulateCommandTest : public testing::Test {
   void Write(const std::string& name, const std::string& text) const {
     ASSERT_TRUE(WriteFileAtomically(folder_ + "/" + name, text).ok());
   }
-  // Samples as token ids, of different lengths.
+  // Writes samples as token ids, of different lengths.
   void WriteData() const {
     std::string lines;
     for (int i = 0; i < 64; ++i) {
@@ -108,7 +108,7 @@ TEST_F(SimulateCommandTest, PlanGivesTheShortForm) {
   EXPECT_EQ(plain.code, 0) << plain.err;
   EXPECT_THAT(plain.out, HasSubstr("On demand"));
   EXPECT_THAT(plain.out, HasSubstr("without --cluster"));
-  // A link that no compute of so small a model could hide.
+  // A link too slow for so small a model's computing to hide.
   Write("slow.yaml", "devices: 8\ndevices_per_node: 4\nnode_link: {rate: 1Mb/s}\n");
   const Outcome slow =
       Shoal({"plan", folder_ + "/job.yaml", "--cluster", folder_ + "/slow.yaml", "--json"});
@@ -142,7 +142,7 @@ TEST_F(SimulateCommandTest, WritesATimeline) {
   EXPECT_GT(names["optimizer_wait"], 0);
 }
 
-// The commands of docs/on-demand.md, as they stand there.
+// The commands exactly as docs/on-demand.md has them.
 TEST_F(SimulateCommandTest, DocumentedCommandsWork) {
   WriteData();
   const std::string root = SHOAL_SOURCE_DIRECTORY;

@@ -1,8 +1,8 @@
 // What the commands of `shoal` share. A command is a plain function Run<Command>(options, streams):
 // options are what the command line said, streams are where it writes, so that tests call it as the
 // program does. Data goes to `out`, everything meant for a person who watches goes to `err`. Each
-// command has one file, <command>_verb.cc, with its options and its Add<Command> that tells CLI11
-// about them.
+// command has one file, <command>_command.cc, with its options and its Add<Command> that tells
+// CLI11 about them.
 //
 // Failure: a command returns a status, and RunShoal (app.h) prints it as the one line "shoal:
 // error: ..." and turns it into the exit code by ExitCodeFor.
@@ -60,6 +60,8 @@ void AddCheckpoint(CLI::App& app, CommandAction& action);
 void AddPlan(CLI::App& app, CommandAction& action);
 void AddSimulate(CLI::App& app, CommandAction& action);
 void AddStatus(CLI::App& app, CommandAction& action);
+void AddPlot(CLI::App& app, CommandAction& action);
+void AddCompare(CLI::App& app, CommandAction& action);
 void AddDoctor(CLI::App& app, CommandAction& action);
 void AddBench(CLI::App& app, CommandAction& action);
 

@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kExported = "huggingface";
 
-// The step after which checkpoints were set aside.
+// The step after which checkpoints were set aside. Written last and removed first: without it some
+// are not aside yet, or not any more, and no other run has begun.
 std::string StepFile(const std::string& directory) { return directory + "/earlier-run/after"; }
 std::string Aside(const std::string& directory) { return directory + "/earlier-run"; }
 // Renamed to this first, so that no half-removed folder is taken for one to bring back.
@@ -42,6 +43,10 @@ absl::Status RemoveAside(const std::string& directory) {
 
 absl::Status BringBack(const std::string& directory) {
   std::error_code error;
+  fs::remove(StepFile(directory), error);
+  if (error) {
+    return ErrnoToStatus(error.value(), "cannot remove " + StepFile(directory));
+  }
   for (const auto& entry : fs::directory_iterator(Aside(directory), error)) {
     if (entry.is_directory()) {
       const std::string target = directory + "/" + entry.path().filename().string();
@@ -55,6 +60,10 @@ absl::Status BringBack(const std::string& directory) {
 
 // Whether the run that took the place has completed a checkpoint.
 absl::StatusOr<bool> WasReplaced(const std::string& directory) {
+  std::error_code error;
+  if (!fs::exists(StepFile(directory), error)) {
+    return false;
+  }
   SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(StepFile(directory), 64));
   int64_t after = -1;
   std::from_chars(text.data(), text.data() + text.size(), after);
@@ -76,7 +85,6 @@ absl::Status EarlierRun::Recover(const std::string& directory) {
 
 absl::StatusOr<EarlierRun> EarlierRun::SetAside(const std::string& directory, int64_t step) {
   SHOAL_RETURN_IF_ERROR(CreateDirectories(Aside(directory)));
-  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(StepFile(directory), fmt::format("{}\n", step)));
   EarlierRun aside(directory);
   SHOAL_ASSIGN_OR_RETURN(const auto checkpoints, server::ListCheckpoints(directory));
   for (const server::CheckpointInfo& checkpoint : checkpoints) {
@@ -90,6 +98,7 @@ absl::StatusOr<EarlierRun> EarlierRun::SetAside(const std::string& directory, in
   if (step < 0 && fs::exists(exported, error)) {
     SHOAL_RETURN_IF_ERROR(Rename(exported, fmt::format("{}/{}", Aside(directory), kExported)));
   }
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(StepFile(directory), fmt::format("{}\n", step)));
   return aside;
 }
 

@@ -41,7 +41,7 @@ TEST_F(EarlierRunTest, ComesBackUnlessItIsRemoved) {
   Add(3);
   Add(6);
   fs::create_directories(folder() + "/huggingface");
-  fs::create_directories(folder() + "/step-by-step");  // not ours
+  fs::create_directories(folder() + "/step-by-step");  // not a checkpoint
   {
     const auto aside = EarlierRun::SetAside(folder(), -1);
     ASSERT_OK(aside.status());
@@ -94,6 +94,21 @@ TEST_F(EarlierRunTest, IsRemovedAfterAKillBehindTheFirstCheckpoint) {
   EXPECT_THAT(Steps(), ElementsAre(3));
   EXPECT_FALSE(Exists("earlier-run"));
   EXPECT_FALSE(Exists("earlier-run.removed"));
+}
+
+TEST_F(EarlierRunTest, SettingAsideOrBringingBackCutOffLosesNothing) {
+  Add(3);
+  SetAsideAndDie(folder(), -1);
+  fs::remove(folder() + "/earlier-run/after");
+  Add(6);  // not aside yet, or back already
+  ASSERT_OK(EarlierRun::Recover(folder()));
+  EXPECT_THAT(Steps(), ElementsAre(3, 6));
+  EXPECT_FALSE(Exists("earlier-run"));
+
+  fs::create_directories(folder() + "/earlier-run");
+  ASSERT_OK(EarlierRun::Recover(folder()));
+  EXPECT_THAT(Steps(), ElementsAre(3, 6));
+  EXPECT_FALSE(Exists("earlier-run"));
 }
 
 TEST_F(EarlierRunTest, ARemovalCutOffIsFinished) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 // A process that dies has often told the coordinator why: its failed event says more than an exit
-// status.
+// status. Only then the coordinator is asked to end the job.
 constexpr absl::Duration kExplanationWait = absl::Seconds(2);
 
 class Follower {
@@ -72,6 +72,9 @@ class Follower {
       end_.step = event.done().step();
       end_.loss = event.done().loss();
       end_.checkpoint = event.done().checkpoint();
+      if (event.done().interrupted() && !lost_.ok()) {
+        Fail(std::string(Message(lost_)));
+      }
       return true;
     } else if (event.has_failed()) {
       end_.kind = event.failed().non_finite() ? RunEnd::Kind::kNonFinite : RunEnd::Kind::kFailed;
@@ -87,6 +90,8 @@ class Follower {
     return false;
   }
 
+  // True when a process is gone and nothing more is to be had of the job: servers that hold every
+  // weight write a checkpoint first.
   bool ProcessLost() {
     if (options_.check_processes && lost_.ok()) {
       lost_ = options_.check_processes();
@@ -95,8 +100,25 @@ class Follower {
     if (lost_.ok() || clock_.Now() - lost_at_ < kExplanationWait) {
       return false;
     }
+    if (!save_requested_) {
+      save_requested_ = true;
+      reporter_.OnNotice(
+          fmt::format("{}: writing a checkpoint of the last step, if servers can", Message(lost_)));
+      if (RequestStop(std::string(Message(lost_))).ok()) {
+        return false;
+      }
+    } else if (clock_.Now() - lost_at_ < options_.stop_limit) {
+      return false;
+    }
     Fail(std::string(Message(lost_)));
     return true;
+  }
+
+  absl::Status RequestStop(const std::string& reason) {
+    proto::StopJobRequest request;
+    request.set_job_id(options_.job_id);
+    request.set_reason(reason);
+    return calls_->Call(&rpc::CoordinatorService::StopJob, request).status();
   }
 
   // Passes the first stop request on; true when a second one comes or the checkpoint takes too
@@ -112,13 +134,8 @@ class Follower {
           fmt::format("{}: writing a checkpoint, then stopping (Ctrl-C in two seconds or later: "
                       "stop at once, without it)",
                       options_.stop_reason()));
-      proto::StopJobRequest request;
-      request.set_job_id(options_.job_id);
-      request.set_reason(options_.stop_reason());
-      if (const auto reply = calls_->Call(&rpc::CoordinatorService::StopJob, request);
-          !reply.ok()) {
-        Fail(
-            fmt::format("the coordinator could not be asked to stop: {}", Message(reply.status())));
+      if (const absl::Status asked = RequestStop(options_.stop_reason()); !asked.ok()) {
+        Fail(fmt::format("the coordinator could not be asked to stop: {}", Message(asked)));
         return true;
       }
       return false;
@@ -140,6 +157,7 @@ class Follower {
   bool stepped_ = false;
   absl::Status lost_;
   absl::Time lost_at_;
+  bool save_requested_ = false;  // because of lost_
   std::optional<absl::Time> stop_sent_at_;
 };
 

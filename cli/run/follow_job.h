@@ -1,6 +1,6 @@
 // A submitted job followed to its end: events go to the reporter, a stop request becomes StopJob
-// (and a second one gives up at once), and a local process that dies ends the run by name. Decides
-// how the run ended; starts and stops nothing.
+// (and a second one gives up at once), and a local process that dies ends the run by name, after a
+// checkpoint where the servers are whole. Decides how the run ended; starts and stops no process.
 #pragma once
 
 #include <functional>

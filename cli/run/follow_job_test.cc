@@ -74,7 +74,7 @@ TEST_F(JobRunTest, AStopRequestBecomesACheckpointAndAnInterruptedEnd) {
   EXPECT_EQ(Lines().back()["event"], "interrupted");
 }
 
-// Each step is followed by the next at once, for as long as nobody has asked to stop.
+// Adds the next step after each one, until a stop is requested.
 class EndlessSteps : public TrainReport {
  public:
   EndlessSteps(Streams& streams, FakeCoordinator& coordinator)
@@ -136,11 +136,22 @@ TEST_F(JobRunTest, FailureAndNonFiniteAreToldApart) {
       RunEnd::Kind::kNonFinite);
 }
 
-TEST_F(JobRunTest, ADeadProcessEndsTheRunByName) {
+TEST_F(JobRunTest, ADeadProcessEndsTheRunByNameWithACheckpoint) {
+  coordinator_.set_stops(true);
   const RunEnd end = Follow(
-      {.check_processes = [] { return Unavailable("server-1 (pid 7) was killed by SIGKILL"); }});
+      {.check_processes = [] { return Unavailable("worker-1 (pid 7) was killed by SIGKILL"); }});
   EXPECT_EQ(end.kind, RunEnd::Kind::kFailed);
-  EXPECT_THAT(end.message, HasSubstr("server-1"));
+  EXPECT_EQ(end.message, "worker-1 (pid 7) was killed by SIGKILL");
+  EXPECT_EQ(coordinator_.stop_reason(), end.message);
+  EXPECT_EQ(end.checkpoint, "checkpoints/step");
+}
+
+TEST_F(JobRunTest, ADeadCoordinatorEndsTheRunByName) {
+  coordinator_.Shutdown();
+  const RunEnd end = Follow(
+      {.check_processes = [] { return Unavailable("coordinator (pid 7) was killed by SIGKILL"); }});
+  EXPECT_EQ(end.kind, RunEnd::Kind::kFailed);
+  EXPECT_THAT(end.message, HasSubstr("coordinator (pid 7)"));
 }
 
 TEST_F(JobRunTest, WhatTheCoordinatorKnowsIsToldWithIt) {

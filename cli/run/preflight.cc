@@ -154,6 +154,85 @@ absl::StatusOr<std::optional<server::CheckpointInfo>> ChooseCheckpoint(const std
                                       whole->step));
 }
 
+absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::CheckpointInfo& checkpoint,
+                                                         const plan::Job& job, bool accept) {
+  SHOAL_ASSIGN_OR_RETURN(const auto opened, server::Checkpoint::Open(checkpoint.path));
+  SHOAL_ASSIGN_OR_RETURN(const std::string yaml, opened->JobYaml());
+  const auto before = plan::ParseJob(yaml, checkpoint.path + "/" + server::kJobFile);
+  if (!before.ok()) {  // of another release
+    return std::vector<std::string>{
+        fmt::format("cannot compare with the checkpoint's job: {}", Message(before.status()))};
+  }
+  std::vector<std::string> lines;
+  std::vector<std::string> refused;
+  for (const plan::JobDifference& difference : plan::Differences(*before, job)) {
+    const auto shown = [](const std::string& value) { return value.empty() ? "none" : value; };
+    const std::string values = fmt::format("{} in the checkpoint's job, {} now",
+                                           shown(difference.first), shown(difference.second));
+    lines.push_back(fmt::format("{}: {}", difference.key, values));
+    if (difference.key.starts_with("data.") || difference.key == "train.minibatch_samples") {
+      refused.push_back(fmt::format("{} ({})", difference.key, values));
+    }
+  }
+  if (!refused.empty() && !accept) {
+    return FailedPrecondition(
+        "--resume from {} would go on with other samples: {}; take these values back, or say "
+        "--accept-changes",
+        checkpoint.path, absl::StrJoin(refused, ", "));
+  }
+  return lines;
+}
+
+std::vector<std::string> DataWarnings(const plan::Job& job, const plan::ModelSpec& spec,
+                                      const worker::PrepareSummary& data) {
+  std::vector<std::string> warnings;
+  if (spec.max_positions > 0 && data.longest > spec.max_positions) {
+    warnings.push_back(fmt::format(
+        "the longest sample has {} tokens, and the model was made for {} positions: set "
+        "data.max_sequence_tokens: {} and data.oversize: skip or truncate",
+        data.longest, spec.max_positions, spec.max_positions));
+  }
+  if (job.train.minibatch_samples > data.samples) {
+    warnings.push_back(fmt::format(
+        "train.minibatch_samples is {}, and there are {} samples: each step goes over the data "
+        "about {:.1f} times",
+        job.train.minibatch_samples, data.samples,
+        static_cast<double>(job.train.minibatch_samples) / static_cast<double>(data.samples)));
+  }
+  return warnings;
+}
+
+absl::StatusOr<std::string> CheckRoom(const plan::Job& job, const plan::ModelSpec& spec,
+                                      bool overwrite) {
+  constexpr int64_t kBytesPerParameter = 4 * server::kSections;
+  const std::string& directory = job.checkpoint.directory;
+  std::error_code error;
+  const fs::space_info space = fs::space(directory, error);
+  if (error) {
+    return ErrnoToStatus(error.value(), "cannot see how much room is in " + directory);
+  }
+  SHOAL_ASSIGN_OR_RETURN(const auto there, server::ListCheckpoints(directory));
+  int64_t theirs = 0;
+  for (const server::CheckpointInfo& checkpoint : there) {
+    theirs += checkpoint.bytes;
+  }
+  const int64_t one = plan::ParameterCount(spec) * kBytesPerParameter;
+  const auto available = static_cast<int64_t>(space.available);
+  if (available + (overwrite ? theirs : 0) < one) {
+    return ResourceExhausted(
+        "{}: a checkpoint needs {}, and {} are available: make room, or name another "
+        "checkpoint.directory",
+        directory, FormatBytes(one), FormatBytes(available));
+  }
+  if (const int64_t all = (job.checkpoint.keep + 1) * one; available + theirs < all) {
+    return fmt::format(
+        "{}: {} checkpoints (checkpoint.keep and the next) need {}, and {} are "
+        "available: make room, or lower checkpoint.keep",
+        directory, job.checkpoint.keep + 1, FormatBytes(all), FormatBytes(available + theirs));
+  }
+  return std::string();
+}
+
 absl::Status CheckEmpty(const std::string& directory) {
   SHOAL_ASSIGN_OR_RETURN(const auto newest, server::NewestCheckpoint(directory));
   if (!newest.has_value()) {

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/data/prepare.h"
 #include "core/job/job.h"
 #include "core/model/model_spec.h"
 #include "core/plan/memory/memory_plan.h"
@@ -48,6 +49,22 @@ inline constexpr const char* kResumeAuto = "auto";
 // taken, and null where there is none to go on from.
 absl::StatusOr<std::optional<server::CheckpointInfo>> ChooseCheckpoint(const std::string& directory,
                                                                        const std::string& resume);
+
+// What differs between a checkpoint's job and the one that is to go on from it, a line for each
+// key. FailedPrecondition, unless `accept`, where the samples of the steps to come would be others:
+// data.* and train.minibatch_samples.
+absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::CheckpointInfo& checkpoint,
+                                                         const plan::Job& job, bool accept);
+
+// Warnings of data that the job can train on, but hardly as it was meant.
+std::vector<std::string> DataWarnings(const plan::Job& job, const plan::ModelSpec& spec,
+                                      const worker::PrepareSummary& data);
+
+// Whether the checkpoint directory, which exists, has room: ResourceExhausted where not even one
+// checkpoint fits, a warning where checkpoint.keep and the next do not, else "". With `overwrite`
+// those that are there make room.
+absl::StatusOr<std::string> CheckRoom(const plan::Job& job, const plan::ModelSpec& spec,
+                                      bool overwrite);
 
 // Refuses a directory that holds complete checkpoints.
 absl::Status CheckEmpty(const std::string& directory);

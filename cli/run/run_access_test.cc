@@ -54,7 +54,7 @@ TEST_F(RunAccessTest, TheTokenIsForItsOwnerAlone) {
   EXPECT_EQ(ReadFile(AddressFileIn(logs()))->find(token_.secret()), std::string::npos);
 }
 
-// What a killed run leaves, or what somebody has put there to read the token.
+// Files left by a killed run, or planted to read the token.
 TEST_F(RunAccessTest, WhatLiesThereIsReplacedNotWrittenThrough) {
   const std::string elsewhere = directory_ + "/elsewhere";
   ASSERT_TRUE(WriteFileAtomically(AddressFileIn(logs()), "127.0.0.1:1\n").ok());

@@ -22,10 +22,10 @@ void TraceRecorder::Add(const proto::TraceEvent& event) {
     file_->NameThread(row, "compute");
   }
   for (const proto::Span& span : event.spans()) {
-    if (span.phase() < 0 || span.phase() >= static_cast<int>(kTimeKinds)) {
+    if (span.kind() < 0 || span.kind() >= static_cast<int>(kTimeKinds)) {
       continue;  // of a newer worker
     }
-    file_->AddSpan(row, kTimeKindNames[static_cast<size_t>(span.phase())], span.start_nanoseconds(),
+    file_->AddSpan(row, kTimeKindNames[static_cast<size_t>(span.kind())], span.start_nanoseconds(),
                    std::max<int64_t>(0, span.nanoseconds()),
                    {{"step", event.step()},
                     {"attempt", event.attempt()},

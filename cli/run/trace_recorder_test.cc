@@ -25,13 +25,13 @@ TEST(TraceRecorder, WritesWhatWorkersReport) {
     event.set_dropped(worker);
     for (const TimeKind kind : {TimeKind::kForward, TimeKind::kLayerWait}) {
       proto::Span& span = *event.add_spans();
-      span.set_phase(static_cast<int>(kind));
+      span.set_kind(static_cast<int>(kind));
       span.set_microbatch(3);
       span.set_unit(-1);
       span.set_start_nanoseconds(1'700'000'000'000'000'000 + 1000 * static_cast<int>(kind));
       span.set_nanoseconds(500);
     }
-    event.add_spans()->set_phase(99);  // unknown: left out
+    event.add_spans()->set_kind(99);  // unknown: skipped
     if (worker == 2) {
       event.set_place("stage 1 of group 0");
       for (const bool reload : {false, true}) {

@@ -1,7 +1,7 @@
 #include "cli/run/train_report.h"
 
 #include "fmt/format.h"
-#include "nlohmann/json.hpp"
+#include "server/coordinator/record/event_json.h"
 
 namespace shoal::cli {
 
@@ -19,21 +19,7 @@ void TrainReport::OnStep(const proto::StepEvent& event) {
   tokens_ += event.tokens();
   seconds_ += event.step_seconds();
   if (json_) {
-    nlohmann::json line = {{"event", "step"},
-                           {"step", event.step()},
-                           {"loss", event.loss()},
-                           {"grad_norm", event.grad_norm()},
-                           {"learning_rate", event.learning_rate()},
-                           {"tokens", event.tokens()},
-                           {"target_tokens", event.target_tokens()},
-                           {"step_seconds", event.step_seconds()},
-                           {"tokens_per_second", event.tokens_per_second()},
-                           {"idle_share", event.idle_share()},
-                           {"predicted_idle_share", event.predicted_idle_share()}};
-    if (event.emulated()) {
-      line["emulated"] = true;
-    }
-    PrintJson(streams_.out, line);
+    PrintJson(streams_.out, server::ToJson(event));
     return;
   }
   bar_.Step({.step = event.step(),
@@ -51,8 +37,13 @@ void TrainReport::OnCheckpoint(const proto::CheckpointEvent& event) {
 }
 
 void TrainReport::OnState(const std::string& state) {
-  if (!json_ && state != "training") {
+  if (json_) {
+    return;
+  }
+  if (state != "training") {
     bar_.Line(state);
+  } else if (!first_loss_.has_value()) {
+    bar_.Line("the first step is running");
   }
 }
 

@@ -1,5 +1,5 @@
-// For tests: the command line run as a function, its output kept, and the tiny model with a
-// tokenizer and data that several verbs work on.
+// For tests: runs the command line as a function and keeps its output; makes a tiny model with
+// tokenizer and data for several commands.
 #pragma once
 
 #include <unistd.h>
@@ -32,7 +32,7 @@ inline Outcome Shoal(const std::vector<std::string>& arguments) {
   return {code, out.str(), err.str()};
 }
 
-// Bad input: nothing on stdout, one line on stderr, exit code 2.
+// Expects bad input to be refused: nothing on stdout, one line on stderr, exit code 2.
 inline void ExpectRefused(const Outcome& outcome, const std::string& words) {
   EXPECT_EQ(outcome.code, 2) << outcome.err;
   EXPECT_THAT(outcome.out, ::testing::IsEmpty());
@@ -49,8 +49,8 @@ inline std::vector<nlohmann::json> JsonLines(const std::string& text) {
   return lines;
 }
 
-// A synthetic set of 50 conversations, a tokenizer trained on it and a tiny model that goes with
-// both, in a folder of the test's own.
+// A synthetic set of 50 conversations, a tokenizer trained on it and a matching tiny model, in the
+// test's own folder.
 class TinyModelTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -15,9 +15,9 @@ namespace shoal::cli {
 
 class FakeCoordinator : public rpc::CoordinatorService {
  public:
-  static constexpr const char* kJob = "job-1";  // that it has
+  static constexpr const char* kJob = "job-1";  // its only job
 
-  // 0: streams never break; else each breaks after that many events.
+  // 0: streams never break; otherwise each breaks after that many events.
   explicit FakeCoordinator(int64_t events_per_stream = 0) : events_per_stream_(events_per_stream) {
     std::vector<std::unique_ptr<rpc::Service>> services;
     services.push_back(rpc::MakeCoordinatorService(this));
@@ -66,7 +66,7 @@ class FakeCoordinator : public rpc::CoordinatorService {
     Add(event);
   }
 
-  // A StopJob is answered by a done event when this is set.
+  // If set, answers StopJob with a done event.
   void set_stops(bool stops) {
     absl::MutexLock lock(&mutex_);
     stops_ = stops;

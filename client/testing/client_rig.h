@@ -18,7 +18,7 @@
 
 namespace shoal::client {
 
-// Of its servers, and of the clients that name none.
+// The job of its servers, and of clients that name none.
 inline constexpr const char* kRigJob = "job-1";
 
 struct RigOptions {
@@ -33,19 +33,18 @@ struct RigOptions {
 
 class ClientRig {
  public:
-  // `client_transport` null: a transport of that kind of its own. It may be one that injects
-  // faults.
+  // `client_transport` may inject faults; null: a separate transport of the servers' kind.
   explicit ClientRig(const RigOptions& options,
                      std::unique_ptr<transport::Transport> client_transport = nullptr);
 
-  // Options are completed with incarnation and gradient type.
+  // Sets incarnation and gradient type in `options`.
   absl::StatusOr<std::unique_ptr<ParameterClient>> NewClient(ClientOptions options = {});
 
   FakeServer& server(int index) { return *servers[static_cast<size_t>(index)]; }
   void Publish(int64_t version);
   void OpenAttempt(int64_t step, int64_t attempt);
   void HoldAcknowledgements(bool hold);
-  // The sum at all servers together.
+  // The sum over all servers.
   std::vector<int64_t> Sum(int unit);
   int64_t pushes();
   int units() const { return static_cast<int>(unit_specs.size()); }
@@ -62,24 +61,24 @@ class ClientRig {
   std::unique_ptr<FakeServers> server_client;
 };
 
-// Those of the transports that this machine has: verbs where there is a device for it.
+// The transports of this machine: includes verbs if it has a device.
 std::vector<std::string> TransportsHere();
 
-// Integers that differ by unit, element and push, small enough that sums stay exact in bf16 too.
+// Integers that differ by unit, element and push, so small that sums are exact in bf16 too.
 std::vector<float> IntegerGradient(const plan::UnitSpec& unit, int seed);
 // Grows `sum` to the gradient's size.
 void Add(const std::vector<float>& gradient, std::vector<int64_t>& sum);
 
-// Expects what servers publish as `version` of a unit.
+// Expects the weights that servers publish as `version` of a unit.
 void ExpectWeights(const ParameterClient::View& view, DType type, int64_t version, int unit);
-// `expected`: by unit, the sum at all servers.
+// `expected`: by unit, the sum over all servers.
 void ExpectSums(ClientRig& rig, const std::vector<std::vector<int64_t>>& expected);
 
-// Keeps which gradients came back.
+// Records returned gradients.
 class Returns : public GradientReturn {
  public:
   void Returned(int unit, const void* gradient) override;
-  // False after ten seconds.
+  // Returns false after ten seconds.
   bool WaitFor(size_t count);
   bool WaitForUnit(int unit);
   std::vector<int> units();
@@ -91,7 +90,7 @@ class Returns : public GradientReturn {
   std::set<const void*> gradients_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A test that runs over each of TransportsHere.
+// A test that runs over each of TransportsHere().
 class TransportTest : public ::testing::TestWithParam<std::string> {
  protected:
   static RigOptions Options() { return {.transport = GetParam()}; }

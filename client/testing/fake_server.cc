@@ -52,7 +52,7 @@ FakeServer::~FakeServer() {
 }
 
 float FakeServer::Weight(int64_t version, int unit, int64_t element) {
-  // Exact in bf16 as well: eight bits of mantissa.
+  // Exact in bf16 too: eight bits of mantissa.
   return static_cast<float>((version * 7 + unit * 31 + element * 3) % 251) - 125.0F;
 }
 
@@ -66,8 +66,8 @@ int64_t FakeServer::BufferOffset(int partition, int64_t version) const {
   return HeaderOffset(partition) + kBufferAlignment + (version & 1) * bytes;
 }
 
-// Clients read while this writes, and tell by the header that they did: that race is the
-// protocol's, so ThreadSanitizer is not to look here or at SetWriting.
+// Clients read while this writes, and detect it by the header. The protocol allows this race, so
+// ThreadSanitizer must ignore it here and in SetWriting.
 __attribute__((no_sanitize("thread"))) void FakeServer::Publish(int64_t version) {
   for (const plan::PartitionSpec& partition : layout_->partitions) {
     if (layout_->server_of(partition.id) != options_.index) {
@@ -225,7 +225,7 @@ void FakeServer::Run() {
         }
       }
       std::erase_if(clients_, [](const auto& client) { return client->closed; });
-      // Doorbells are hints: look over all slots, whoever rang.
+      // Doorbells are hints: scans all slots, whatever rang.
       for (const auto& client : clients_) {
         int64_t unanswered = 0;
         for (size_t slot = 0; slot < client->answered.size(); ++slot) {
@@ -260,7 +260,7 @@ void FakeServer::Look(Client& client, size_t slot) {
                                            .from = {out, sizeof(answer)},
                                            .ring = true,
                                            .immediate = static_cast<uint32_t>(slot)};
-  client.connection->PostWrites(std::span(&write, 1)).IgnoreError();  // it is sent again
+  client.connection->PostWrites(std::span(&write, 1)).IgnoreError();  // the client sends it again
 }
 
 PushAcknowledgement FakeServer::Apply(const Client& client, const PushHeader& header,

@@ -1,6 +1,6 @@
-// A parameter server small enough to be read at a glance, for tests of the client: weights that a
-// test publishes, pushes that are checked, counted once and added up as integers. It follows
-// core/transport/data_layout.h over any transport and runs on a thread of its own.
+// A small parameter server for tests of the client: the test publishes weights; the server checks
+// pushes, counts each once and adds them up as integers. Follows core/transport/data_layout.h over
+// any transport, on a thread of its own.
 #pragma once
 
 #include <cstdint>
@@ -37,34 +37,34 @@ class FakeServer {
   FakeServer(const Options& options, const Layout* layout, transport::Transport* transport);
   ~FakeServer();
 
-  // Writes version `version` of every partition it holds: element i of a unit is
+  // Writes version `version` of every partition that it holds: element i of a unit is
   // Weight(version, unit, i).
   void Publish(int64_t version);
-  // Marks the buffer of that version of one partition as being written, or done.
+  // Marks one partition's buffer of that version as being written, or done.
   void SetWriting(int partition, int64_t version, bool writing);
   static float Weight(int64_t version, int unit, int64_t element);
 
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request);
-  // Connect is refused with this from now on (OK: no more).
+  // Refuses Connect with this from now on; OK ends that.
   void RefuseConnections(const absl::Status& why);
-  // Closes the connections there are.
+  // Closes the current connections.
   void BreakConnections();
-  // Pushes are taken but acknowledgements held back while set.
+  // While set, takes pushes but does not acknowledge them.
   void HoldAcknowledgements(bool hold);
-  // Pushes of any other (step, attempt) are refused.
+  // Refuses pushes of any other (step, attempt).
   void OpenAttempt(int64_t step, int64_t attempt);
 
-  // The sum of all pushes of the attempt, over the unit's vector (only its own partitions are set).
+  // The sum of all pushes of the attempt, in the unit's layout (only its own partitions are set).
   std::vector<int64_t> Sum(int unit) const;
-  int64_t pushes() const;  // counted once each
+  int64_t pushes() const;  // each counted once
   int64_t duplicates() const;
-  int64_t most_in_flight() const;  // slots of one client with an unanswered push at a time
+  int64_t most_in_flight() const;  // unanswered pushes of one client
 
  private:
   struct Client {
     uint64_t incarnation = 0;
     std::shared_ptr<transport::Region> slots;
-    std::shared_ptr<transport::Region> answers;  // what is written from, one per slot
+    std::shared_ptr<transport::Region> answers;  // written from, one per slot
     std::vector<uint64_t> answered;              // push ids, by slot
     bool closed = false;
     std::unique_ptr<transport::Connection> connection;
@@ -102,16 +102,16 @@ class FakeServer {
   std::thread thread_;
 };
 
-// Several of them, reached in this process.
+// Several fake servers, called within this process.
 class FakeServers : public ServerClient {
  public:
   explicit FakeServers(std::vector<FakeServer*> servers) : servers_(std::move(servers)) {}
   absl::StatusOr<proto::ConnectReply> Connect(int server, const proto::ConnectRequest& request,
                                               absl::Duration timeout) override;
   void Cancel() override;
-  // Calls are not answered from now on.
+  // Stops answering calls.
   void Hold();
-  // So many have come since.
+  // Returns the number of calls since.
   int held() const;
 
  private:

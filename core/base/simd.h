@@ -42,8 +42,8 @@ inline std::vector<KernelWidth> AvailableKernelWidths() {
 }
 
 inline KernelWidth BestKernelWidth() {
-  static const KernelWidth kBest = AvailableKernelWidths().back();
-  return kBest;
+  static const KernelWidth best = AvailableKernelWidths().back();
+  return best;
 }
 
 // These can also be taken as function pointers, for tables of kernels.

@@ -1,6 +1,6 @@
-// How the samples of a minibatch are given to workers, and when workers wait for each other: the
-// choices of ODC (arXiv 2601.19362), its baselines, and two that it does not have.
-// core/plan/step/step_plan.h carries them out.
+// How a minibatch's samples are assigned to workers, and when workers wait for each other: the
+// choices of ODC (arXiv 2601.19362), its baselines, and two more. core/plan/step/step_plan.h
+// carries them out.
 #pragma once
 
 #include <array>
@@ -11,11 +11,11 @@ namespace shoal::plan {
 
 enum class Assignment {
   kAuto,           // lb-mini with step synchronisation, lb-micro with layer
-  kNative,         // samples dealt out in turn, in the order drawn, one to a microbatch
-  kLocalSort,      // the same, each worker's sorted by length
+  kNative,         // samples dealt out in turn, in the order drawn, one per microbatch
+  kLocalSort,      // same as native, each worker's sorted by length
   kLbMicro,        // equal sample counts balanced by cost, then the same number of balanced
                    // microbatches on every worker
-  kLbMini,         // balanced by cost alone, each worker packs for itself
+  kLbMini,         // balanced only by cost, each worker packs for itself
   kSpeedWeighted,  // lb-mini with each worker's measured speed in the balance
   kDynamic,        // planned as lb-mini; workers draw pack after pack, and take over what a slower
                    // one would come to later
@@ -23,11 +23,11 @@ enum class Assignment {
 
 // When workers wait for each other.
 enum class Synchronization {
-  kStep,   // on demand: at the end of the step alone
-  kLayer,  // as collective sharded training does: every get and every push of a layer waits for all
+  kStep,   // on demand: only at the end of the step
+  kLayer,  // as in collective sharded training: every get and push of a layer waits for all
 };
 
-// Where costs come from.
+// The source of costs.
 enum class CostSource {
   kFlops,   // the model's shape
   kTokens,  // every token costs the same
@@ -51,7 +51,7 @@ inline constexpr std::array<std::pair<std::string_view, CostSource>, 3> kCostSou
 
 std::string_view Name(Assignment assignment);
 std::string_view Name(Synchronization synchronization);
-// kAuto resolved; anything else as it is.
+// Resolves kAuto; returns anything else unchanged.
 Assignment Resolved(Assignment assignment, Synchronization synchronization);
 
 }  // namespace shoal::plan

@@ -1,5 +1,5 @@
-// What a worker computes on: train.device of the job file, and the flag of shoal-worker that
-// overrides it.
+// The device of a worker: train.device of the job file, and the flag of shoal-worker that overrides
+// it.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 namespace shoal::plan {
 
 enum class DeviceKind {
-  kAuto,  // a GPU where the worker's machine has one that can be used, else the CPU
+  kAuto,  // a usable GPU if the worker's machine has one, otherwise the CPU
   kCpu,
   kCuda,
 };

@@ -1,8 +1,8 @@
 #include "core/job/job.h"
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <numbers>
 
 #include "core/job/job_schema.h"
@@ -56,6 +56,25 @@ DType ComputeDType(const Job& job) {
   return job.train.compute == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
+std::vector<JobDifference> Differences(const Job& first, const Job& second) {
+  const auto values = [](const Job& job) {
+    std::map<std::string, std::string> printed;
+    ForEachValue(ToMessage(job),
+                 [&](const std::string& path, const Section& section,
+                     const FieldDescriptor& field) { printed[path] = PrintValue(section, field); });
+    return printed;
+  };
+  std::map<std::string, std::string> before = values(first);
+  std::map<std::string, std::string> after = values(second);
+  std::vector<JobDifference> differences;
+  for (const KeyField& key : KeyFields()) {
+    if (before[key.path] != after[key.path]) {
+      differences.push_back({key.path, before[key.path], after[key.path]});
+    }
+  }
+  return differences;
+}
+
 std::string ToYaml(const Job& job) {
   std::string text;
   PrintSection(ToMessage(job), 0, text);
@@ -70,10 +89,9 @@ double LearningRateAt(const TrainOptions& train, int64_t step) {
   if (train.schedule == LearningRateSchedule::kConstant) {
     return train.learning_rate;
   }
-  const auto decay_steps =
-      static_cast<double>(std::max<int64_t>(1, train.steps - train.warmup_steps));
-  const double progress =
-      std::min(1.0, static_cast<double>(step - train.warmup_steps) / decay_steps);
+  // The step after the last would have the minimum: with 0 it would be paid for and change nothing.
+  const auto decay_steps = static_cast<double>(train.steps + 1 - train.warmup_steps);
+  const double progress = static_cast<double>(step - train.warmup_steps) / decay_steps;
   const double remaining = train.schedule == LearningRateSchedule::kLinear
                                ? 1.0 - progress
                                : 0.5 * (1.0 + std::cos(std::numbers::pi * progress));

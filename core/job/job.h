@@ -2,8 +2,8 @@
 // key by key.
 //
 // Precedence: defaults < file < --set. Unknown keys are errors that name the nearest known key;
-// contradictions are errors that name both keys. The resolved job is written beside every
-// checkpoint as YAML and travels to every process as a message.
+// contradictions are errors that name both keys. The resolved job is written to every checkpoint as
+// YAML and sent to every process as a message.
 #pragma once
 
 #include <array>
@@ -53,7 +53,7 @@ struct DataOptions {
   bool operator==(const DataOptions&) const = default;
 };
 
-// How a step is planned.
+// How steps are planned.
 struct AssignmentOptions {
   Assignment assignment = Assignment::kAuto;
   CostSource cost = CostSource::kFlops;
@@ -70,7 +70,7 @@ struct TrainOptions {
   double learning_rate = 1e-4;
   LearningRateSchedule schedule = LearningRateSchedule::kCosine;
   int64_t warmup_steps = 0;
-  double minimum_learning_rate = 0;  // where linear and cosine end
+  double minimum_learning_rate = 0;  // at the end of linear and cosine
   double weight_decay = 0.1;
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -88,7 +88,7 @@ struct TrainOptions {
 // Which RDMA devices the verbs transport uses, and how. Hosts differ: flags of shoal-server and
 // shoal-worker override the devices and the index on theirs.
 struct RdmaOptions {
-  std::vector<std::string> devices;  // "mlx5_0" or "mlx5_0:2"; empty: all that are fit
+  std::vector<std::string> devices;  // "mlx5_0" or "mlx5_0:2"; empty: all usable ones
   int64_t gid_index = -1;            // -1: chosen
   int64_t mtu_bytes = 0;             // 0: the largest that both ports have
   int64_t max_rails = 4;             // devices and ports used at once
@@ -101,7 +101,7 @@ struct RdmaOptions {
 // Where servers keep master weights, moments and sums of gradients: service.memory.
 enum class PartitionMemory { kHost, kCuda };
 
-// The most that service.push_slots may say: a client has one page for acknowledgements.
+// The limit of service.push_slots: a client has one page for acknowledgements.
 inline constexpr int64_t kMostPushSlots = 64;
 
 struct ServiceOptions {
@@ -112,7 +112,7 @@ struct ServiceOptions {
   PartitionMemory memory = PartitionMemory::kHost;
   int64_t partition_bytes = 4 << 20;  // counted in fp32
   int64_t push_slots = 4;             // credits of one client at one server
-  // In order of preference. One that a machine does not have is done without.
+  // In order of preference; transports that a machine lacks are skipped.
   std::vector<std::string> transports = {"shm", "verbs", "tcp"};
   RdmaOptions rdma;
   int64_t threads_per_server = 0;  // 0: the machine's cores divided by the local servers
@@ -121,10 +121,9 @@ struct ServiceOptions {
 };
 
 struct ClusterOptions {
-  int64_t servers =
-      1;  // local.servers or, with coordinator, how many to wait for (0: those that are there)
+  int64_t servers = 1;      // local or, with coordinator, to wait for (0: those registered)
   int64_t workers = 1;      // all stages of all groups
-  bool local = true;        // processes are started on this machine
+  bool local = true;        // start processes on this machine
   std::string coordinator;  // HOST:PORT of a running one
   double lease_seconds = 10;
   double start_timeout_seconds = 60;
@@ -135,8 +134,8 @@ struct ClusterOptions {
 
 struct CheckpointOptions {
   std::string directory = "checkpoints";
-  int64_t every_steps = 0;     // 0: not by steps
-  double every_seconds = 600;  // after the last one began; 0: not by time
+  int64_t every_steps = 0;     // 0: never by steps
+  double every_seconds = 600;  // since the last one began; 0: never by time
   int64_t keep = 3;
   bool export_huggingface = true;  // leave DIRECTORY/huggingface at the end
 
@@ -144,8 +143,8 @@ struct CheckpointOptions {
 };
 
 // Workers that compute nothing and wait as long as a device would take, with real messages: to try
-// many devices and long sequences on a small machine. Weights and gradients that travel are those
-// of the job's (small) model; gradients are made up. What is reported says "emulated".
+// many devices and long sequences on a small machine. Weights and gradients on the wire are those
+// of the job's (small) model, with made-up gradients. Reports say "emulated".
 struct EmulateOptions {
   std::string shape;                 // named shape whose FLOPs set the pace; empty: no emulation
   double device_flops = 1.4e14;      // FLOP/s that a device of speed 1 reaches
@@ -170,24 +169,23 @@ struct Job {
 };
 
 // Parses and validates. `file_name` is for messages ("job.yaml:7: ..."). `overrides` are "--set"
-// values, "a.b=value"; where one of two keys that exclude each other is from an override, it wins.
-// Relative paths from the file are left as they are; those from an override are put behind
-// `override_directory` (the caller's working folder) where it is not empty.
+// values, "a.b=value"; an override beats a key of the file that it excludes. Keeps relative paths
+// from the file; puts `override_directory` (the caller's working folder), unless empty, before
+// relative paths from an override.
 absl::StatusOr<Job> ParseJob(std::string_view yaml, const std::string& file_name,
                              const std::vector<std::string>& overrides = {},
                              const std::string& override_directory = "");
 
-// What the machine that a job is resolved on offers.
+// What the machine that resolves a job offers.
 struct MachineOffer {
   bool cpu_has_bf16 = false;
-  int gpus = 0;  // that workers can compute on; all of them have bf16
+  int gpus = 0;  // usable by workers; all of them have bf16
 };
 
-// Makes relative paths (model, data.train, checkpoint.directory) absolute: they are relative to
-// `base_directory`, the job file's folder. Resolves device auto of a job whose workers run on this
-// machine; of others each worker takes it for itself (and emulated ones compute on none). Resolves
-// compute auto by what the device offers (by this machine's, where the workers choose theirs), and
-// wire_type auto by compute. Doing it twice changes nothing.
+// Makes relative paths (model, data.train, checkpoint.directory) absolute, from `base_directory`,
+// the job file's folder. Resolves device auto if workers run on this machine and are not emulated;
+// elsewhere each worker resolves its own. Resolves compute auto by what the device offers (this
+// machine's, if workers choose theirs), and wire_type auto by compute. Idempotent.
 void Resolve(Job& job, const std::string& base_directory, const MachineOffer& machine);
 
 // Returns where a job that ParseJob takes gives `path`: "job.yaml:3" or "--set ...", `file_name`
@@ -195,31 +193,40 @@ void Resolve(Job& job, const std::string& base_directory, const MachineOffer& ma
 std::string PlaceOf(const std::string& path, std::string_view yaml, const std::string& file_name,
                     const std::vector<std::string>& overrides = {});
 
-// Of a resolved job.
+// Call on a resolved job.
 DType ComputeDType(const Job& job);
 
-// The job as processes send it to each other (proto/job.proto).
+// Returns the job as processes send it to each other (proto/job.proto).
 proto::Job ToMessage(const Job& job);
-// Holds it to what a file may say, as ParseJob does; `name` is for messages ("the submitted job").
+// Parses a message with the checks of ParseJob; `name` is for messages ("the submitted job").
 absl::StatusOr<Job> FromMessage(const proto::Job& message, const std::string& name);
 
-// The job as YAML that ParseJob reads back to the same Job.
+// Returns YAML that ParseJob reads back to the same Job.
 std::string ToYaml(const Job& job);
+
+// A key whose values differ between two jobs, as YAML; empty where a job has none.
+struct JobDifference {
+  std::string key;  // "train.learning_rate"
+  std::string first;
+  std::string second;
+};
+// In the documentation's order.
+std::vector<JobDifference> Differences(const Job& first, const Job& second);
 
 // One key of the job file, for `--help` and docs/job-file.md.
 struct JobKey {
   std::string path;           // "train.learning_rate"
   std::string type;           // "number from 0 to 1", "one of auto, fp32, bf16", ...
-  std::string default_value;  // as it would stand in the file; "required" where there is none
+  std::string default_value;  // as it would be written; "required" if there is none
   std::string help;
 };
-// In the order of the documentation.
+// In the documentation's order.
 std::vector<JobKey> JobKeys();
-// The keys as a Markdown table, which docs/job-file.md contains.
+// The keys as a Markdown table, for docs/job-file.md.
 std::string JobKeyTable();
 
 // Learning rate of optimizer step `step` (the first is 1): linear warm-up to learning_rate, then
-// the schedule down to minimum_learning_rate at the last step.
+// the schedule, which would reach minimum_learning_rate one step after the last.
 double LearningRateAt(const TrainOptions& train, int64_t step);
 
 }  // namespace shoal::plan

@@ -6,7 +6,7 @@
 namespace shoal::plan {
 namespace {
 
-// The place to name for a contradiction between two keys: that of the one that was given last.
+// The place to name for a contradiction between two keys: where the last one was given.
 std::string Place(const JobSources& sources, const std::string& a, const std::string& b,
                   const std::string& file_name) {
   const auto first = sources.find(a);
@@ -32,7 +32,7 @@ const JobSource* Highest(const JobSources& sources, const std::vector<std::strin
   return highest;
 }
 
-// Processes started here, or a running coordinator: one of the two.
+// Settles on processes started here or a running coordinator, never both.
 absl::Status SettleCluster(Job& job, const proto::ClusterOptions& cluster,
                            const JobSources& sources) {
   const JobSource* local = Highest(sources, {"cluster.local.servers", "cluster.local.workers"});
@@ -52,7 +52,7 @@ absl::Status SettleCluster(Job& job, const proto::ClusterOptions& cluster,
         "say local.servers and local.workers",
         counts->where);
   }
-  // Counts that were given for the other form, or the defaults, are not meant for this one.
+  // Counts of the other form, or defaults, do not apply to this one.
   job.cluster.local = !use_remote && (counts == nullptr || local_wins);
   job.cluster.servers = job.cluster.local ? cluster.local().servers() : cluster.servers();
   job.cluster.workers = !job.cluster.local              ? cluster.workers()
@@ -64,7 +64,7 @@ absl::Status SettleCluster(Job& job, const proto::ClusterOptions& cluster,
   return absl::OkStatus();
 }
 
-// The key that makes a step run as a schedule.
+// Returns the key that makes a step run as a schedule.
 std::string EnablingKey(const PipelineOptions& pipeline) {
   if (pipeline.stages > 1) {
     return "stages";
@@ -76,7 +76,7 @@ std::string EnablingKey(const PipelineOptions& pipeline) {
                                                                            : "offload";
 }
 
-// A schedule is made for microbatches that are all known when the step begins.
+// A schedule needs all microbatches to be known when the step begins.
 absl::Status CheckPipeline(const Job& job, const JobSources& sources,
                            const std::string& file_name) {
   const PipelineOptions& pipeline = job.cluster.pipeline;

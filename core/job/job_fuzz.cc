@@ -5,8 +5,8 @@
 
 #include "core/job/job.h"
 
-// A job file, and after a zero byte what is given with --set. What parses must be written and read
-// back as the same job, before and after it is resolved.
+// A job file and, after a zero byte, the --set values. A job that parses must be written and read
+// back unchanged, before and after resolving.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const size_t end = input.find('\0');

@@ -1,4 +1,4 @@
-// Ids of jobs: given by the coordinator at submit, named by every message that concerns a job.
+// Ids of jobs: the coordinator gives them at submit; every message about a job names it.
 #pragma once
 
 #include <span>
@@ -10,8 +10,8 @@
 
 namespace shoal::plan {
 
-// The refusal of a message for a job that the receiver does not have: "job-7f3a is not here; this
-// server holds job-9b02". `holds`: "this server holds".
+// Refuses a message for a job that the receiver does not have: "job-7f3a is not here; this server
+// holds job-9b02". `holds`: "this server holds".
 inline absl::Status JobNotHere(const std::string& id, const char* holds,
                                std::span<const std::string> here) {
   return NotFound("{} is not here; {} {}", id.empty() ? "a job without an id" : id, holds,

@@ -1,4 +1,4 @@
-// The job as a plain struct and as a message: each field of the one is a key of the other.
+// The job as a plain struct and as a message: each field of the struct is a key of the message.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -80,8 +80,8 @@ void VisitPipeline(P& pipeline, const Visit& visit) {
   visit("cluster.pipeline.pace.message_latency_seconds", pace.message_latency_seconds);
 }
 
-// Calls `visit` with path and field, for those that are alike in both; ToMessage and JobOf have the
-// others. Values of enums have the same numbers in both.
+// Calls `visit` with path and field for fields that are alike in both; ToMessage and JobOf handle
+// the others. Enum values have the same numbers in both.
 template <typename J, typename Visit>
 void VisitFields(J& job, const Visit& visit) {
   visit("model", job.model);
@@ -166,7 +166,7 @@ void Take(const FieldPlace& at, T& value) {
     value = from.GetBool(at.section, at.field);
   } else if constexpr (std::is_same_v<T, std::string>) {
     value = from.GetString(at.section, at.field);
-  } else if (from.FieldSize(at.section, at.field) > 0) {  // else the default stays
+  } else if (from.FieldSize(at.section, at.field) > 0) {  // otherwise keep the default
     const auto items = from.GetRepeatedFieldRef<typename T::value_type>(at.section, at.field);
     value.assign(items.begin(), items.end());
   }

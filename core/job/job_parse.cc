@@ -17,7 +17,7 @@
 namespace shoal::plan {
 namespace {
 
-// What may stand directly under a section, e.g. "local" and "coordinator" under "cluster".
+// The names allowed directly under a section, e.g. "local" and "coordinator" under "cluster".
 std::vector<std::string> ChildrenOf(const Section& section) {
   std::vector<std::string> names;
   for (int i = 0; i < section.GetDescriptor()->field_count(); ++i) {
@@ -28,7 +28,7 @@ std::vector<std::string> ChildrenOf(const Section& section) {
 
 absl::Status UnknownKey(const std::string& where, const Section& section, const std::string& path,
                         const std::string& name) {
-  // A key that exists, but elsewhere, is more likely misplaced than misspelt.
+  // A key that exists elsewhere is more likely misplaced than misspelt.
   std::string hint = DidYouMean(name, ChildrenOf(section));
   for (const KeyField& key : KeyFields()) {
     if (key.path.ends_with("." + name)) {
@@ -39,7 +39,7 @@ absl::Status UnknownKey(const std::string& where, const Section& section, const 
                          path.empty() ? "" : " in " + path, hint);
 }
 
-// Where the last document began; of what is in it, nothing.
+// Notes where the last document began, and nothing of its contents.
 class DocumentStart final : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark& mark) override { mark_ = mark; }
@@ -61,8 +61,8 @@ class DocumentStart final : public YAML::EventHandler {
   YAML::Mark mark_;
 };
 
-// Null where the file is empty. InvalidArgument for what is not UTF-8 (it would not be written back
-// as it was read) and for more than one document; throws YAML::Exception for what is not YAML.
+// Null if the file is empty. InvalidArgument for text that is not UTF-8 (it could not be written
+// back unchanged) and for more than one document; throws YAML::Exception for invalid YAML.
 absl::StatusOr<YAML::Node> LoadJobDocument(std::string_view text, const std::string& file_name) {
   if (const auto invalid = FirstInvalidUtf8(text); invalid.has_value()) {
     return InvalidArgument("{}:{}: not UTF-8", file_name,
@@ -74,8 +74,8 @@ absl::StatusOr<YAML::Node> LoadJobDocument(std::string_view text, const std::str
   DocumentStart first;
   DocumentStart second;
   if (parser.HandleNextDocument(first) && parser.HandleNextDocument(second)) {
-    // The parser (0.7) stays where it is at what can begin no document, say a comma, and would find
-    // empty documents there forever.
+    // The parser (0.7) does not advance over what can begin no document, such as a comma, and would
+    // return empty documents forever.
     if (first.mark().pos == second.mark().pos) {
       return InvalidArgument("{}:{}: not valid YAML: nothing can begin with what is in column {}",
                              file_name, first.mark().line + 1, first.mark().column + 1);
@@ -98,7 +98,7 @@ class JobParser {
   const JobSources& sources() const { return sources_; }
 
  private:
-  // `location` gives the place of a node for messages.
+  // Returns the place of a node for messages.
   using Location = std::function<std::string(const YAML::Node&)>;
 
   absl::Status ReadSection(const YAML::Node& map, Section& section, const std::string& path,
@@ -202,7 +202,7 @@ absl::Status JobParser::ReadOverride(const std::string& text) {
   }
 }
 
-// Each value is one that a file may have.
+// Checks every value as one from a file.
 absl::Status JobParser::ReadMessage(const proto::Job& message, const std::string& name) {
   absl::Status status;
   ForEachValue(message,
@@ -215,7 +215,7 @@ absl::Status JobParser::ReadMessage(const proto::Job& message, const std::string
   return status;
 }
 
-// Paths from overrides.
+// Puts override_directory_ before paths from overrides.
 void JobParser::Rebase() {
   for (const auto& [path, field] : KeyFields()) {
     const auto source = sources_.find(path);

@@ -1,4 +1,4 @@
-// Job files as they are read and resolved, and what is refused.
+// Reading and resolving job files, and refusals.
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,7 +44,7 @@ std::string Refusal(const std::string& yaml, const std::vector<std::string>& ove
   return message;
 }
 
-// Of what is put behind the minimal job.
+// The refusal of `text` appended to the minimal job.
 std::string RefusalOf(const std::string& text) { return Refusal(kMinimal + text); }
 
 TEST(ParseJob, ReadsTheDocumentedExample) {
@@ -259,7 +259,7 @@ TEST(ParseJob, ReadsAPipeline) {
   EXPECT_EQ(MustParse(kMinimal, {"cluster.pipeline.chunks=3", "cluster.pipeline.offload=2"})
                 .cluster.pipeline.offload.value,
             2);
-  // One group is what is meant where no number of workers is given.
+  // Without a number of workers, one group is meant.
   EXPECT_EQ(MustParse(kMinimal, {"cluster.pipeline.stages=3"}).cluster.workers, 3);
 }
 
@@ -337,7 +337,7 @@ TEST(Resolve, TakesAGpuWhereThisMachineRunsTheWorkersAndHasOne) {
   EXPECT_EQ(resolved({"train.device=cuda", "train.compute=fp32"}, gpu),
             std::pair(DeviceKind::kCuda, ComputeType::kFp32));
   EXPECT_EQ(resolved({"emulate.shape=tiny"}, gpu), cpu);
-  // Elsewhere each worker takes what it has.
+  // Elsewhere each worker takes its own device.
   const std::string there = "cluster.coordinator=head:4000";
   EXPECT_EQ(resolved({there}, gpu), std::pair(DeviceKind::kAuto, ComputeType::kBf16));
   EXPECT_EQ(resolved({there}, {}), std::pair(DeviceKind::kAuto, ComputeType::kFp32));

@@ -35,7 +35,7 @@ void AddKeyFields(const google::protobuf::Descriptor& section, const std::string
   }
 }
 
-// ASSIGNMENT_LB_MINI of Assignment: "lb-mini".
+// Returns "lb-mini" for ASSIGNMENT_LB_MINI of Assignment.
 std::string NameOf(const EnumValueDescriptor& value) {
   const std::string name = value.name().substr(value.type()->name().size() + 1);
   return absl::AsciiStrToLower(absl::StrReplaceAll(name, {{"_", "-"}}));
@@ -145,7 +145,7 @@ absl::StatusOr<int> ReadEnum(const YAML::Node& node, const EnumDescriptor& type)
   return type.value(static_cast<int>(found - names.begin()))->number();
 }
 
-// "mlx5_0" or, for one of its ports, "mlx5_0:2".
+// Accepts "mlx5_0" or, for one of its ports, "mlx5_0:2".
 bool IsDevice(const std::string& text) {
   const size_t colon = text.find(':');
   const std::string name = text.substr(0, colon);
@@ -203,7 +203,7 @@ absl::Status ReadList(const YAML::Node& node, Section& section, const FieldDescr
   return absl::OkStatus();
 }
 
-// The one map there is. Names that it has already and `node` has not stay.
+// Reads the only map. Drops the section's names that `node` lacks.
 absl::Status ReadMap(const YAML::Node& node, Section& section, const FieldDescriptor& field) {
   const auto& known = OptionsOf(field).names();
   if (!node.IsMap()) {
@@ -239,7 +239,7 @@ std::string PrintDouble(double value, Key::Kind kind) {
   return PrintNumber(value);
 }
 
-// Of one value, not quoted.
+// Returns a single value, unquoted.
 std::string TextOf(const Section& section, const FieldDescriptor& field) {
   const Reflection& reflection = *section.GetReflection();
   const Key::Kind kind = OptionsOf(field).kind();
@@ -277,7 +277,7 @@ std::map<std::string, std::string> MapOf(const Section& section) {
   return {fields.begin(), fields.end()};
 }
 
-// A double-quoted YAML scalar.
+// Returns a double-quoted YAML scalar.
 std::string Quote(const std::string& text) {
   YAML::Emitter emitter;
   emitter << YAML::DoubleQuoted << text;
@@ -385,7 +385,7 @@ YAML::Node NodeOf(const Section& section, const FieldDescriptor& field) {
 }
 
 std::string PrintValue(const Section& section, const FieldDescriptor& field) {
-  const bool named = OptionsOf(field).names_size() > 0;  // those need no quotes
+  const bool named = OptionsOf(field).names_size() > 0;  // names need no quotes
   const bool quoted = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING && !named;
   const auto print = [&](const std::string& text) { return quoted ? Quote(text) : text; };
   std::vector<std::string> items;

@@ -1,4 +1,4 @@
-// Jobs as they are written back and described, and the learning rate they ask for.
+// Writing jobs back, describing them, and the learning rate.
 #include "core/job/job.h"
 
 #include <cmath>
@@ -241,11 +241,32 @@ TEST(JobKeyTable, IsWhatTheDocumentationSays) {
       << JobKeyTable();
 }
 
+TEST(Differences, AreNamedByKey) {
+  Job first;
+  first.model = "model";
+  first.data.train = "a.jsonl";
+  EXPECT_TRUE(Differences(first, first).empty());
+  Job second = first;
+  second.data.train = "b.jsonl";
+  second.train.minibatch_samples = 7;
+  second.data.fields = {{"prompt", "question"}};
+  const std::vector<JobDifference> differences = Differences(first, second);
+  ASSERT_EQ(differences.size(), 3u);
+  EXPECT_EQ(differences[0].key, "data.train");
+  EXPECT_EQ(differences[0].first, "\"a.jsonl\"");
+  EXPECT_EQ(differences[0].second, "\"b.jsonl\"");
+  EXPECT_EQ(differences[1].key, "data.fields");
+  EXPECT_EQ(differences[1].first, "");
+  EXPECT_EQ(differences[1].second, "{prompt: \"question\"}");
+  EXPECT_EQ(differences[2].key, "train.minibatch_samples");
+  EXPECT_EQ(differences[2].second, "7");
+}
+
 TEST(LearningRateAt, RisesAndFallsAsSaid) {
   TrainOptions train;
   train.learning_rate = 1.0;
   train.minimum_learning_rate = 0.1;
-  train.steps = 110;
+  train.steps = 109;
   train.warmup_steps = 10;
   for (const auto schedule : {LearningRateSchedule::kLinear, LearningRateSchedule::kCosine,
                               LearningRateSchedule::kConstant}) {
@@ -253,15 +274,16 @@ TEST(LearningRateAt, RisesAndFallsAsSaid) {
     EXPECT_DOUBLE_EQ(LearningRateAt(train, 1), 0.1);
     EXPECT_DOUBLE_EQ(LearningRateAt(train, 5), 0.5);
     EXPECT_DOUBLE_EQ(LearningRateAt(train, 10), 1.0);
-    for (int64_t step = 11; step <= 110; ++step) {
+    for (int64_t step = 11; step <= 109; ++step) {
       EXPECT_LE(LearningRateAt(train, step), LearningRateAt(train, step - 1));
     }
     const bool constant = schedule == LearningRateSchedule::kConstant;
     EXPECT_DOUBLE_EQ(LearningRateAt(train, 60), constant ? 1.0 : 0.55);
+    EXPECT_GT(LearningRateAt(train, 109), 0.1) << "the last step learns";
     EXPECT_DOUBLE_EQ(LearningRateAt(train, 110), constant ? 1.0 : 0.1);
   }
-  train.warmup_steps = 110;
-  EXPECT_DOUBLE_EQ(LearningRateAt(train, 110), 1.0);
+  train.warmup_steps = 109;
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 109), 1.0);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace shoal::plan {
 namespace {
 
-// What stands in the file, short enough for a message.
+// Returns the text in the file, shortened for a message.
 std::string Found(const YAML::Node& node) {
   if (!node.IsDefined() || node.IsNull()) {
     return "is empty";

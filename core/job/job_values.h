@@ -1,5 +1,5 @@
-// How single values of the job file are read and printed. For files of keys and values: jobs, and
-// described clusters (core/sim).
+// Reads and prints single values of files of keys and values: jobs, and described clusters
+// (core/sim).
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct IntegerRange {
 struct NumberRange {
   double low = 0;
   double high = std::numeric_limits<double>::infinity();
-  bool low_open = false;   // low itself is out
-  bool high_open = false;  // high itself is out
+  bool low_open = false;   // excludes low
+  bool high_open = false;  // excludes high
 };
 
 std::string Describe(const IntegerRange& range);  // "integer from 1 to 10"
@@ -44,11 +44,11 @@ absl::StatusOr<std::vector<double>> ParseNumberList(const YAML::Node& node,
                                                     const NumberRange& range);
 // HOST:PORT with a port from 1 to 65535.
 absl::StatusOr<std::string> ParseAddress(const YAML::Node& node);
-// "25Gb/s" (bits), "3.1GB/s", "12.5GiB/s" to bytes a second.
+// Parses "25Gb/s" (bits), "3.1GB/s", "12.5GiB/s" to bytes per second.
 absl::StatusOr<double> ParseRate(std::string_view text);
 
 std::string PrintNumber(double value);
-// "4MiB" where it is a whole number of those, else KiB, else bytes.
+// Prints "4MiB" if it is a whole number of those, otherwise KiB or bytes.
 std::string PrintBytes(int64_t bytes);
 
 }  // namespace shoal::plan

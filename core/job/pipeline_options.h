@@ -1,6 +1,6 @@
-// What a job says of its worker groups (cluster.pipeline): over how many stages a copy of the
-// model's layers is split, in which order the stages work, and what of their activations goes to
-// host memory meanwhile. proto/job.proto has its keys.
+// A job's worker groups (cluster.pipeline): over how many stages a copy of the model's layers is
+// split, in which order stages work, and which activations go to host memory meanwhile.
+// proto/job.proto has the keys.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace shoal::plan {
 
-// The rates by which a pipeline is planned: measured by a probe, or given in the job.
+// The rates for planning a pipeline: measured by a probe, or given in the job.
 // core/plan/pipeline/pace_costs.h turns them into costs.
 struct PipelinePace {
   double forward_flops = 0;  // per second, reached by the blocks' matrices in F, B and W
@@ -19,13 +19,13 @@ struct PipelinePace {
   double backward_weights_flops = 0;
   double attention_forward_flops = 0;       // 0: as matrices
   double attention_backward_flops = 0;      // 0: as matrices in B
-  double head_flops = 0;                    // in all that the head does; 0: as matrices
-  double elementwise_bytes_per_second = 0;  // of norms and SwiGLU made again; 0: not counted
+  double head_flops = 0;                    // of everything that the head computes; 0: as matrices
+  double elementwise_bytes_per_second = 0;  // of recomputed norms and SwiGLU; 0: not counted
   double offload_bytes_per_second = 0;      // device to host; 0: nothing can be offloaded
   double reload_bytes_per_second = 0;       // host to device; 0: nothing can be offloaded
   double message_bytes_per_second = 0;      // between stages; 0: not counted
   double message_latency_seconds = 0;
-  bool duplex = false;  // both directions of copies at once (CopyStreams)
+  bool duplex = false;  // copies run in both directions concurrently (CopyStreams)
   bool paired = false;  // neighbours share a switch
 
   bool CanOffload() const { return offload_bytes_per_second > 0 && reload_bytes_per_second > 0; }
@@ -33,9 +33,9 @@ struct PipelinePace {
 };
 
 // How many of each stage's chunks move their activations to host memory: kAuto, kHalf, kFull or a
-// number, of 2.25 all microbatches of two chunks and every fourth of the third.
+// number: 2.25 means all microbatches of two chunks and every fourth of the third.
 struct OffloadedChunks {
-  static constexpr double kAuto = -1;  // as many as the budgets ask for
+  static constexpr double kAuto = -1;  // as many as the budgets require
   static constexpr double kHalf = -2;  // rounded up
   static constexpr double kFull = -3;
 
@@ -46,20 +46,20 @@ struct OffloadedChunks {
 
 struct PipelineOptions {
   int64_t stages = 1;
-  int64_t chunks = 0;             // of each stage; 0: chosen
+  int64_t chunks = 0;             // per stage; 0: chosen
   std::string schedule = "auto";  // or a name, as core/plan/schedule/builders knows them
   OffloadedChunks offload;
   std::optional<Recompute> recompute;  // none: chosen
-  int64_t device_memory = 0;           // bytes of a stage for activations; 0: what there is
-  int64_t host_memory = 0;             // bytes of a stage for what is offloaded; 0: what there is
+  int64_t device_memory = 0;           // bytes per stage for activations; 0: what there is
+  int64_t host_memory = 0;             // bytes per stage for offloaded ones; 0: what there is
   // Bytes per second of the bus that the CPU's copies emulate, each way; 0: as fast as memory.
   double copy_rate = 0;
-  // Rates of 0 are measured by a probe when the job is submitted, and written into it, so that all
-  // stages plan with the same.
+  // A probe measures rates of 0 when the job is submitted, and they are written into the job, so
+  // that all stages plan with the same.
   PipelinePace pace;
 
-  // A step is run as a schedule, microbatch by microbatch in an order of its own. Else the worker
-  // runs each microbatch from begin to end.
+  // Whether a step runs as a schedule, microbatches interleaved. Otherwise the worker runs each
+  // microbatch from start to end.
   bool enabled() const {
     return stages > 1 || (offload.value != OffloadedChunks::kAuto && offload.value != 0) ||
            (recompute.has_value() && *recompute != Recompute::kNone) || device_memory > 0;

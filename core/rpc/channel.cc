@@ -20,9 +20,9 @@
 namespace shoal::rpc {
 namespace {
 
-// A connection that breaks for a moment must not end a job: gRPC repeats all calls but SubmitJob
-// (see the proto) after about 0.1, 0.2 and 0.4 s while the deadline allows, and so notices within a
-// second that a peer is gone.
+// A brief break of a connection must not end a job: gRPC repeats all calls but SubmitJob (see the
+// proto) after about 0.1, 0.2 and 0.4 s while the deadline allows, and so reports within a second
+// that a peer is gone.
 constexpr const char* kServiceConfig = R"({
   "methodConfig": [
     {"name": [{"service": "shoal.proto.Coordinator", "method": "SubmitJob"}]},
@@ -40,11 +40,11 @@ std::shared_ptr<grpc::Channel> CreateGrpcChannel(const std::string& target) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepAliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Processes of a job start together: try again soon.
+  // Processes of a job start at the same time: retry soon.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // A proxy in the environment is for the web, not for the processes of a job.
+  // A proxy in the environment is for the web, not for a job's processes.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetServiceConfigJSON(kServiceConfig);
   // One connection per Channel: calls of one client never queue behind another's.
@@ -161,24 +161,22 @@ void Channel::Start(const Message& request, Message& reply, const CallOptions& o
                     std::function<void(const absl::Status&)> done) {
   struct Running {
     Running(const Message& message, std::function<void(const absl::Status&)> on_done)
-        : request(message.New()),
+        : request(message),
           method(message, grpc::internal::RpcMethod::NORMAL_RPC),
-          done(std::move(on_done)) {
-      request->CopyFrom(message);
-    }
+          done(std::move(on_done)) {}
     grpc::ClientContext context;
-    const std::unique_ptr<Message> request;
+    const Message& request;
     const GrpcMethod method;
     const std::function<void(const absl::Status&)> done;
   };
   auto call = std::make_shared<Running>(request, std::move(done));
   if (!state_->Begin(call->context, options)) {
-    call->context.TryCancel();  // it is made all the same, so that `done` is not run from here
+    call->context.TryCancel();  // still made, so that `done` does not run within this call
   }
   grpc::internal::CallbackUnaryCall<MessageLite, MessageLite, MessageLite, MessageLite>(
-      state_->channel.get(), call->method.method, &call->context, call->request.get(), &reply,
+      state_->channel.get(), call->method.method, &call->context, &call->request, &reply,
       [self = shared_from_this(), call](const grpc::Status& status) {
-        call->done(self->CallError(*call->request, FromGrpc(status)));
+        call->done(self->CallError(call->request, FromGrpc(status)));
         self->state_->End(call->context);
       });
 }

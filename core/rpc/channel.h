@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -52,8 +53,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // "server-1 at 127.0.0.1:4001"
   const std::string& description() const { return description_; }
 
-  // Blocks until the answer is there. A method that waits at the peer needs a longer deadline than
-  // that wait.
+  // Blocks until the answer arrives. The deadline must exceed the time for which the method may
+  // wait at the peer.
   template <typename Service, typename Request, typename Reply>
   absl::StatusOr<Reply> Call(absl::StatusOr<Reply> (Service::*)(const Request&),
                              const std::type_identity_t<Request>& request,
@@ -67,13 +68,14 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void CallAsync(absl::StatusOr<Reply> (Service::*)(const Request&),
                  const std::type_identity_t<Request>& request, const CallOptions& options,
                  std::type_identity_t<Done<Reply>> done) {
-    auto reply = std::make_shared<Reply>();
-    Start(request, *reply, options, [reply, done = std::move(done)](const absl::Status& status) {
-      status.ok() ? done(std::move(*reply)) : done(status);
-    });
+    auto messages = std::make_shared<std::pair<Request, Reply>>(request, Reply());
+    Start(messages->first, messages->second, options,
+          [messages, done = std::move(done)](const absl::Status& status) {
+            status.ok() ? done(std::move(messages->second)) : done(status);
+          });
   }
 
-  // CallAsync for messages of any type. `reply` must live until `done` has run.
+  // CallAsync for messages of any type. Both must live until `done` has run.
   void Start(const google::protobuf::Message& request, google::protobuf::Message& reply,
              const CallOptions& options, std::function<void(const absl::Status&)> done);
 

@@ -1,4 +1,4 @@
-// What a coordinator implements; MakeCoordinatorService puts it behind gRPC.
+// The interface of a coordinator; MakeCoordinatorService puts it behind gRPC.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What channels and servers share: limits, logs, errors and names of methods.
+// Shared by channels and servers: limits, logs, errors and names of methods.
 #pragma once
 
 #include <string>
@@ -18,16 +18,16 @@ inline constexpr int kMaxMessageBytes = 64 << 20;
 inline constexpr int kKeepAliveTimeMs = 5000;
 inline constexpr int kKeepAliveTimeoutMs = 5000;
 
-// Sends gRPC's own messages to our log at debug level instead of stderr: what matters in them comes
-// back as a status too. Idempotent.
+// Sends gRPC's own messages to our log at debug level instead of stderr: errors are returned as
+// statuses too. Idempotent.
 void RouteGrpcLogs();
 
-// Keep the code and the message, which ToGrpc cuts to what gRPC carries in its trailers.
+// Keeps the code and the message, which ToGrpc cuts to fit gRPC's trailers.
 grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
 
-// The rpc that takes such requests: each rpc has a request type of its own. CHECKs that there is
-// one.
+// Returns the rpc that takes such requests: each rpc has its own request type. CHECKs that it
+// exists.
 const google::protobuf::MethodDescriptor& MethodTaking(const google::protobuf::Descriptor& request);
 
 // "/shoal.proto.Coordinator/Leave"

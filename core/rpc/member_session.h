@@ -17,14 +17,14 @@
 
 namespace shoal::rpc {
 
-// Of this build; the processes of a job must have the same.
+// This build's; all processes of a job must have the same.
 const char* ProgramVersion();
 
 struct MemberOptions {
   proto::Role role = proto::ROLE_UNSPECIFIED;
   std::string address;                          // HOST:PORT where other processes reach its service
-  int index = -1;                               // wanted; -1: the lowest free one
-  absl::Duration patience = absl::Seconds(30);  // for a coordinator that cannot be reached yet
+  int index = -1;                               // requested; -1: the lowest free one
+  absl::Duration patience = absl::Seconds(30);  // for the coordinator to become reachable
 };
 
 class MemberSession {
@@ -35,7 +35,7 @@ class MemberSession {
   static absl::StatusOr<std::unique_ptr<MemberSession>> Join(
       std::shared_ptr<Channel> coordinator, const MemberOptions& options,
       std::function<void(const absl::Status&)> on_end);
-  ~MemberSession();  // Leave("") if it was not called
+  ~MemberSession();  // calls Leave("") if nobody has
 
   int index() const { return index_; }
   uint64_t incarnation() const { return incarnation_; }
@@ -53,7 +53,7 @@ class MemberSession {
   const int index_;
   const uint64_t incarnation_;
   const std::function<void(const absl::Status&)> on_end_;
-  absl::Duration lease_;  // of the renewing thread
+  absl::Duration lease_;  // used by the renewing thread
 
   absl::Mutex mutex_;
   SteadyCondition stop_;

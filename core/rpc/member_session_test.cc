@@ -11,7 +11,7 @@
 namespace shoal::rpc {
 namespace {
 
-// Grants short leases and records what it is told.
+// Grants short leases and records calls.
 class Registrar final : public CoordinatorService {
  public:
   absl::StatusOr<proto::SubmitJobReply> SubmitJob(const proto::SubmitJobRequest&) override {

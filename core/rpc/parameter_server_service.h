@@ -1,4 +1,4 @@
-// What a parameter server implements; MakeParameterServerService puts it behind gRPC.
+// The interface of a parameter server; MakeParameterServerService puts it behind gRPC.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,4 @@
-// What a job's programs (coordinator, server, worker) are told alike on their command lines, and
-// what they do with it alike.
+// Flags that a job's programs (coordinator, server, worker) share, and their effects.
 #pragma once
 
 #include <optional>
@@ -22,10 +21,10 @@ struct ProgramFlags {
   int metrics_port = -1;  // -1: no metrics, 0: a free one
   std::string log_level = "info";
 };
-// Also --version, which says `program`.
+// Also adds --version, which prints `program`.
 void AddProgramFlags(CLI::App& app, const std::string& program, ProgramFlags& flags);
 
-// Of who registers with a coordinator.
+// Flags of programs that register with a coordinator.
 struct MemberFlags {
   std::string coordinator;
   int index = -1;  // -1: the coordinator chooses
@@ -33,10 +32,10 @@ struct MemberFlags {
 // `members`: "servers".
 void AddMemberFlags(CLI::App& app, const std::string& members, MemberFlags& flags);
 
-// The exit code, where the program is over with it: flags that are wrong, or --help.
+// Returns the exit code if the program must end here: wrong flags, or --help.
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);
 
-// Where a port was asked for.
+// Serves metrics if the flags give a port.
 absl::Status ServeMetrics(const ProgramFlags& flags, Metrics& metrics);
 
 }  // namespace shoal::rpc

@@ -1,5 +1,4 @@
-// The whole way of a call: channel, token, service, and the errors a person
-// would see.
+// A call from end to end: channel, token, service, and errors as users see them.
 #include <atomic>
 #include <string>
 #include <thread>
@@ -296,7 +295,7 @@ TEST(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
       });
   ASSERT_TRUE(prepared.WaitForNotificationWithTimeout(absl::Seconds(10)));
   ASSERT_TRUE(committed.WaitForNotificationWithTimeout(absl::Seconds(10)));
-  EXPECT_EQ(service.commits, 3);  // Unavailable is tried again, what the server refuses is not
+  EXPECT_EQ(service.commits, 3);  // retries Unavailable, not the server's refusals
   channel->Cancel();
   absl::Notification cancelled;
   channel->CallAsync(&ParameterServerService::FenceClient, {}, {},

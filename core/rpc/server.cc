@@ -55,9 +55,10 @@ absl::Status CheckAddress(const std::string& listen) {
 void SetChannelArguments(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
-  // Without this, gRPC shares a port that another process has already, and calls go to either.
+  // Otherwise gRPC shares a port that another process has, and calls go to either.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // Clients ping as often as grpc_support.h says; by default a server would cut them off for it.
+  // Clients ping as often as grpc_support.h says, for which a server would disconnect them by
+  // default.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kKeepAliveTimeMs / 2);
@@ -89,8 +90,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   grpc::ResourceQuota quota("shoal");
   quota.SetMaxThreads(options.max_threads);
   builder.SetResourceQuota(quota);
-  // One queue and a few threads that stay: calls are few, and a thread made per call would cost
-  // more than the call.
+  // One queue and a few permanent threads: calls are few, and a thread per call would cost more
+  // than the call.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 4);

@@ -1,5 +1,5 @@
-// Serves the services of one process over gRPC, with the standard health service and a bounded
-// shutdown. Every method checks the token; health alone is open, for probes.
+// Serves a process's services over gRPC, with the standard health service and a bounded shutdown.
+// Every method checks the token; only health is open, for probes.
 //
 // Services are plain classes (CoordinatorService, ParameterServerService, StageService); nothing
 // outside this folder sees gRPC.
@@ -20,7 +20,7 @@ class Service;
 
 namespace shoal::rpc {
 
-// Where a method that streams writes its events.
+// Takes the events of a streaming method.
 template <typename Event>
 struct EventStream {
   std::function<bool(const Event&)> write;  // false once the watcher is gone
@@ -51,16 +51,16 @@ struct ServerOptions {
 
 class Server {
  public:
-  // Unavailable if the address cannot be had; the message says what to change.
+  // Unavailable if the address cannot be bound; the message says what to change.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options, std::vector<std::unique_ptr<Service>> services);
-  ~Server();  // Shutdown(1 s) if it was not called
+  ~Server();  // calls Shutdown(1 s) if nobody has
 
   int port() const { return port_; }
-  // What the health service answers (serving after Start).
+  // Sets the health service's answer (serving after Start).
   void SetServing(bool serving);
-  // Takes no new calls and cancels running ones after `grace`. Returns when all services have
-  // returned: wake one that waits for anything but its call first. Idempotent.
+  // Refuses new calls and cancels running ones after `grace`. Blocks until all services have
+  // returned: first wake any that waits for something other than its call. Idempotent.
   void Shutdown(absl::Duration grace);
 
  private:

@@ -8,7 +8,7 @@ namespace shoal::rpc {
 namespace {
 
 constexpr size_t kLongestName = 64;
-// More than a GPU has, and little enough to be added up.
+// More than a GPU has, and small enough for sums.
 constexpr double kMostBytes = 4e12;
 
 bool IsSound(int64_t bytes, int64_t times = 1) {

@@ -1,4 +1,4 @@
-// Checks what servers say of their GPUs.
+// Checks servers' reports about their GPUs.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,8 +6,8 @@
 
 namespace shoal::rpc {
 
-// InvalidArgument for what no GPU has. What passes adds up without overflow over all servers of a
-// message.
+// InvalidArgument for sizes that no GPU has. Sums of accepted sizes over all servers of a message
+// cannot overflow.
 absl::Status CheckServerGpu(const proto::ServerGpu& gpu);
 
 }  // namespace shoal::rpc

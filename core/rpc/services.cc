@@ -34,7 +34,7 @@ bool Authorized(const Token& token, const grpc::ServerContext& context) {
 }
 
 // Runs `method` (which returns absl::Status) if the caller presented the token. An exception (such
-// as out of memory) ends the call, never the process.
+// as out of memory) ends only the call.
 template <typename Method>
 grpc::Status Guard(const Token& token, const grpc::ServerContext& context, Method method) {
   if (!Authorized(token, context)) {
@@ -50,7 +50,7 @@ grpc::Status Guard(const Token& token, const grpc::ServerContext& context, Metho
   }
 }
 
-// The methods of `T`, one for each rpc of a proto's service.
+// The methods of `T`, one per rpc of a proto's service.
 template <typename T>
 class GrpcService final : public grpc::Service, public Service {
  public:

@@ -1,5 +1,5 @@
-// What a worker implements for other workers (stages of a pipeline, peers that exchange among
-// themselves); MakeStageService puts it behind gRPC.
+// The interface of a worker for other workers (stages of a pipeline, peers that exchange);
+// MakeStageService puts it behind gRPC.
 #pragma once
 
 #include <memory>

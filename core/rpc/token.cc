@@ -42,7 +42,7 @@ absl::StatusOr<Token> Token::Create(std::string value) {
 Token Token::Generate() { return Token(SecureToken()); }
 
 bool Token::Matches(std::string_view presented) const {
-  // The time depends on what was presented alone, never on where it differs; an empty token matches
+  // The time depends only on `presented`, never on where it differs; an empty token matches
   // nothing.
   unsigned difference = value_.empty() || presented.size() != value_.size() ? 1U : 0U;
   for (size_t i = 0; i < presented.size(); ++i) {

@@ -15,13 +15,13 @@ class Token {
   Token() = default;
   // InvalidArgument if it is empty, too long, or has characters that metadata cannot carry.
   static absl::StatusOr<Token> Create(std::string value);
-  // Makes a random one, for the processes that a launcher starts.
+  // Makes a random one, for a launcher's processes.
   static Token Generate();
 
   bool empty() const { return value_.empty(); }
   // Takes the same time wherever the two differ.
   bool Matches(std::string_view presented) const;
-  // For handing on to a child process or into metadata; never for a log.
+  // For passing to a child process or into metadata; never for a log.
   const std::string& secret() const { return value_; }
 
  private:
@@ -31,8 +31,8 @@ class Token {
 
 inline constexpr const char* kTokenVariable = "SHOAL_TOKEN";
 
-// The token in `path` (white space around it does not count), or without a path the one in the
-// environment variable SHOAL_TOKEN. FailedPrecondition where there is neither.
+// Returns the token in `path`, trimmed of white space; without a path, the one in the environment
+// variable SHOAL_TOKEN. FailedPrecondition if there is neither.
 absl::StatusOr<Token> LoadToken(const std::string& path);
 
 }  // namespace shoal::rpc

@@ -174,6 +174,13 @@ absl::Status Checkpoint::Read(Section section, int unit, int64_t offset,
   return absl::OkStatus();
 }
 
+absl::Status CheckShards(const std::string& folder, const Manifest& manifest) {
+  for (const ShardEntry& entry : manifest.shards) {
+    SHOAL_RETURN_IF_ERROR(OpenShard(folder, entry, manifest.step).status());
+  }
+  return absl::OkStatus();
+}
+
 std::vector<absl::Status> VerifyCheckpoint(const std::string& folder) {
   std::vector<absl::Status> damages;
   uint64_t job_hash = 0;
@@ -203,6 +210,26 @@ std::vector<absl::Status> VerifyCheckpoint(const std::string& folder) {
     }
   }
   return damages;
+}
+
+absl::StatusOr<std::string> HashOfState(const Checkpoint& checkpoint) {
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
+                                                                       &XXH3_freeState);
+  SHOAL_CHECK(state != nullptr);
+  XXH3_128bits_reset(state.get());
+  std::vector<float> piece(1 << 20);
+  for (const Section section : {Section::kMaster, Section::kFirstMoment, Section::kSecondMoment}) {
+    for (const plan::UnitSpec& unit : plan::BuildUnits(checkpoint.manifest().spec)) {
+      for (int64_t offset = 0; offset < unit.count; offset += std::ssize(piece)) {
+        const int64_t count = std::min<int64_t>(std::ssize(piece), unit.count - offset);
+        const std::span<float> part(piece.data(), static_cast<size_t>(count));
+        SHOAL_RETURN_IF_ERROR(checkpoint.Read(section, unit.index, offset, part));
+        XXH3_128bits_update(state.get(), part.data(), part.size_bytes());
+      }
+    }
+  }
+  const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
 absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& output, DType dtype,

@@ -1,9 +1,9 @@
 // Checkpoints: a folder step-XXXXXXXX with one shard per server (server/checkpoint/shard_file.h),
-// job.yaml, and manifest.json, which is written last and makes the checkpoint complete. Servers
-// write shards while training goes on; the coordinator writes the manifest. Any number of servers
-// can restore from it, since state is read by range of a unit.
+// job.yaml and manifest.json. It has another name until it is complete. Servers write shards while
+// training goes on; the coordinator writes the manifest. Any number of servers can restore from it,
+// since state is read by range of a unit.
 //
-// Who calls: coordinator (create, finish, prune, newest), servers (restore), the command line
+// Who calls: coordinator (writes, in checkpoint_directory.h), servers (restore), the command line
 // (list, verify, export).
 //
 // Failure: a crash at any moment leaves every complete checkpoint as it was. A damaged file is
@@ -43,18 +43,10 @@ std::string ManifestToJson(const Manifest& manifest, uint64_t job_hash);
 absl::StatusOr<Manifest> ParseManifest(const std::string& json, const std::string& file_name,
                                        uint64_t* job_hash);
 
+// Whether that folder has a manifest.
+bool IsComplete(const std::string& folder);
 // Returns "<directory>/step-00000050".
 std::string CheckpointPath(const std::string& directory, int64_t step);
-
-// Makes an empty folder for a step's checkpoint, removing what an interrupted attempt left there.
-// FailedPrecondition if it holds a complete checkpoint.
-absl::StatusOr<std::string> CreateCheckpointFolder(const std::string& directory, int64_t step);
-// Removes that folder; FailedPrecondition where its checkpoint is complete.
-absl::Status RemoveUnfinishedCheckpoint(const std::string& directory, int64_t step);
-
-// Writes job.yaml and then the manifest. All shards must have been written and synced.
-absl::Status WriteManifest(const std::string& folder, const Manifest& manifest,
-                           const std::string& job_yaml);
 
 struct CheckpointInfo {
   int64_t step = 0;
@@ -63,12 +55,10 @@ struct CheckpointInfo {
 };
 // Returns the complete checkpoints by rising step; none if the directory does not exist.
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& directory);
+// Returns the folders of those that are not complete.
+absl::StatusOr<std::vector<std::string>> UnfinishedCheckpoints(const std::string& directory);
 // Returns the complete checkpoint of the highest step.
 absl::StatusOr<std::optional<CheckpointInfo>> NewestCheckpoint(const std::string& directory);
-// Removes the oldest complete checkpoints beyond `keep` (at least 1 stays) and incomplete ones
-// older than the newest complete one.
-absl::Status PruneCheckpoints(const std::string& directory, int64_t keep);
-
 // A complete checkpoint, opened for reading. Thread-safe.
 class Checkpoint {
  public:
@@ -90,8 +80,16 @@ class Checkpoint {
   std::unique_ptr<State> state_;
 };
 
+// Whether every shard is there with its size, header and records. Reads those alone.
+absl::Status CheckShards(const std::string& folder, const Manifest& manifest);
+
 // Reads every byte. Returns one status per damaged file, each naming it; empty if all are intact.
 std::vector<absl::Status> VerifyCheckpoint(const std::string& folder);
+
+// Hashes all master weights, then all first and all second moments, each in the order of units and
+// of their elements: XXH3-128, as 32 hexadecimal digits. Does not depend on how the state is cut
+// into partitions and shards, nor on where it lies.
+absl::StatusOr<std::string> HashOfState(const Checkpoint& checkpoint);
 
 // Writes the master weights as a Hugging Face folder. Copies tokenizer files from
 // `tokenizer_folder` unless it is empty.

@@ -2,14 +2,17 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "core/base/bytes.h"
 #include "core/base/file.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/status.h"
 #include "core/model/shard_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/checkpoint/checkpoint_directory.h"
 
 namespace shoal::server {
 namespace {
@@ -40,7 +43,8 @@ std::vector<float> Range(Section section, int unit, int64_t offset, int64_t coun
 std::string WriteCheckpoint(const std::string& directory, int64_t step, int servers) {
   const auto partitions = plan::BuildPartitions(plan::BuildUnits(kSpec), 16 * kKiB);
   const plan::ShardMap map = plan::PlaceShards(partitions, servers, 1);
-  const auto folder = CreateCheckpointFolder(directory, step);
+  auto writing = CheckpointDirectory::Take(directory);
+  const auto folder = writing->Begin(step);
   EXPECT_TRUE(folder.ok());
   Manifest manifest{.step = step, .loss = 1.5, .spec = kSpec};
   for (int server = 0; server < servers; ++server) {
@@ -61,8 +65,7 @@ std::string WriteCheckpoint(const std::string& directory, int64_t step, int serv
     EXPECT_TRUE(entry.ok());
     manifest.shards.push_back(*entry);
   }
-  EXPECT_TRUE(WriteManifest(*folder, manifest, "model: x\n").ok());
-  return *folder;
+  return writing->Complete(manifest, "model: x\n").value();
 }
 
 TEST(Checkpoint, AnyRangeReadsBackWhateverTheServers) {
@@ -142,19 +145,29 @@ TEST(Folders, OnlyCompleteOnesCountAndPruningKeepsTheNewest) {
   for (const int64_t step : {10, 20, 30, 40}) {
     WriteCheckpoint(directory, step, 1);
   }
-  fs::remove(CheckpointPath(directory, 40) + "/manifest.json");  // as after a crash while writing
+  fs::remove(CheckpointPath(directory, 40) + "/manifest.json");
   EXPECT_EQ(ListCheckpoints(directory)->size(), 3u);
   EXPECT_EQ((*NewestCheckpoint(directory))->step, 30);
-  ASSERT_TRUE(PruneCheckpoints(directory, 2).ok());
+  auto writing = CheckpointDirectory::Take(directory);
+  ASSERT_OK(writing->Begin(50).status());
+  ASSERT_OK(writing->Prune(2));
   const auto left = *ListCheckpoints(directory);
   ASSERT_EQ(left.size(), 2u);
   EXPECT_EQ(left[0].step, 20);
-  EXPECT_TRUE(fs::exists(CheckpointPath(directory, 40))) << "may still be under way";
-  EXPECT_FALSE(CreateCheckpointFolder(directory, 30).ok()) << "a complete one is not overwritten";
-  ASSERT_TRUE(CreateCheckpointFolder(directory, 40).ok());
-  EXPECT_TRUE(fs::is_empty(CheckpointPath(directory, 40)));
-  ASSERT_TRUE(PruneCheckpoints(directory, 0).ok());
+  EXPECT_FALSE(fs::exists(CheckpointPath(directory, 40))) << "nobody completes it";
+  EXPECT_EQ(UnfinishedCheckpoints(directory)->size(), 1u) << "the one under way";
+  EXPECT_FALSE(writing->Begin(30).ok()) << "a complete one is not overwritten";
+  ASSERT_OK(writing->Prune(0));
   EXPECT_EQ((*NewestCheckpoint(directory))->step, 30);
+}
+
+TEST(HashOfState, DependsOnTheStateAlone) {
+  std::set<std::string> hashes;
+  for (const int servers : {1, 2, 5}) {
+    hashes.insert(*HashOfState(**Checkpoint::Open(WriteCheckpoint(FreshDirectory(), 3, servers))));
+  }
+  ASSERT_EQ(hashes.size(), 1u);
+  EXPECT_EQ(hashes.begin()->size(), 32u);
 }
 
 TEST(ParseManifest, RefusesDeepNesting) {

@@ -9,7 +9,7 @@ BackgroundThread::BackgroundThread() : thread_([this] { Loop(); }) {}
 BackgroundThread::~BackgroundThread() { Stop(); }
 
 void BackgroundThread::Run(std::function<void()> work) {
-  // The state machine asks for one plan and one checkpoint's part at a time: more is a mistake.
+  // The state machine asks for one plan and one checkpoint operation at a time: more is a bug.
   constexpr size_t kMaxWaiting = 16;
   absl::MutexLock lock(&mutex_);
   if (!stopping_) {

@@ -11,17 +11,17 @@ namespace shoal::server {
 namespace {
 
 constexpr double kMaxWaitSeconds = 30;
-// How long a watcher may take to hear of the end before the coordinator goes without it.
+// How long the coordinator waits for watchers to hear of the end before it exits.
 constexpr absl::Duration kWatcherPatience = absl::Seconds(5);
-// How often a waiting watcher's connection is looked at.
+// How often a waiting watcher's connection is checked.
 constexpr absl::Duration kWatchInterval = absl::Seconds(1);
-// How far the timer may be behind before its process is taken to have stood still, and members'
-// renewals to wait unread.
+// A timer later than this means that the process stood still, and that members' renewals wait
+// unread.
 constexpr absl::Duration kTimerInterval = absl::Milliseconds(200);
 
 uint64_t RandomSeed() { return std::stoull(SecureToken().substr(0, 16), nullptr, 16); }
 
-// Jobs that an earlier life did not end go on only when they are submitted again.
+// Ends the jobs that an earlier life left: they continue only when submitted again.
 absl::Status EndEarlierJobs(const SavedState& saved, StateStore& store) {
   for (const SavedJob& job : saved.jobs) {
     if (!job.outcome.empty()) {
@@ -41,7 +41,7 @@ absl::Status EndEarlierJobs(const SavedState& saved, StateStore& store) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(
-    const CoordinatorOptions& options, JobLoader loader, ServerControlFactory servers,
+    const CoordinatorOptions& options, JobLoader loader, ServerClientFactory servers,
     std::unique_ptr<StateStore> store, const Clock& clock, Metrics& metrics) {
   SHOAL_ASSIGN_OR_RETURN(const SavedState saved, store->Load());
   SHOAL_RETURN_IF_ERROR(EndEarlierJobs(saved, *store));
@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(
 }
 
 Coordinator::Coordinator(const CoordinatorOptions& options, JobLoader loader,
-                         ServerControlFactory servers, std::unique_ptr<StateStore> store,
+                         ServerClientFactory servers, std::unique_ptr<StateStore> store,
                          const SavedState& saved, const Clock& clock, Metrics& metrics)
     : loader_(std::move(loader)),
       clock_(clock),
@@ -65,9 +65,9 @@ Coordinator::Coordinator(const CoordinatorOptions& options, JobLoader loader,
 
 Coordinator::~Coordinator() { Stop(); }
 
-JobEnvironment Coordinator::Environment(ServerControlFactory servers) {
+JobEnvironment Coordinator::Environment(ServerClientFactory servers) {
   return {.clock = clock_,
-          .control_servers = std::move(servers),
+          .make_clients = std::move(servers),
           .store = *store_,
           .metrics = metrics_,
           .post = [this](const std::function<void()>& work) { Post(work); },
@@ -199,7 +199,7 @@ absl::StatusOr<std::optional<Reply>> Coordinator::WaitFor(
     if (!reply.ok() || reply->has_value() || expired) {
       return reply;
     }
-    // What a worker reports is taken at the first look. While it waits it only asks.
+    // The first look takes the worker's report. While waiting it only asks.
     if constexpr (requires { request.clear_finished(); }) {
       request.clear_finished();
     }
@@ -238,7 +238,7 @@ absl::Status Coordinator::Follow(EventLog& events, int64_t seen, const rpc::JobE
   bool ended = false;
   bool closed = false;
   while (!ended && !closed && !watcher.gone()) {
-    closed = events.closed();  // before the last look
+    closed = events.closed();  // before the last read
     for (const proto::JobEvent& event : events.Wait(seen, kWatchInterval)) {
       seen = event.number();
       ended = EndsJob(event);
@@ -315,7 +315,7 @@ void Coordinator::Stop() {
     absl::MutexLock lock(&mutex_);
     servers = core_.ReleaseServers();
   }
-  servers.clear();  // cancels what is in flight and waits for it, without the lock
+  servers.clear();  // cancels calls in flight and waits for them, without the lock
 }
 
 }  // namespace shoal::server

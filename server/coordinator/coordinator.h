@@ -1,6 +1,6 @@
-// The coordinator service: CoordinatorCore behind a lock, with a thread that ends leases, one that
-// plans and one for the checkpoint folder. Everything else runs on the threads that bring calls and
-// answers. JoinJob, NextStep and WatchJob wait here, bounded.
+// The coordinator service: CoordinatorCore behind a lock, with a thread each that ends leases,
+// plans, and uses the checkpoint folder. All else runs on the threads of calls and answers.
+// JoinJob, NextStep and WatchJob block here, for a bounded time.
 //
 // Thread-safe. Shut down the rpc::Server that calls it after Stop() and before destroying it.
 #pragma once
@@ -20,8 +20,8 @@
 
 namespace shoal::server {
 
-// Reads everything a job needs; runs on the submitter's call and may take seconds. `workers` are
-// there, for a job that takes as many as there are.
+// Reads everything a job needs; runs on the submitter's call and may take seconds. `workers`: how
+// many there are, for a job that takes them all.
 using JobLoader =
     std::function<absl::StatusOr<LoadedJob>(const proto::SubmitJobRequest&, int64_t workers)>;
 
@@ -32,11 +32,10 @@ struct CoordinatorOptions {
 
 class Coordinator final : public rpc::CoordinatorService {
  public:
-  // Reads the state store and logs what the life before left behind. `clock` must run with real
-  // time.
+  // Reads the state store and logs what the last life left. `clock` must run with real time.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(const CoordinatorOptions& options,
                                                              JobLoader loader,
-                                                             ServerControlFactory servers,
+                                                             ServerClientFactory servers,
                                                              std::unique_ptr<StateStore> store,
                                                              const Clock& clock, Metrics& metrics);
   ~Coordinator() override;
@@ -58,22 +57,22 @@ class Coordinator final : public rpc::CoordinatorService {
   // Blocks until Stop, or until jobs are over, members have left and watchers have seen the end (or
   // had some seconds to). Counts only after Interrupt, unless `job_is_enough`.
   void WaitUntilDone(bool job_is_enough);
-  // Jobs are to end with a checkpoint, and the coordinator after them.
+  // Ends jobs with a checkpoint, and then the coordinator.
   void Interrupt(const std::string& reason);
-  // Ends all waiting, threads and calls to servers. Idempotent.
+  // Ends all waits, threads and calls to servers. Idempotent.
   void Stop();
 
  private:
-  Coordinator(const CoordinatorOptions& options, JobLoader loader, ServerControlFactory servers,
+  Coordinator(const CoordinatorOptions& options, JobLoader loader, ServerClientFactory servers,
               std::unique_ptr<StateStore> store, const SavedState& saved, const Clock& clock,
               Metrics& metrics);
-  JobEnvironment Environment(ServerControlFactory servers);
+  JobEnvironment Environment(ServerClientFactory servers);
   void Post(const std::function<void()>& work);
-  // To be called before the lock is given up: wakes those for whom something has changed.
+  // Call before releasing the lock: wakes those for whom something has changed.
   void Notice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunTimer();
-  // Waits for the job, where none is named and there is none yet.
+  // Waits for a job if none is named and there is none yet.
   absl::StatusOr<std::shared_ptr<EventLog>> AwaitEvents(const std::string& job_id,
                                                         const rpc::JobEvents& watcher)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -96,7 +95,7 @@ class Coordinator final : public rpc::CoordinatorService {
   BackgroundThread disk_thread_;
 
   absl::Mutex mutex_;
-  SteadyCondition changed_;  // what workers wait for
+  SteadyCondition changed_;  // workers wait for this
   SteadyCondition timer_;    // the next deadline moved closer
   SteadyCondition done_;     // Done() may have become true
   CoordinatorCore core_ ABSL_GUARDED_BY(mutex_);

@@ -17,8 +17,8 @@ namespace {
 using ::testing::HasSubstr;
 using testing::RunLoopback;
 
-// Of coordinators without a running job.
-const ServerControlFactory kNoServers;
+// For coordinators without a running job.
+const ServerClientFactory kNoServers;
 
 TEST(LoopbackTest, RunsAJobToItsEnd) {
   for (const auto& [servers, workers] : {std::pair{1, 1}, {2, 4}, {3, 2}}) {
@@ -54,7 +54,7 @@ TEST(LoopbackTest, StopsInTheMiddle) {
 TEST(CoordinatorTest, ALaterLifeGivesNoIncarnationTwice) {
   const TemporaryFolder folder;
   const std::string path = folder / "state";
-  std::set<uint64_t> low_bits;  // the counted part: the random part alone would almost never repeat
+  std::set<uint64_t> low_bits;  // the counted part: random parts alone hardly ever repeat
   for (int life = 0; life < 3; ++life) {
     Metrics metrics;
     auto store = OpenSqliteStateStore(path);
@@ -96,7 +96,7 @@ TEST(CoordinatorTest, AJobOfAnEarlierLifeEndsWithIt) {
             "the coordinator ended before it");
 }
 
-// Without a job: what callers get, and that nothing waits longer than asked.
+// Without a job: what callers get, and that no call blocks longer than asked.
 class IdleCoordinatorTest : public ::testing::Test {
  protected:
   void SetUp() override {

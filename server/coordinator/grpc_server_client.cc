@@ -5,8 +5,8 @@
 namespace shoal::server {
 namespace {
 
-// A lease tells a server that is lost from one that is slow: it may read a model from a slow disk,
-// or wait in a commit for one that a checkpoint is written to.
+// Generous: leases, not deadlines, tell a lost server from a slow one, which may read a model from
+// a slow disk, or wait in a commit for a checkpoint.
 constexpr absl::Duration kDeadline = absl::Minutes(60);
 
 }  // namespace
@@ -19,7 +19,7 @@ GrpcServerClient::GrpcServerClient(const rpc::Token& token,
   }
 }
 
-ServerControlFactory MakeGrpcServerControls(const rpc::Token& token) {
+ServerClientFactory MakeGrpcServerClients(const rpc::Token& token) {
   return [token](const std::vector<std::string>& addresses) {
     return std::make_shared<GrpcServerClient>(token, addresses);
   };

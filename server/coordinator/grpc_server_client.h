@@ -26,6 +26,6 @@ class GrpcServerClient final : public ServerClient {
   int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-ServerControlFactory MakeGrpcServerControls(const rpc::Token& token);
+ServerClientFactory MakeGrpcServerClients(const rpc::Token& token);
 
 }  // namespace shoal::server

@@ -1,5 +1,5 @@
-// shoal-coordinator: one per job. It waits for servers and workers, runs the job that is submitted,
-// and ends on SIGTERM (after a checkpoint) or, with --exit-when-done, when the job is over.
+// shoal-coordinator: waits for servers and workers, runs the submitted job, and exits on SIGTERM
+// (after a checkpoint) or, with --exit-when-done, when the job is over.
 #include <unistd.h>
 
 #include <optional>
@@ -45,7 +45,7 @@ absl::Status Serve(const Flags& flags) {
       const std::unique_ptr<Coordinator> coordinator,
       Coordinator::Create(
           {.version = rpc::ProgramVersion(), .lease = absl::Seconds(flags.lease_seconds)}, LoadJob,
-          MakeGrpcServerControls(token), std::move(store), RealClock(), metrics));
+          MakeGrpcServerClients(token), std::move(store), RealClock(), metrics));
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeCoordinatorService(coordinator.get()));
   SHOAL_ASSIGN_OR_RETURN(
@@ -57,7 +57,7 @@ absl::Status Serve(const Flags& flags) {
         WriteFileAtomically(flags.port_file, fmt::format("{}\n", server->port())));
   }
   {
-    // The first ends the job with a checkpoint, the second the process at once.
+    // The first signal ends the job with a checkpoint, the second ends the process at once.
     const SignalThread signals([&coordinator](const std::string& signal, bool first) {
       if (!first) {
         LogWarning("second signal: ending without waiting for the job");

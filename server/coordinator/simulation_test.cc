@@ -1,6 +1,6 @@
-// Many seeds, faults of every kind at random: whatever happens, no step is committed twice or
-// skipped, every sample counts exactly once in its step, what is resumed continues where the
-// checkpoint is, and nothing hangs. A failure prints its seed.
+// Many seeds with random faults of every kind: no step is committed twice or skipped, every sample
+// counts exactly once in its step, a resumed job continues from its checkpoint, and nothing hangs.
+// A failure prints its seed.
 #include <cstdlib>
 
 #include "gmock/gmock.h"
@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 using testing::SimOptions;
 using testing::SimWorld;
 
-// Kills or stops at a random moment, in about two of three runs. True if it may end the run.
+// Kills or stops at a random moment, in about two of three runs. True if this may end the run.
 bool InjectFault(SimWorld& world, const SimOptions& options, Random& random) {
   const absl::Duration when = absl::Milliseconds(random.Between(0, 200));
   switch (random.Below(6)) {
@@ -41,7 +41,7 @@ bool InjectFault(SimWorld& world, const SimOptions& options, Random& random) {
 }
 
 TEST(SimulationTest, InvariantsHoldOverManySeeds) {
-  const char* first = std::getenv("SHOAL_SIMULATION_SEED");  // to replay one
+  const char* first = std::getenv("SHOAL_SIMULATION_SEED");  // replays one
   const uint64_t begin = first == nullptr ? 1 : std::strtoull(first, nullptr, 10);
   const uint64_t end = first == nullptr ? 400 : begin;
   int done = 0;
@@ -65,9 +65,9 @@ TEST(SimulationTest, InvariantsHoldOverManySeeds) {
     bool finished = false;
     for (int life = 0; life < 12 && !finished; ++life) {
       options.seed = seed * 100 + static_cast<uint64_t>(life);
-      options.servers = static_cast<int>(random.Between(1, 4));  // resume at any number
+      options.servers = static_cast<int>(random.Between(1, 4));  // resumes with any number
       options.workers = static_cast<int>(random.Between(1, 6));
-      // Groups of several stages now and then; what is drawn is for single workers.
+      // Sometimes uses groups of several stages; drawing is for single workers.
       options.stages = random.Below(2) == 0 ? static_cast<int>(random.Between(1, 4)) : 1;
       options.workers *= options.stages;
       options.draw = draw && options.stages == 1;
@@ -87,13 +87,13 @@ TEST(SimulationTest, InvariantsHoldOverManySeeds) {
     }
   }
   if (first == nullptr) {
-    // Both ends must have been seen, or the faults did not bite.
+    // Both outcomes must occur, or the faults had no effect.
     EXPECT_GT(done, 100);
     EXPECT_GT(failed, 100);
   }
 }
 
-// The checks themselves must be able to fail.
+// Proves that the checks can fail.
 TEST(SimulationTest, APlantedDoubleCountIsFound) {
   SimWorld world({.servers = 1, .workers = 1, .steps = 2});
   world.servers.hook = [&world](const std::string& point, int) {

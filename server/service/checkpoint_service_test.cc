@@ -1,14 +1,20 @@
 // Servers that write checkpoints while training goes on, and restore from them at other numbers.
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
+#include "core/base/file.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/base/testing/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/checkpoint/checkpoint.h"
+#include "server/checkpoint/checkpoint_directory.h"
 #include "server/service/testing/cluster.h"
 
 namespace shoal::server {
@@ -23,7 +29,7 @@ class CheckpointServiceTest : public testing::Test {
   std::string model() const { return folder_ + "/model"; }
   std::string checkpoints() const { return folder_ + "/checkpoints"; }
 
-  // One step in which a worker pushes one gradient of every partition to each server.
+  // Runs one step in which a worker pushes one gradient of every partition to each server.
   static void Step(TestingCluster& cluster, int64_t step) {
     ASSERT_OK(cluster.BeginAttempt(step, 1));
     for (int server = 0; server < cluster.servers(); ++server) {
@@ -51,7 +57,8 @@ class CheckpointServiceTest : public testing::Test {
   }
 
   std::string Begin(TestingCluster& cluster, int64_t version) {
-    const auto folder = CreateCheckpointFolder(checkpoints(), version);
+    writing_ = CheckpointDirectory::Take(checkpoints()).value();
+    const auto folder = writing_->Begin(version);
     EXPECT_TRUE(folder.ok());
     for (int server = 0; server < cluster.servers(); ++server) {
       EXPECT_TRUE(cluster.service(server).WriteCheckpoint(Request(version, *folder, true)).ok());
@@ -59,7 +66,8 @@ class CheckpointServiceTest : public testing::Test {
     return *folder;
   }
 
-  absl::Status Finish(TestingCluster& cluster, int64_t version, const std::string& folder) {
+  absl::StatusOr<std::string> Finish(TestingCluster& cluster, int64_t version,
+                                     const std::string& folder) {
     Manifest manifest = {.step = version, .spec = cluster.spec()};
     for (int server = 0; server < cluster.servers(); ++server) {
       SHOAL_ASSIGN_OR_RETURN(
@@ -73,10 +81,10 @@ class CheckpointServiceTest : public testing::Test {
              .partitions = {shard.partitions().begin(), shard.partitions().end()}});
       }
     }
-    return WriteManifest(folder, manifest, plan::ToYaml(cluster.job()));
+    return writing_->Complete(manifest, plan::ToYaml(cluster.job()));
   }
 
-  // All state in a checkpoint, unit by unit.
+  // Returns all state in a checkpoint, unit by unit.
   static std::vector<float> State(const std::string& folder) {
     const auto checkpoint = Checkpoint::Open(folder);
     EXPECT_TRUE(checkpoint.ok()) << Describe(checkpoint.status());
@@ -94,11 +102,12 @@ class CheckpointServiceTest : public testing::Test {
   }
 
   const std::string folder_;
+  std::optional<CheckpointDirectory> writing_;
 };
 
-// A checkpoint of step 2 holds step 2 although steps 3 and 4 are committed while it is written; and
-// going on from it on another number of servers, with units cut in other places, ends where the
-// uninterrupted run ends, bit for bit.
+// A checkpoint of step 2 holds step 2 although steps 3 and 4 commit while it is written. Resumed on
+// another number of servers, with units cut elsewhere, training ends as if uninterrupted, bit for
+// bit.
 TEST_F(CheckpointServiceTest, ResumesBitForBitOnAnyNumberOfServers) {
   std::vector<float> at_two, at_four;
   {
@@ -109,12 +118,10 @@ TEST_F(CheckpointServiceTest, ResumesBitForBitOnAnyNumberOfServers) {
     const std::string folder = Begin(cluster, 2);
     Step(cluster, 3);
     Step(cluster, 4);
-    ASSERT_OK(Finish(cluster, 2, folder));
-    EXPECT_TRUE(VerifyCheckpoint(folder).empty());
-    at_two = State(folder);
-    const std::string last = Begin(cluster, 4);
-    ASSERT_OK(Finish(cluster, 4, last));
-    at_four = State(last);
+    const std::string two = Finish(cluster, 2, folder).value();
+    EXPECT_TRUE(VerifyCheckpoint(two).empty());
+    at_two = State(two);
+    at_four = State(Finish(cluster, 4, Begin(cluster, 4)).value());
   }
   for (const auto& [servers, partition_bytes] :
        {std::pair{1, 1 << 14}, {3, 1 << 14}, {2, 1 << 13}, {3, 1 << 20}}) {
@@ -123,9 +130,7 @@ TEST_F(CheckpointServiceTest, ResumesBitForBitOnAnyNumberOfServers) {
     ASSERT_OK(cluster.Configure(CheckpointPath(checkpoints(), 2)));
     Step(cluster, 3);
     Step(cluster, 4);
-    const std::string last = Begin(cluster, 4);
-    ASSERT_OK(Finish(cluster, 4, last));
-    const std::vector<float> state = State(last);
+    const std::vector<float> state = State(Finish(cluster, 4, Begin(cluster, 4)).value());
     ASSERT_EQ(state.size(), at_four.size());
     EXPECT_EQ(std::memcmp(state.data(), at_four.data(), state.size() * sizeof(float)), 0);
   }
@@ -136,8 +141,7 @@ TEST_F(CheckpointServiceTest, PublishesTheCheckpointsVersion) {
   TestingCluster cluster(model(), 1, plan::Accumulate::kFloat);
   ASSERT_OK(cluster.Configure());
   Step(cluster, 1);
-  const std::string folder = Begin(cluster, 1);
-  ASSERT_OK(Finish(cluster, 1, folder));
+  const std::string folder = Finish(cluster, 1, Begin(cluster, 1)).value();
   TestingCluster resumed(model(), 1, plan::Accumulate::kFloat);
   const auto reply = resumed.service(0).Configure(resumed.ConfigureRequest(0, folder));
   ASSERT_OK(reply.status());
@@ -158,9 +162,9 @@ TEST_F(CheckpointServiceTest, RefusesWhatDoesNotFit) {
               HasSubstr("cannot write the checkpoint of step 5: version 0 is published"));
   const auto failed = cluster.service(0).WriteCheckpoint(Request(0, folder_ + "/absent", false));
   EXPECT_THAT(Describe(failed.status()), HasSubstr("absent"));
-  // A failed one does not keep commits waiting.
+  // A failed checkpoint does not block commits.
   Step(cluster, 1);
-  // Repeated calls answer the same.
+  // Repeated calls get the same answer.
   const std::string folder = Begin(cluster, 1);
   const auto first = cluster.service(0).WriteCheckpoint(Request(1, folder, false));
   ASSERT_OK(first.status());
@@ -169,12 +173,32 @@ TEST_F(CheckpointServiceTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(first->SerializeAsString(), second->SerializeAsString());
 }
 
+// A pipe that nobody reads stands for a disk that hangs.
+TEST_F(CheckpointServiceTest, AStopDoesNotWaitForAHungDisk) {
+  UniqueFd disk;  // outlives the writer, which may come to it late
+  TestingCluster cluster(model(), 1, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  Step(cluster, 1);
+  const std::string folder = CheckpointDirectory::Take(checkpoints())->Begin(1).value();
+  const std::string shard = folder + "/server-0000.shard";
+  ASSERT_EQ(mkfifo(shard.c_str(), 0600), 0);
+  ASSERT_OK(cluster.service(0).WriteCheckpoint(Request(1, folder, true)).status());
+  ASSERT_OK(cluster.BeginAttempt(2, 1));
+  ASSERT_OK(cluster.Prepare(2, 1).status());
+  absl::Status committed;
+  std::thread commit([&] { committed = cluster.Commit(2, 1); });
+  cluster.service(0).Stop();
+  commit.join();
+  EXPECT_TRUE(absl::IsCancelled(committed)) << committed;
+  EXPECT_FALSE(cluster.BeginAttempt(3, 1).ok()) << "half a commit is no version";
+  disk.Reset(open(shard.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // it writes again
+}
+
 TEST_F(CheckpointServiceTest, ADamagedCheckpointIsNamedOnRestore) {
   TestingCluster cluster(model(), 2, plan::Accumulate::kFloat);
   ASSERT_OK(cluster.Configure());
   Step(cluster, 1);
-  const std::string folder = Begin(cluster, 1);
-  ASSERT_OK(Finish(cluster, 1, folder));
+  const std::string folder = Finish(cluster, 1, Begin(cluster, 1)).value();
   const std::string shard = folder + "/server-0001.shard";
   std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(static_cast<std::streamoff>(std::filesystem::file_size(shard) / 2));

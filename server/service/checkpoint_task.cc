@@ -12,6 +12,8 @@ namespace {
 
 constexpr absl::Duration kWaitNotice = absl::Seconds(10);
 
+absl::Status Leaving() { return Cancelled("this server is going"); }
+
 }  // namespace
 
 CheckpointTask::CheckpointTask(const Store* store, int server, std::string directory)
@@ -46,7 +48,7 @@ absl::StatusOr<ShardEntry> CheckpointTask::Write() {
   }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer,
                          ShardWriter::Create(directory_, server_, version_, specs));
-  std::vector<float> scratch[kSections];  // where the host does not reach the state itself
+  std::vector<float> scratch[kSections];  // if the host cannot access the state itself
   for (size_t p = 0; p < specs.size(); ++p) {
     std::span<const float> arrays[kSections];
     for (int section = 0; section < kSections; ++section) {
@@ -58,20 +60,23 @@ absl::StatusOr<ShardEntry> CheckpointTask::Write() {
     absl::MutexLock lock(&mutex_);
     written_ = p + 1;
     if (cancelled_) {
-      return Cancelled("this server is going");
+      return Leaving();
     }
   }
   return writer->Finish();
 }
 
-void CheckpointTask::WaitUntilWritten(size_t partition) {
+absl::Status CheckpointTask::WaitUntilWritten(size_t partition) {
   absl::MutexLock lock(&mutex_);
-  const auto written = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return written_ > partition; };
+  const auto written = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return written_ > partition || cancelled_;
+  };
   // The writer always ends, but a disk may take long: say so.
   while (!mutex_.AwaitWithTimeout(absl::Condition(&written), kWaitNotice)) {
     LogWarning("step {}: a commit waits for partition {} of {} to be written to {}; slow disk?",
                version_ + 1, partition, store_->partitions().size(), directory_);
   }
+  return written_ > partition ? absl::OkStatus() : Leaving();
 }
 
 bool CheckpointTask::AllWritten() const {
@@ -86,11 +91,12 @@ bool CheckpointTask::Done() const {
 
 absl::StatusOr<ShardEntry> CheckpointTask::Wait(absl::Duration timeout) const {
   absl::MutexLock lock(&mutex_);
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&done_), timeout)) {
+  const auto over = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return done_ || cancelled_; };
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&over), timeout)) {
     return DeadlineExceeded("the checkpoint of step {} in {} is not written after {}", version_,
                             directory_, absl::FormatDuration(timeout));
   }
-  return result_;
+  return done_ ? result_ : Leaving();
 }
 
 void CheckpointTask::Cancel() {

@@ -33,13 +33,14 @@ class CheckpointTask {
   const std::string& directory() const { return directory_; }
 
   // Blocks until that partition (its index in the store) may change; not once writing has failed.
-  void WaitUntilWritten(size_t partition);
+  // Cancelled if it never may.
+  absl::Status WaitUntilWritten(size_t partition);
   // Whether no partition is needed any more.
   bool AllWritten() const;
   bool Done() const;
   // Returns what was written and synced, the failure, or DeadlineExceeded.
   absl::StatusOr<ShardEntry> Wait(absl::Duration timeout) const;
-  // Ends it early: Wait returns Cancelled.
+  // Ends it early, and all who wait for it, with Cancelled.
   void Cancel();
 
  private:

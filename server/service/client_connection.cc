@@ -12,7 +12,7 @@
 namespace shoal::server {
 namespace {
 
-// Of a ring's write; acknowledgements have their slot's index.
+// Operation id of a ring's write; an acknowledgement's is its slot's index.
 constexpr uint64_t kRingOperation = ~uint64_t{0};
 
 }  // namespace
@@ -41,11 +41,11 @@ bool ClientConnection::MarkWaiting(int64_t slot) {
 }
 
 void ClientConnection::TakePush(int64_t slot, const PushHandler& handler) {
-  // From here on a doorbell means another look.
+  // A doorbell from here on makes the slot waiting again.
   slots_[static_cast<size_t>(slot)].waiting.store(false);
   const transport::PushHeader header = CopyHeader(slot);
   if (!transport::IsWhole(header) || header.push_id == 0) {
-    // Garbage, or a late doorbell while the next push is being written: nothing to answer.
+    // Garbage, or a late doorbell during the next push's write: no answer.
     metrics_->malformed_pushes.Increment();
     malformed_.Warn([&] {
       return fmt::format("{} rang for slot {}, which holds no whole push header",
@@ -61,7 +61,7 @@ void ClientConnection::TakePush(int64_t slot, const PushHandler& handler) {
       return;
     }
     if (state.being_taken) {
-      return;  // rung twice: whoever takes it answers
+      return;  // rung twice: the other thread answers
     }
     state.being_taken = true;
   }
@@ -92,7 +92,7 @@ void ClientConnection::Post(int64_t slot) {
   Slot& state = slots_[static_cast<size_t>(slot)];
   state.answer_owed = true;
   if (state.write_under_way) {
-    return;  // OnWriteDone goes on: the staging memory is still being read.
+    return;  // OnWriteDone continues: the staging memory is in use.
   }
   constexpr size_t kSize = sizeof(transport::PushAcknowledgement);
   const std::span<std::byte> staged =
@@ -109,7 +109,7 @@ void ClientConnection::Post(int64_t slot) {
     state.answer_owed = false;
     state.write_under_way = true;
   } else if (!absl::IsResourceExhausted(status)) {
-    // The connection is going; its kClosed follows, and the client asks again over the next one.
+    // The connection is closing; after kClosed the client asks again over the next one.
     state.answer_owed = false;
     LogDebug("cannot acknowledge a push of {}: {}", options_.client.name, Message(status));
   }
@@ -130,7 +130,7 @@ void ClientConnection::PostRing() {
       .id = kRingOperation, .region = 0, .ring = true, .immediate = ring_};
   const absl::Status status = connection_->PostWrites({&write, 1});
   ring_under_way_ = status.ok();
-  // A full queue is tried again by LookOver; a connection that is going needs no ring.
+  // LookOver retries after a full queue; a closing connection needs no ring.
   ring_owed_ = absl::IsResourceExhausted(status);
 }
 
@@ -169,7 +169,7 @@ std::vector<int64_t> ClientConnection::LookOver() {
       state.seen_push = 0;
       forgotten.push_back(slot);
     } else {
-      state.seen_push = header.push_id;  // Its doorbell may be on its way.
+      state.seen_push = header.push_id;  // Its doorbell may still arrive.
     }
   }
   return forgotten;

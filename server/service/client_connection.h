@@ -1,8 +1,8 @@
 // One client's data connection at the server: the slots it may push into, and the acknowledgements
 // owed to it.
 //
-// Threads: TakePush may run for different slots concurrently; the rest is thread-safe. Slots and
-// staging memory are freed with the object, so a client that is gone costs nothing.
+// Threads: TakePush may run for different slots concurrently; all else is thread-safe. The object's
+// end frees slots and staging memory, so a lost client costs nothing.
 //
 // Slots hold what the peer wrote, hostile until checked: a header is copied once and its hash
 // compared before any field is read.
@@ -37,7 +37,7 @@ struct PushVerdict {
   bool applied_before = false;
 };
 
-// What may lie behind a header in its slot.
+// The payload that may follow a header in its slot.
 struct PushPayload {
   std::span<const std::byte> bytes;
   PayloadMemory place = PayloadMemory::kHost;
@@ -81,17 +81,17 @@ class ClientConnection {
   // Rings the client with that value; of several not posted yet, sends only the newest.
   void Ring(uint32_t immediate);
 
-  // An acknowledgement's or a ring's write is done.
+  // Call when an acknowledgement's or a ring's write is done.
   void OnWriteDone(uint64_t operation);
   // Called on a timer: posts acknowledgements that found the queue full. Returns the slots whose
-  // push was there at the last call already, without a doorbell.
+  // push was already there at the last call, without a doorbell.
   std::vector<int64_t> LookOver();
   void Close();
 
  private:
   struct Slot {
     std::atomic<bool> waiting{false};
-    // The rest under mutex_.
+    // Guarded by mutex_ from here on.
     transport::PushAcknowledgement answer{};  // push_id 0: none yet
     bool answer_owed = false;                 // could not be posted yet
     bool write_under_way = false;

@@ -1,4 +1,4 @@
-// HostedJob::Connect: which transport a client gets, and what it is granted.
+// HostedJob::Connect: chooses a client's transport and grants memory.
 #include <algorithm>
 #include <utility>
 
@@ -16,7 +16,7 @@ static_assert(plan::kMostPushSlots * sizeof(transport::PushAcknowledgement) <=
               transport::kBufferAlignment);
 constexpr size_t kMaxClientName = 100;
 
-// Slots, and what makes copies out of them fast.
+// Slots, pinned to make copies from them fast.
 struct PinnedSlots {
   std::shared_ptr<transport::Region> region;
   std::unique_ptr<PartitionState::Pinned> pinned;
@@ -28,14 +28,13 @@ absl::StatusOr<std::shared_ptr<transport::Region>> AllocateSlots(transport::Tran
                                                                  int64_t bytes) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<transport::Region> slots,
                          transport.Allocate(bytes, transport::Access::kRemoteWrite));
-  // What is granted is there: a machine with too little memory shows it now, and no push waits for
-  // pages.
+  // Touch every page now: too little memory fails here, and no push waits for pages.
   std::ranges::fill(slots->bytes(), std::byte{0});
   const auto pinned = std::make_shared<PinnedSlots>(PinnedSlots{slots, state.Pin(slots->bytes())});
   return std::shared_ptr<transport::Region>(pinned, pinned->region.get());
 }
 
-// Payloads in the server's GPU: an allocation for one client alone, who may write all of it.
+// Payloads in the server's GPU: one allocation per client, who may write all of it.
 absl::StatusOr<std::shared_ptr<transport::Region>> AllocatePayloads(transport::Transport& transport,
                                                                     PartitionState& state,
                                                                     PayloadsInGpu& kept,
@@ -60,7 +59,7 @@ absl::StatusOr<proto::ConnectReply> HostedJob::Connect(const proto::ConnectReque
   absl::ReaderMutexLock lock(&state_mutex_);
   reply.set_version(state_.version());
   if (fenced_.contains(request.incarnation())) {
-    intake_->Remove(request.incarnation());  // Fenced while it connected.
+    intake_->Remove(request.incarnation());  // Fenced while connecting.
     return PermissionDenied("{} is fenced: its lease is over", request.client());
   }
   return reply;
@@ -94,7 +93,7 @@ absl::Status HostedJob::CheckConnect(const proto::ConnectRequest& request) {
 }
 
 absl::StatusOr<proto::ConnectReply> HostedJob::Accept(const proto::ConnectRequest& request) {
-  // The earlier connection goes first, so that one client never holds slots twice.
+  // Drop the earlier connection first, so that one client never holds slots twice.
   intake_->Remove(request.incarnation());
   std::vector<std::string> transports;
   for (const EnabledTransport& enabled : transports_) {
@@ -110,7 +109,7 @@ absl::StatusOr<proto::ConnectReply> HostedJob::Accept(const proto::ConnectReques
       transport::TakeOffer(transports, offers, request.client(), unavailable_,
                            [&](size_t index, const std::string& offer) {
                              auto answer = AcceptOver(index, request, offer, granted);
-                             // Slots were registered.
+                             // Registering slots may have changed the transport's totals.
                              metrics_.FollowTransport(*transports_[index].transport);
                              return answer;
                            }));
@@ -154,7 +153,7 @@ absl::StatusOr<ClientConnection::Slots> HostedJob::MakeSlots(transport::Transpor
   if (in_gpu) {
     auto payloads = AllocatePayloads(transport, state, *payloads_in_gpu_, client.name, bytes);
     if (payloads.ok()) {
-      // Of the host's region headers alone are touched.
+      // Only headers are used of the host's region.
       SHOAL_ASSIGN_OR_RETURN(slots.headers,
                              transport.Allocate(bytes, transport::Access::kRemoteWrite));
       slots.payloads = *std::move(payloads);

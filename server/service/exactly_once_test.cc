@@ -1,6 +1,6 @@
-// Very many pushes through the slots, with duplicates, reordering, lost doorbells and broken
-// connections from a seed: every push must count once. Gradients are small integers, so the sum is
-// exact in fp32 and any loss or double shows.
+// Many pushes through the slots with duplicates, reordering, lost doorbells and broken connections,
+// from a seed: each must count once. Gradients are small integers, so sums are exact in fp32 and
+// any loss or double count shows.
 #include <cstring>
 #include <deque>
 #include <filesystem>
@@ -27,7 +27,7 @@ float ValueOf(const Planned& push) {
   return static_cast<float>((push.partition * 7 + push.sequence * 13) % 9 - 4);
 }
 
-// One worker that keeps all its slots busy and misbehaves.
+// A worker that keeps all its slots busy and misbehaves.
 class Worker {
  public:
   Worker(TestingCluster& cluster, uint64_t incarnation, uint64_t seed)
@@ -49,7 +49,7 @@ class Worker {
 
   absl::Status Connect() {
     for (const auto& [slot, sent] : under_way_) {
-      waiting_.push_back(sent.first);  // Outcome unknown: sent again.
+      waiting_.push_back(sent.first);  // Outcome unknown: send again.
     }
     under_way_.clear();
     return client_.Connect();
@@ -57,7 +57,7 @@ class Worker {
 
   bool Finished() const { return waiting_.empty() && under_way_.empty(); }
 
-  // Sends into a free slot, or looks for an answer.
+  // Pushes into a free slot, or looks for an answer.
   void Act() {
     const auto slot =
         static_cast<int64_t>(random_.Below(static_cast<uint64_t>(client_.granted().slots())));
@@ -72,7 +72,7 @@ class Worker {
       }
       ASSERT_EQ(answer->code, absl::StatusCode::kOk);
       if (random_.Below(20) == 0) {
-        waiting_.push_back(sent->second.first);  // As if the acknowledgement had been lost.
+        waiting_.push_back(sent->second.first);  // As if its acknowledgement were lost.
       }
       under_way_.erase(sent);
       return;

@@ -1,5 +1,5 @@
-// Opens the GPU that partitions lie in (service.memory: cuda): with_cuda.cc and without_cuda.cc are
-// the two builds. Touches CUDA only when a job asks for it, so one program starts everywhere.
+// Opens the GPU that holds partitions (service.memory: cuda); with_cuda.cc and without_cuda.cc are
+// the two builds. Uses CUDA only if a job asks for it, so one program starts everywhere.
 #pragma once
 
 #include <functional>
@@ -14,17 +14,17 @@ namespace shoal::server {
 
 struct ServerGpu {
   StateFactory make_state;
-  std::string name;  // of the GPU among those of all machines
-  // Lets clients on this host into its memory; null: they are not.
+  std::string name;  // of the GPU, unique over all machines
+  // Opens its memory to clients on this host; null: closed to them.
   std::shared_ptr<transport::GpuMemory> reach;
   int index = 0;  // of the GPU in `reach`
 };
 
-// For the server of that number. `reached`: whether to let clients into its memory.
+// Opens the GPU of server `server`. `reached`: whether to open its memory to clients.
 using GpuOpener = std::function<absl::StatusOr<ServerGpu>(int server, bool reached)>;
 
-// `gpu` as this process counts them; below zero: servers take turns over the usable ones. Opening
-// fails, and says so, in a build without CUDA.
+// `gpu` as this process counts them; negative: servers take turns over the usable ones. Fails with
+// a message in a build without CUDA.
 GpuOpener MakeGpuOpener(int gpu);
 
 }  // namespace shoal::server

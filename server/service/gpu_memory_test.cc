@@ -1,5 +1,4 @@
-// Servers that keep their partitions in fake GPUs. The tests of this program that are not here
-// are those of servers that keep them on the host.
+// Servers with partitions in fake GPUs. The other tests of this program keep them on the host.
 #include "server/service/gpu_memory.h"
 
 #include <cuda_runtime_api.h>
@@ -51,7 +50,7 @@ TEST_F(GpuMemoryTest, TrainsWhatTheHostTrainsAndPinsWhatItCopies) {
     TestingCluster::gpus = on_gpu ? MakeGpuOpener(-1) : nullptr;
     TestingCluster cluster(folder_, 2, plan::Accumulate::kFloat);
     ASSERT_TRUE(cluster.Configure().ok());
-    // The weights of both servers, and what they stage by.
+    // Both servers' weights and staging memory.
     const int64_t before_clients = gpu::Counters().host_allocations;
     for (int64_t step = 1; step <= 3; ++step) {
       ASSERT_TRUE(cluster.BeginAttempt(step, 1).ok());
@@ -81,7 +80,7 @@ TEST_F(GpuMemoryTest, TrainsWhatTheHostTrainsAndPinsWhatItCopies) {
   EXPECT_EQ(gpu::Counters().host_allocations, gpu::Counters().host_frees);
 }
 
-// Clients that reach the server's GPU beside one that does not.
+// Clients that reach the server's GPU, and one that does not.
 class InGpuClientsTest : public GpuMemoryTest {
  protected:
   InGpuClientsTest() {
@@ -97,7 +96,7 @@ class InGpuClientsTest : public GpuMemoryTest {
       return opened;
     };
   }
-  // Over which all of `worker`'s pushes of a step go.
+  // Sends all of `worker`'s pushes of a step over this client.
   static void PushAll(TestingCluster& cluster, int server, TestingClient& client, uint64_t worker,
                       int64_t step) {
     for (const int partition : plan::PartitionsOf(cluster.shard_map(), server)) {
@@ -178,7 +177,7 @@ TEST_F(InGpuClientsTest, OneThatDoesNotSeeTheGpuIsServedFromTheHost) {
   }
 }
 
-// Also where not all of the job is on this host, and where one of the two is converted on the way.
+// Also if part of the job is on other hosts, and if one of the two is converted.
 TEST_F(InGpuClientsTest, AreGrantedThereWhatIsPlannedThere) {
   for (const bool local : {true, false}) {
     for (const auto& [wire, gradient] :
@@ -195,7 +194,7 @@ TEST_F(InGpuClientsTest, AreGrantedThereWhatIsPlannedThere) {
       const int64_t before = gpu::Counters().allocated_bytes;
       const auto configured = cluster.service(0).Configure(request);
       ASSERT_TRUE(configured.ok()) << configured.status();
-      // What it tells the job's workers.
+      // What it reports to the job's workers.
       const int64_t taken = gpu::Counters().allocated_bytes - before;
       EXPECT_EQ(configured->gpu().gpu(), transport::GpuName(server_reach_->gpu(0).uuid));
       EXPECT_NEAR(static_cast<double>(configured->gpu().taken_bytes()), static_cast<double>(taken),
@@ -260,8 +259,8 @@ TEST_F(InGpuClientsTest, WithoutRoomForSlotsPushesGoOverTheHost) {
   PushAll(cluster, 0, client, 1, 1);
 }
 
-// Nor does one that hangs, or means to, keep more and more of the GPU: by coming again, in other
-// lives, or by other names.
+// A client that hangs, or means to, cannot hold ever more of the GPU by coming again in other lives
+// or under other names.
 TEST_F(InGpuClientsTest, OneThatDoesNotCloseEarlierSlotsPushesOverTheHost) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
                          {.client_gpus = client_reach_});
@@ -298,7 +297,7 @@ TEST_F(InGpuClientsTest, OneThatDoesNotCloseEarlierSlotsPushesOverTheHost) {
   EXPECT_TRUE(in_gpu(1, "worker-0")) << "all are closed";
 }
 
-// A job that takes as many workers as there are serves all of them from its GPU.
+// A job that takes all workers there are serves each of them from its GPU.
 TEST_F(InGpuClientsTest, ManyPushThereWhereTheJobDoesNotSayHowManyThereAre) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
                          {.client_gpus = client_reach_});
@@ -353,7 +352,7 @@ TEST_F(GpuMemoryTest, AGpuThatFailsEndsTheStepAndTheServer) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
   ASSERT_TRUE(cluster.Configure().ok());
   ASSERT_TRUE(cluster.BeginAttempt(1, 1).ok());
-  // Sealing fails: this attempt cannot be prepared any more, the next one can.
+  // Sealing fails: this attempt can no longer be prepared, the next one can.
   gpu::FailCall("cudaMemsetAsync", 1, cudaErrorInvalidValue);
   EXPECT_THAT(Text(cluster.Prepare(1, 1).status()),
               testing::StartsWith("step 1: adding gradients: cuda:0: clearing a sum"));
@@ -361,7 +360,7 @@ TEST_F(GpuMemoryTest, AGpuThatFailsEndsTheStepAndTheServer) {
               HasSubstr("step 1 attempt 1 failed when it was sealed"));
   ASSERT_TRUE(cluster.BeginAttempt(1, 2).ok());
   ASSERT_TRUE(cluster.Prepare(1, 2).ok());
-  // A commit that fails half way leaves nothing to go on from, nor to write.
+  // A commit that fails half way leaves nothing to continue from, nor to write.
   gpu::FailCall("cudaMemcpyAsync", 2, cudaErrorInvalidValue);
   EXPECT_THAT(Text(cluster.Commit(1, 2)),
               testing::StartsWith("step 1: updating weights: cuda:0: copying new weights: "));

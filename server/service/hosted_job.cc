@@ -8,7 +8,7 @@ namespace shoal::server {
 absl::StatusOr<proto::BeginAttemptReply> HostedJob::BeginAttempt(
     const proto::BeginAttemptRequest& request) {
   absl::MutexLock commands(&commands_mutex_);
-  // Waits for pushes that are being applied, and keeps others out while accumulators are cleared.
+  // Waits for pushes being applied, and keeps others out while accumulators are cleared.
   absl::MutexLock state(&state_mutex_);
   SHOAL_ASSIGN_OR_RETURN(
       const Decision decision,
@@ -27,7 +27,7 @@ absl::StatusOr<proto::BeginAttemptReply> HostedJob::BeginAttempt(
 absl::StatusOr<proto::PrepareReply> HostedJob::Prepare(const proto::PrepareRequest& request) {
   absl::MutexLock commands(&commands_mutex_);
   {
-    // Waits for pushes that are being applied; those that come later find the attempt sealed.
+    // Waits for pushes being applied; later ones find the attempt sealed.
     absl::MutexLock state(&state_mutex_);
     SHOAL_ASSIGN_OR_RETURN(const Decision decision,
                            state_.Prepare(request.step(), request.attempt()));
@@ -39,7 +39,7 @@ absl::StatusOr<proto::PrepareReply> HostedJob::Prepare(const proto::PrepareReque
   prepared_.Clear();
   auto sealed = store_->Seal();
   if (!sealed.ok()) {
-    // No later Prepare of this attempt may be answered as the first was.
+    // Keeps later Prepares of this attempt from repeating the first one's answer.
     absl::MutexLock state(&state_mutex_);
     state_.SealingFailed();
     return Annotate(sealed.status(), fmt::format("step {}: adding gradients", request.step()));

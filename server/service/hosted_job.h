@@ -102,6 +102,7 @@ class HostedJob {
   // write_checkpoint.cc
   absl::StatusOr<std::shared_ptr<CheckpointTask>> PinCheckpoint(
       const proto::WriteCheckpointRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(commands_mutex_);
+  std::shared_ptr<CheckpointTask> NewestCheckpoint() const;
   absl::Status CommitAroundCheckpoint(const proto::CommitRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(commands_mutex_);
 
@@ -127,7 +128,6 @@ class HostedJob {
   absl::Mutex commands_mutex_ ABSL_ACQUIRED_BEFORE(state_mutex_);  // one command at a time
   absl::Mutex connect_mutex_;                                      // one handshake at a time
   proto::PrepareReply prepared_ ABSL_GUARDED_BY(commands_mutex_);
-  bool stopped_ ABSL_GUARDED_BY(commands_mutex_) = false;
 
   mutable absl::Mutex state_mutex_;
   StepState state_ ABSL_GUARDED_BY(state_mutex_);
@@ -148,7 +148,9 @@ class HostedJob {
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<PushIntake> intake_;  // goes with its threads, which call TakePush
-  std::shared_ptr<CheckpointTask> checkpoint_ ABSL_GUARDED_BY(commands_mutex_);  // the newest
+  mutable absl::Mutex checkpoint_mutex_ ABSL_ACQUIRED_AFTER(commands_mutex_);
+  bool stopped_ ABSL_GUARDED_BY(checkpoint_mutex_) = false;
+  std::shared_ptr<CheckpointTask> checkpoint_ ABSL_GUARDED_BY(checkpoint_mutex_);  // the newest
 };
 
 }  // namespace shoal::server

@@ -27,7 +27,7 @@ TEST(LayerBarrier, EndsWhenTheLastHasArrived) {
               UnorderedElementsAre(LayerBarrier::Ring{10, Bell(4, 1, 1)},
                                    LayerBarrier::Ring{20, Bell(4, 1, 1)},
                                    LayerBarrier::Ring{30, Bell(4, 1, 1)}));
-  // One that says nothing new (its answer may have been lost) is answered alone.
+  // A doorbell with nothing new (its answer may have been lost) is answered to its sender only.
   EXPECT_THAT(barrier.OnDoorbell(20, Bell(4, 1, 1)),
               ElementsAre(LayerBarrier::Ring{20, Bell(4, 1, 1)}));
 }
@@ -51,8 +51,8 @@ TEST(LayerBarrier, ANewAttemptTellsThoseWhoWait) {
   EXPECT_THAT(barrier.OnDoorbell(10, Bell(4, 2, 1)), IsEmpty());
 }
 
-// Doorbells lost, repeated and late: nobody is told of a barrier that somebody has not arrived at,
-// and in the end all are told of all.
+// With doorbells lost, repeated and late, no worker hears of a barrier before all have arrived, and
+// in the end all hear of all.
 TEST(LayerBarrier, SurvivesLostAndRepeatedDoorbells) {
   Random random(5);
   for (int round = 0; round < 50; ++round) {
@@ -75,7 +75,7 @@ TEST(LayerBarrier, SurvivesLostAndRepeatedDoorbells) {
         ++come[worker];
       }
       if (random.Below(3) == 0) {
-        continue;  // lost on the way there
+        continue;  // lost on its way
       }
       const uint32_t least = *std::ranges::min_element(come);
       const uint32_t said = come[worker] - std::min<uint32_t>(come[worker], random.Below(3));

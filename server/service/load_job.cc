@@ -1,4 +1,4 @@
-// HostedJob::Create: from a job and a shard map to published weights.
+// HostedJob::Create: loads a job by its shard map and publishes the weights.
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -65,7 +65,7 @@ int64_t SlotBytes(std::span<const plan::PartitionSpec> held, DType gradient_type
   return RoundUp(transport::kPushHeaderBytes + largest, transport::kBufferAlignment);
 }
 
-// Where the state is loaded from: the job's model as version 0, or a checkpoint.
+// The source of the state: the job's model as version 0, or a checkpoint.
 struct Source {
   int64_t version = 0;
   plan::ModelSpec spec;
@@ -138,7 +138,7 @@ absl::Status HostedJob::Load() {
   SHOAL_RETURN_IF_ERROR(store_->Load(source.version, source.state));
   ExposeGpuWeights();
   if (!job_.cluster.local) {
-    // Others will ask for them, and filling the host's takes longer than a connection may.
+    // Remote clients will need host weights, and filling those takes longer than a connection may.
     SHOAL_RETURN_IF_ERROR(store_->KeepHostWeights());
   }
   slot_bytes_ = SlotBytes(held, job_.service.gradient_type);
@@ -176,13 +176,13 @@ absl::Status HostedJob::StartIntake(int threads) {
 absl::Status HostedJob::CheckMemory(const StoreBytes& bytes) const {
   const absl::StatusOr<int64_t> available = options_.available_memory();
   if (absl::IsInvalidArgument(available.status())) {
-    return available.status();  // what this process was told
+    return available.status();  // as given by this process's flags
   }
   if (!available.ok()) {
     LogWarning("cannot tell how much memory this machine has: {}", Message(available.status()));
     return absl::OkStatus();
   }
-  // A GPU's memory is checked when it is taken.
+  // A GPU's memory is checked when allocated.
   const bool on_gpu = job_.service.memory == plan::PartitionMemory::kCuda;
   const int64_t needed = on_gpu ? bytes.weights : bytes.total();
   if (needed <= *available) {
@@ -219,15 +219,15 @@ absl::Status HostedJob::StartTransports(int64_t weights_bytes) {
         "doctor` on this machine says what is missing)",
         fmt::join(unavailable_, "; "));
   }
-  // One memory for all: from a transport that can expose its own memory alone, if there is one, and
-  // registered with the others.
+  // All transports share one memory: allocated by one that can only expose its own, if there is
+  // one, and registered with the others.
   const auto owner = std::ranges::find_if(enabled, [](const EnabledTransport& e) {
     return !e.transport->capabilities().exposes_any_memory;
   });
   EnabledTransport& allocating = owner == enabled.end() ? enabled.front() : *owner;
   SHOAL_ASSIGN_OR_RETURN(allocating.weights, allocating.transport->Allocate(
                                                  weights_bytes, transport::Access::kRemoteRead));
-  // One that cannot take it (locked memory, a device's limits) is done without.
+  // Continues without a transport that cannot register it (locked memory, device limits).
   std::span<std::byte> weights = allocating.weights->bytes();
   for (EnabledTransport& other : enabled) {
     if (other.weights == nullptr) {

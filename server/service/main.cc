@@ -1,5 +1,5 @@
-// shoal-server: holds partitions of one job's model. It registers with the coordinator, does what
-// it is told, and ends when the job is over, when its lease is lost, or on SIGTERM.
+// shoal-server: holds partitions of models. Registers with the coordinator, follows its commands,
+// and exits when the job ends, when its lease is lost, or on SIGTERM.
 #include <optional>
 #include <string>
 
@@ -36,7 +36,7 @@ struct Flags {
   transport::RdmaFlags rdma;
 };
 
-// What ends the process: the membership's end, told by the session's thread, or a signal.
+// The end of the process: the session's thread reports the end of membership, or a signal comes.
 class End {
  public:
   void Membership(const absl::Status& how) {
@@ -49,13 +49,13 @@ class End {
     signal_ = name;
     over_ = true;
   }
-  // The signal's name; empty: it was the membership.
+  // Blocks until the end. Returns the signal's name; empty: membership ended.
   std::string Await() {
     absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&over_));  // the lease is a deadline
+    mutex_.Await(absl::Condition(&over_));  // bounded by the lease
     return signal_;
   }
-  // How it ended; OK while it has not.
+  // How membership ended; OK before that.
   absl::Status membership() const {
     absl::MutexLock lock(&mutex_);
     return membership_;
@@ -70,7 +70,7 @@ class End {
 
 absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
   const transport::TransportOptions options = flags.listen.MakeTransportOptions();
-  // Takes a given port at once: one in use must not fail only when a job comes.
+  // Binds a given port at once: if it is in use, the start must fail, not the first job.
   auto tcp = std::make_shared<std::unique_ptr<transport::Transport>>();
   if (flags.listen.data_port != 0) {
     auto created = transport::CreateTransport("tcp", options);
@@ -92,7 +92,8 @@ absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
   };
 }
 
-// Sets `started` once all that the flags ask for was to be had: a failure before is the caller's.
+// Sets `started` once everything that the flags ask for is available: earlier failures are the
+// caller's mistake.
 absl::Status Serve(const Flags& flags, bool& started) {
   SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.program.token_file));
   Metrics metrics;

@@ -159,7 +159,7 @@ absl::StatusOr<proto::ConnectReply> ParameterService::Connect(
   return Counted("connect", [&]() -> absl::StatusOr<proto::ConnectReply> {
     const absl::StatusOr<std::shared_ptr<HostedJob>> job = Find(request.job_id());
     if (absl::IsFailedPrecondition(job.status())) {
-      return Unavailable("{}; try again", Message(job.status()));  // the job is on its way
+      return Unavailable("{}; try again", Message(job.status()));  // the job is still loading
     }
     SHOAL_RETURN_IF_ERROR(job.status());
     return (*job)->Connect(request);

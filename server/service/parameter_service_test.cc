@@ -30,7 +30,7 @@ class ParameterServiceTest : public testing::Test {
             cluster.shard_map().generation};
   }
 
-  // One push of worker `worker`, as TestingCluster::Gradient makes it.
+  // Returns a push of worker `worker` with TestingCluster::Gradient.
   static TestingClient::Push MakePush(const TestingCluster& cluster, uint64_t worker, int partition,
                                       int64_t sequence = 1, int64_t step = 1, int64_t attempt = 1) {
     return {.partition = partition,
@@ -40,7 +40,7 @@ class ParameterServiceTest : public testing::Test {
             .gradient = cluster.Gradient(worker, step, sequence, partition)};
   }
 
-  // Every worker pushes `sequences` gradients of every partition, one after the other.
+  // Every worker pushes `sequences` gradients of every partition, sequentially.
   void PushAll(TestingCluster& cluster, uint64_t workers, int64_t sequences, int64_t step,
                int64_t attempt) {
     for (int server = 0; server < cluster.servers(); ++server) {
@@ -135,10 +135,10 @@ TEST_F(ParameterServiceTest, CallsForAnotherJobAreRefusedByName) {
   }
   EXPECT_EQ(Message(refusals("").front()),
             "a job without an id is not here; this server holds job-1");
-  ASSERT_OK(cluster.BeginAttempt(1, 1));  // Nothing was begun by the refused ones.
+  ASSERT_OK(cluster.BeginAttempt(1, 1));  // The refused ones began nothing.
 }
 
-// Each with its own step, weights and clients; a client that is fenced is so in both.
+// Each has its own step, weights and clients; a fenced client is fenced in both.
 TEST_F(ParameterServiceTest, JobsBesideEachOtherShareNothing) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kExact);
   Metrics metrics;
@@ -206,7 +206,7 @@ TEST_F(ParameterServiceTest, ConfigureRefusesWhatCannotBe) {
   EXPECT_FALSE(cluster.service(0).Configure(request).ok());
   request.mutable_job()->clear_model();
   EXPECT_FALSE(cluster.service(0).Configure(request).ok());
-  // None of these left it unusable.
+  // None of these made it unusable.
   ASSERT_OK(cluster.Configure());
 }
 
@@ -227,7 +227,7 @@ TEST_F(ParameterServiceTest, TooLittleMemoryIsSaidBeforeAllocating) {
   EXPECT_THAT(Describe(status), HasSubstr("1000 B available"));
 }
 
-// What the job asks for is wrong, and no server is lost.
+// The job's request is wrong; no server is lost.
 TEST_F(ParameterServiceTest, AJobWithoutATransportThatIsThereIsRefusedWithWhatToDo) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
   Metrics metrics;
@@ -262,7 +262,7 @@ TEST_F(ParameterServiceTest, ClientsReadThePublishedVersionAndNoOther) {
   const auto after = client.Read(0, 1, bytes);
   ASSERT_OK(after.status());
   EXPECT_NE(*before, *after);
-  EXPECT_EQ(*client.Read(0, 0, bytes), *before);  // Still there through step 2.
+  EXPECT_EQ(*client.Read(0, 0, bytes), *before);  // Kept through step 2.
   EXPECT_TRUE(absl::IsAborted(client.Read(0, 2, bytes).status()));
 
   TestingClient reader = Client(cluster, 0, 9);
@@ -291,8 +291,8 @@ TEST_F(ParameterServiceTest, PushesAreCountedOncePerClientAndReported) {
   EXPECT_EQ(reply->clients(0).incarnation(), 5u);
   EXPECT_EQ(reply->clients(0).pushes(), 1);
   EXPECT_EQ(reply->clients(0).duplicates(), 2);
-  // Sealed: the same push is still known, a new one is not taken; and a repeated Prepare answers
-  // the same.
+  // Sealed: the same push is still recognised, a new one is refused; a repeated Prepare gets the
+  // same answer.
   EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{.applied_before = true}));
   EXPECT_EQ(client.SendAndWait(MakePush(cluster, 5, 0, 2))->code,
             absl::StatusCode::kFailedPrecondition);
@@ -351,8 +351,7 @@ TEST_F(ParameterServiceTest, AFencedClientIsOut) {
   EXPECT_EQ(client.SendAndWait(MakePush(cluster, 3, 0, 2)), std::nullopt);
   EXPECT_TRUE(client.closed());
   EXPECT_TRUE(absl::IsPermissionDenied(client.Connect()));
-  // Its pushes up to then are reported, so that the coordinator can see that this attempt is not to
-  // be committed.
+  // Reports its pushes so far, so that the coordinator sees not to commit this attempt.
   auto prepare = OfTestingJob<proto::PrepareRequest>();
   prepare.set_step(1);
   prepare.set_attempt(1);
@@ -369,8 +368,7 @@ TEST_F(ParameterServiceTest, ALostDoorbellDelaysAPushAndLosesNothing) {
   push.ring = false;
   EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{}));
   EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_ps_pushes_without_doorbell_total 1"));
-  // A header whose payload may not be there yet (its hash is wrong) is not taken without a
-  // doorbell.
+  // Without a doorbell, a header whose payload may be incomplete (wrong hash) is not taken.
   transport::PushHeader header = client.Header(MakePush(cluster, 3, 0, 2));
   header.header_hash ^= 1;
   client.Write(1, header, {}, /*ring=*/false);
@@ -378,7 +376,7 @@ TEST_F(ParameterServiceTest, ALostDoorbellDelaysAPushAndLosesNothing) {
   EXPECT_EQ(client.Poll(1, header.push_id), std::nullopt);
 }
 
-// A dropped attempt leaves no trace, and commands come late or twice.
+// A dropped attempt leaves no trace; commands come late or twice.
 TEST_F(ParameterServiceTest, AbortedAttemptsLeaveNoTrace) {
   TestingCluster clean(folder_, 2, plan::Accumulate::kExact);
   TestingCluster cluster(folder_, 2, plan::Accumulate::kExact);
@@ -394,7 +392,7 @@ TEST_F(ParameterServiceTest, AbortedAttemptsLeaveNoTrace) {
   ASSERT_OK(cluster.BeginAttempt(1, 2));
   PushAll(cluster, 3, 1, 1, 2);
   ASSERT_OK(cluster.Prepare(1, 2).status());
-  ASSERT_OK(cluster.BeginAttempt(1, 3));  // Sealed, and dropped all the same.
+  ASSERT_OK(cluster.BeginAttempt(1, 3));  // Sealed, and dropped as well.
   EXPECT_FALSE(cluster.Commit(1, 2).ok());
   PushAll(cluster, 1, 1, 1, 3);
   ASSERT_OK(cluster.BeginAttempt(1, 3));  // Repeated: clears nothing.
@@ -404,7 +402,7 @@ TEST_F(ParameterServiceTest, AbortedAttemptsLeaveNoTrace) {
   EXPECT_EQ(cluster.Checksums(), clean.Checksums());
 }
 
-// Random bytes in slots: nothing crashes, nothing is applied, and the client can go on.
+// Random bytes in slots: nothing crashes, nothing is applied, and the client can continue.
 TEST_F(ParameterServiceTest, GarbageInSlotsChangesNothing) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
   ASSERT_OK(cluster.Configure());
@@ -415,8 +413,7 @@ TEST_F(ParameterServiceTest, GarbageInSlotsChangesNothing) {
   for (int round = 0; round < 300; ++round) {
     const auto slot =
         static_cast<int64_t>(random.Below(static_cast<uint64_t>(client.granted().slots())));
-    // Of a step that is not open: two of them, one written over the other while the server reads,
-    // may well be a whole one.
+    // Of a step that is not open: two that overlap while the server reads may make a valid one.
     transport::PushHeader header = client.Header(MakePush(cluster, 3, 0, 1, /*step=*/77));
     std::string bytes(sizeof(header), '\0');
     if (round % 2 == 0) {
@@ -425,14 +422,14 @@ TEST_F(ParameterServiceTest, GarbageInSlotsChangesNothing) {
       }
       std::memcpy(bytes.data(), &transport::kPushMagic, round % 4 == 0 ? 8 : 0);
     } else {
-      // An honest header with some bits turned.
+      // A valid header with some bits flipped.
       std::memcpy(bytes.data(), &header, sizeof(header));
       for (uint64_t flips = 1 + random.Below(4); flips > 0; --flips) {
         bytes[random.Below(transport::kPushHeaderHashedBytes)] ^=
             static_cast<char>(1u << random.Below(8));
       }
       if (round % 3 == 0) {
-        // Whole, so that every field is looked at.
+        // A valid hash, so that every field is checked.
         std::memcpy(&header, bytes.data(), sizeof(header));
         header.step = 77;
         transport::SealPushHeader(header);
@@ -478,7 +475,7 @@ TEST_F(ParameterServiceTest, ConnectRefusesByName) {
   EXPECT_FALSE(cluster.service(0).Connect(request).ok());
 }
 
-// Clients come, leave pushes half done, and go; the server keeps nothing of them.
+// Clients come, leave pushes half done, and go; the server keeps nothing.
 TEST_F(ParameterServiceTest, ClientsThatGoLeaveNothingBehind) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
   ASSERT_OK(cluster.Configure());

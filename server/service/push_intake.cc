@@ -9,9 +9,9 @@
 namespace shoal::server {
 namespace {
 
-// How long an intake without clients sleeps at a stretch.
+// Longest sleep of an intake without clients.
 constexpr absl::Duration kIdleWait = absl::Milliseconds(500);
-// A client whose handshake fails at once is normal; more of them than this are forgotten.
+// Handshakes that fail at once are normal; forgets connections beyond this number.
 constexpr size_t kMaxClosedEarly = 4096;
 
 }  // namespace
@@ -62,7 +62,7 @@ void PushIntake::Add(std::shared_ptr<ClientConnection> connection) {
     metrics_->clients.Set(static_cast<double>(by_id_.size()));
   }
   for (const auto& queue : queues_) {
-    queue->Wake();  // An idle intake sleeps longer than one that looks over slots.
+    queue->Wake();  // An idle intake sleeps longer than one that scans slots.
   }
 }
 
@@ -91,7 +91,7 @@ std::shared_ptr<ClientConnection> PushIntake::Find(uint64_t connection) const {
 }
 
 void PushIntake::Forget(uint64_t id, const absl::Status& why) {
-  std::shared_ptr<ClientConnection> connection;  // Destroyed outside of the lock.
+  std::shared_ptr<ClientConnection> connection;  // Destroyed after the lock is released.
   absl::MutexLock lock(&connections_mutex_);
   const auto found = by_id_.find(id);
   if (found == by_id_.end()) {
@@ -170,7 +170,7 @@ void PushIntake::RingAll(const std::vector<LayerBarrier::Ring>& rings) {
       const auto found = by_incarnation_.find(ring.incarnation);
       connection = found == by_incarnation_.end() ? nullptr : found->second;
     }
-    if (connection != nullptr) {  // else it asks again when it is back
+    if (connection != nullptr) {  // otherwise it asks again after reconnecting
       connection->Ring(ring.immediate);
     }
   }
@@ -204,7 +204,7 @@ void PushIntake::PollQueue(transport::EventQueue& queue, bool looks_over) {
 void PushIntake::Help() {
   while (true) {
     {
-      // One waiting push is for the thread that polled it.
+      // The polling thread takes one waiting push itself.
       absl::MutexLock lock(&work_mutex_);
       work_mutex_.Await(absl::Condition(
           +[](PushIntake* self)

@@ -40,7 +40,7 @@ class PushIntake {
 
   transport::EventQueue* queue(size_t index) { return queues_[index].get(); }
 
-  // Takes its pushes from now on. Closes an earlier connection of the same incarnation.
+  // Takes pushes from it from now on. Closes an earlier connection of the same incarnation.
   void Add(std::shared_ptr<ClientConnection> connection);
   // Closes that incarnation's connection, if there is one.
   void Remove(uint64_t incarnation);

@@ -1,4 +1,4 @@
-// HostedJob's GPU: the one that partitions lie in, and what clients reach of its memory.
+// HostedJob's GPU: opens the one that holds partitions, and exposes its memory to clients.
 #include <algorithm>
 #include <utility>
 
@@ -25,7 +25,7 @@ absl::Status HostedJob::OpenGpu() {
     return Annotate(opened.status(), "service.memory cuda");
   }
   gpu = *std::move(opened);
-  // Where the job takes as many workers as there are, it does not say how many.
+  // `workers` is 0 if the job takes as many as there are.
   const int64_t workers = job_.cluster.workers;
   payloads_in_gpu_.emplace(workers > 0 ? workers : options_.max_clients);
   gpu.make_state = [make = std::move(gpu.make_state)](const StateLayout& layout, ThreadPool* pool) {
@@ -44,7 +44,7 @@ bool HostedJob::IsReachedInGpu() const {
   });
 }
 
-// One that cannot expose them goes on with those of the host.
+// Transports that cannot expose them keep to the host's.
 void HostedJob::ExposeGpuWeights() {
   const std::shared_ptr<std::byte>& shared = store_->shared_weights();
   if (shared == nullptr) {
@@ -66,7 +66,7 @@ void HostedJob::ExposeGpuWeights() {
   }
 }
 
-// As planned, where clients reach its memory.
+// The planned use, if clients reach its memory.
 proto::ServerGpu HostedJob::DescribeGpuUse(std::span<const plan::PartitionSpec> held) const {
   const plan::Job& job = job_;
   const bool reached = IsReachedInGpu();

@@ -23,7 +23,7 @@ class ServerMetrics {
   void CountConnection(const std::string& transport);
   // `from` was preferred, `to` was taken.
   void CountFallback(const std::string& from, const std::string& to);
-  // After it may have registered memory.
+  // Call after the transport may have registered memory.
   void FollowTransport(const transport::Transport& transport);
   Metrics::Counter& received_bytes(const std::string& transport);
 

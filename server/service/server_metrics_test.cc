@@ -10,7 +10,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// One that has nothing but figures.
+// A transport with statistics only.
 class CountingTransport final : public transport::Transport {
  public:
   std::string_view name() const override { return "verbs"; }

@@ -1,4 +1,4 @@
-// What a parameter server is told when it starts, and has for every job.
+// Options of a parameter server process, the same for every job.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace shoal::server {
 
-// Makes the named transport for that job. `registered_bytes` is the least that will be registered;
-// `gpu_memory` reaches the server's GPU, null: there is none.
+// Makes the named transport for that job. `registered_bytes` is the least to be registered;
+// `gpu_memory` reaches the server's GPU, null without one.
 using TransportFactory = std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(
     const std::string& name, const plan::Job& job, int64_t registered_bytes,
     std::shared_ptr<transport::GpuMemory> gpu_memory)>;
@@ -25,16 +25,16 @@ struct ParameterServiceOptions {
   TransportFactory create_transport;
   GpuOpener open_gpu;  // for service.memory cuda; empty: refuses such a job
   Clock* clock = &RealClock();
-  int64_t max_jobs = 1;  // at once
-  // 0: service.threads_per_server of the job, and where that is 0 too, the machine's cores divided
-  // by its servers.
+  int64_t max_jobs = 1;  // concurrently
+  // 0: service.threads_per_server of the job; if that is 0 too, the machine's cores divided by its
+  // servers.
   int threads = 0;
-  // Connections of a job at once. Each worker holds one with push_slots slots.
+  // Connections of a job at a time. Each worker holds one with push_slots slots.
   int64_t max_clients = 1024;
   absl::Duration look_over_interval = absl::Milliseconds(50);
-  // For the disk to take a whole shard.
+  // Limit for the disk to take a whole shard.
   absl::Duration checkpoint_timeout = absl::Hours(1);
-  // Bytes that can be had on this machine.
+  // Bytes available on this machine.
   std::function<absl::StatusOr<int64_t>()> available_memory;
 };
 

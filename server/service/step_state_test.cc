@@ -36,7 +36,7 @@ TEST(StepState, ANewerAttemptDropsTheOneBefore) {
   state.Sealed();
   EXPECT_EQ(*state.BeginAttempt(1, 3, 3), Decision::kExecute);
   state.Opened(1, 3);
-  // What belongs to attempts before comes too late.
+  // Commands of earlier attempts come too late.
   EXPECT_FALSE(state.BeginAttempt(1, 2, 3).ok());
   EXPECT_FALSE(state.Prepare(1, 2).ok());
   EXPECT_FALSE(state.Commit(1, 2).ok());

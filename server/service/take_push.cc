@@ -1,4 +1,4 @@
-// HostedJob's clients: each push is judged, applied and counted.
+// HostedJob::TakePush: judges, applies and counts a client's push.
 #include "core/base/status.h"
 #include "server/service/hosted_job.h"
 
@@ -57,7 +57,7 @@ PushVerdict HostedJob::JudgePush(const ClientIdentity& client, const transport::
     return {.code = StatusCode::kFailedPrecondition};
   }
   if (!state_.TakesPushes()) {
-    // Sealed: what was taken before is still known.
+    // Sealed, but still recognises earlier pushes.
     return partition->CountIfApplied(client.incarnation, header.sequence)
                ? PushVerdict{.applied_before = true}
                : PushVerdict{.code = StatusCode::kFailedPrecondition};

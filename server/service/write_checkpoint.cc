@@ -1,5 +1,4 @@
-// HostedJob::WriteCheckpoint: pins the published version and has it written in the
-// background.
+// HostedJob::WriteCheckpoint: pins the published version and writes it in the background.
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "server/service/hosted_job.h"
@@ -17,7 +16,7 @@ absl::StatusOr<proto::WriteCheckpointReply> HostedJob::WriteCheckpoint(
   if (request.begin()) {
     return reply;
   }
-  // Without the lock: training goes on meanwhile.
+  // Without the lock: training continues meanwhile.
   SHOAL_ASSIGN_OR_RETURN(const ShardEntry entry, task->Wait(options_.checkpoint_timeout));
   proto::CheckpointShard& shard = *reply.add_shards();
   shard.set_file(entry.file);
@@ -29,6 +28,7 @@ absl::StatusOr<proto::WriteCheckpointReply> HostedJob::WriteCheckpoint(
 
 absl::StatusOr<std::shared_ptr<CheckpointTask>> HostedJob::PinCheckpoint(
     const proto::WriteCheckpointRequest& request) {
+  absl::MutexLock lock(&checkpoint_mutex_);
   if (stopped_) {
     return FailedPrecondition("cannot write a checkpoint: this server is going");
   }
@@ -37,7 +37,7 @@ absl::StatusOr<std::shared_ptr<CheckpointTask>> HostedJob::PinCheckpoint(
   std::shared_ptr<CheckpointTask>& task = checkpoint_;
   const bool same = task != nullptr && task->version() == request.version() &&
                     task->directory() == request.directory();
-  // `begin` of one that is done is a new try in an emptied folder.
+  // `begin` for a finished one is a new try in an emptied folder.
   if (same && !(request.begin() && task->Done())) {
     return task;
   }
@@ -56,7 +56,7 @@ absl::StatusOr<std::shared_ptr<CheckpointTask>> HostedJob::PinCheckpoint(
 
 absl::Status HostedJob::CommitAroundCheckpoint(const proto::CommitRequest& request) {
   Store& store = *store_;
-  const std::shared_ptr<CheckpointTask> task = checkpoint_;
+  const std::shared_ptr<CheckpointTask> task = NewestCheckpoint();
   if (task == nullptr || task->AllWritten()) {
     return store.Commit(request.step(), request.learning_rate(), request.clip_coefficient());
   }
@@ -64,8 +64,9 @@ absl::Status HostedJob::CommitAroundCheckpoint(const proto::CommitRequest& reque
   SHOAL_RETURN_IF_ERROR(store.Commit(request.step(), request.learning_rate(),
                                      request.clip_coefficient(), [&](size_t partition) {
                                        const absl::Time start = options_.clock->Now();
-                                       task->WaitUntilWritten(partition);
+                                       const absl::Status ready = task->WaitUntilWritten(partition);
                                        waited += options_.clock->Now() - start;
+                                       return ready;
                                      }));
   metrics_.checkpoint_commit_wait_seconds.Increment(absl::ToDoubleSeconds(waited));
   LogInfo("step {}: commit waited {} for the checkpoint of step {} to be written", request.step(),
@@ -73,8 +74,14 @@ absl::Status HostedJob::CommitAroundCheckpoint(const proto::CommitRequest& reque
   return absl::OkStatus();
 }
 
+std::shared_ptr<CheckpointTask> HostedJob::NewestCheckpoint() const {
+  absl::MutexLock lock(&checkpoint_mutex_);
+  return checkpoint_;
+}
+
+// A commit may hold the commands' lock until a slow disk has written.
 void HostedJob::Stop() {
-  absl::MutexLock commands(&commands_mutex_);
+  absl::MutexLock lock(&checkpoint_mutex_);
   stopped_ = true;
   if (checkpoint_ != nullptr) {
     checkpoint_->Cancel();

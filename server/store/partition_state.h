@@ -106,8 +106,8 @@ class PartitionState {
   // Returns the statistics of the sums, by partition; non_finite includes what Add refused.
   virtual absl::StatusOr<std::vector<GradientStatistics>> Statistics() = 0;
 
-  // Runs AdamW with the sums on partitions [first, last) and writes the new weights to weights[i -
-  // first]. Complete, and visible to readers of the weights, only once Finish returns.
+  // Runs AdamW with the sums on partitions [first, last) and writes partition i's new weights to
+  // weights[i - first]. Complete, and visible to readers of the weights, only once Finish returns.
   virtual absl::Status Update(size_t first, size_t last, const AdamWScalars& scalars,
                               std::span<const WeightsBuffers> weights) = 0;
   virtual absl::Status Finish() = 0;

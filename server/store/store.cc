@@ -198,11 +198,10 @@ absl::Status Store::UpdateRange(size_t first, size_t last, int64_t step,
   return state_->Update(first, last, scalars, weights);
 }
 
-absl::Status Store::Update(int64_t step, const AdamWScalars& scalars,
-                           const std::function<void(size_t)>& ready) {
+absl::Status Store::Update(int64_t step, const AdamWScalars& scalars, const Ready& ready) {
   if (ready) {
     for (size_t p = 0; p < partitions_.size(); ++p) {
-      ready(p);
+      SHOAL_RETURN_IF_ERROR(ready(p));
       SHOAL_RETURN_IF_ERROR(UpdateRange(p, p + 1, step, scalars));
     }
   } else {
@@ -213,7 +212,7 @@ absl::Status Store::Update(int64_t step, const AdamWScalars& scalars,
 }
 
 absl::Status Store::Commit(int64_t step, double learning_rate, double clip_coefficient,
-                           const std::function<void(size_t)>& ready) {
+                           const Ready& ready) {
   SHOAL_CHECK(step == version_ + 1);
   for (const auto& partition : partitions_) {
     partition->BeginWrite(step);

@@ -89,9 +89,10 @@ class Store {
 
   // Runs AdamW with the sealed gradient and publishes `step` as the next version (step = version()
   // + 1). Calls `ready`, if given, with each partition's index in partitions() before its state
-  // changes; it may block (while a checkpoint still reads it).
+  // changes; it may block (while a checkpoint still reads it), and its error ends the commit.
+  using Ready = std::function<absl::Status(size_t)>;
   absl::Status Commit(int64_t step, double learning_rate, double clip_coefficient,
-                      const std::function<void(size_t)>& ready = nullptr);
+                      const Ready& ready = nullptr);
 
   absl::StatusOr<std::vector<PartitionChecksum>> Checksums() const;
 
@@ -102,8 +103,8 @@ class Store {
   absl::Status ForEachPartition(const std::function<absl::Status(size_t)>& work) const;
   absl::Status LoadPartition(size_t index, int64_t version, const StoreSource& source,
                              bool to_host);
-  absl::Status Update(int64_t step, const AdamWScalars& scalars,
-                      const std::function<void(size_t)>& ready) ABSL_LOCKS_EXCLUDED(weights_mutex_);
+  absl::Status Update(int64_t step, const AdamWScalars& scalars, const Ready& ready)
+      ABSL_LOCKS_EXCLUDED(weights_mutex_);
   absl::Status UpdateRange(size_t first, size_t last, int64_t step, const AdamWScalars& scalars)
       ABSL_LOCKS_EXCLUDED(weights_mutex_);
   // Returns those buffers of a partition that are to be written; the host's only with `to_host`.

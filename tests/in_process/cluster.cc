@@ -38,8 +38,8 @@ class CoordinatorProcess {
     SHOAL_ASSIGN_OR_RETURN(process->coordinator_,
                            server::Coordinator::Create(
                                {.version = rpc::ProgramVersion()}, server::LoadJob,
-                               server::MakeGrpcServerControls(token),
-                               server::MakeMemoryStateStore(), RealClock(), process->metrics_));
+                               server::MakeGrpcServerClients(token), server::MakeMemoryStateStore(),
+                               RealClock(), process->metrics_));
     std::vector<std::unique_ptr<rpc::Service>> services;
     services.push_back(rpc::MakeCoordinatorService(process->coordinator_.get()));
     SHOAL_ASSIGN_OR_RETURN(process->server_,

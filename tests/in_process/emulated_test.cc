@@ -168,7 +168,7 @@ TEST_F(EmulatedTest, AStallIsFeltAtTheStepsEndAlone) {
     std::vector<double> seconds;
     for (const proto::TraceEvent& event : run.traces) {
       for (const proto::Span& span : event.spans()) {
-        const auto kind = static_cast<TimeKind>(span.phase());
+        const auto kind = static_cast<TimeKind>(span.kind());
         const double length = 1e-9 * static_cast<double>(span.nanoseconds());
         if (event.worker() != 0 && (kind == TimeKind::kGetWait || kind == TimeKind::kPushWait)) {
           seconds.push_back(length);

@@ -82,7 +82,7 @@ absl::StatusOr<UnitGradient> CollectiveSink::Gradient(int index) {
       env_.compute->WaitFor(*buffer->free_after);
     }
     empty = unit.summed == nullptr;
-    // Contributions write all but the padding of shards.
+    // Contributions write everything except the padding of shards.
     const int64_t kept = empty ? bytes : 0;
     const int64_t all = ShardBytes(index) * shards_.ranks;
     if (kept < all) {
@@ -146,7 +146,8 @@ absl::Status CollectiveSink::Flush() {
   return AwaitSums();
 }
 
-// Also of units of which this worker has no shard: where one fails here, others' are not whole.
+// Waits even if this worker has no shard of some unit: a sum that fails here is incomplete
+// elsewhere.
 absl::Status CollectiveSink::AwaitSums() {
   const TimeKindClock::Scope wait(*env_.time_kinds, TimeKind::kLayerWait);
   const std::unique_ptr<Event> summed = exchange_->stream().Record();
@@ -172,7 +173,7 @@ absl::Status CollectiveSink::PushShard(int index, Event& copied) {
   SHOAL_RETURN_IF_ERROR(lasting_.Get());
   SHOAL_RETURN_IF_ERROR(exchange_->status());
   const TimeKindClock::Scope wait(*env_.time_kinds, TimeKind::kPushWait);
-  // The client reads it until its next BeginStep at most.
+  // The client reads it until its next BeginStep at the latest.
   return env_.client->PushAsync(index,
                                 {reinterpret_cast<const float*>(at(index).host),
                                  static_cast<size_t>(shards_.of(index).whole.count)},
@@ -189,7 +190,7 @@ absl::Status CollectiveSink::EndStep() {
                             {.data = std::exchange(unit.filling, nullptr), .free_after = now});
     }
   }
-  accumulators_.FreeAfter(now);  // of what was summed, too: the exchange has ended the attempt
+  accumulators_.FreeAfter(now);  // includes sums: the exchange has ended the attempt
   return lasting_.Update(
       FinishCopies(*outward_, options_.timeout, "copies of gradients from the device"));
 }

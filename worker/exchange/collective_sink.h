@@ -1,17 +1,17 @@
-// The model's gradients, summed over all workers at each push: GradientSink over LayerExchange.
+// Sums the model's gradients over all workers at each push: GradientSink over LayerExchange.
 //
-// Adds gradients up in fp32 in the device's memory, as DeviceSink does. When one goes out
-// (push_rule.h), a reduce-scatter leaves each worker with the sum of its shard. A later gradient of
-// the same step begins with zeros and, at this worker's shard, the sum so far, so that one call
-// both reduces and adds up. Flush pushes the shards to the servers, in the partitions that hold
-// them, with zeros for what belongs to other workers.
+// Adds gradients up in fp32 in device memory, as DeviceSink does. When one is pushed (push_rule.h),
+// a reduce-scatter leaves each worker with the sum of its shard. The next gradient of the same unit
+// and step starts from zeros and, in this worker's shard, the sum so far, so one call reduces and
+// adds up. Flush pushes the shards to the servers, in the partitions that hold them, with zeros for
+// other workers' elements.
 //
-// The compute thread enqueues reduce-scatters in the order in which gradients go out; until Flush,
-// only the device waits for them.
+// The compute thread enqueues reduce-scatters in push order; until Flush, only the device waits for
+// them.
 //
-// Threads: as StepGradients says. Failure: the next call returns the exchange's; a copy that does
-// not end within `timeout` fails EndStep and all later steps. Must outlive the client's last
-// BeginStep or destruction; does not call it after EndStep.
+// Threads: see StepGradients. Failure: the next call returns the exchange's; a copy that exceeds
+// `timeout` fails EndStep and all later steps. Must outlive the client's last BeginStep or
+// destruction; does not call it after EndStep.
 #pragma once
 
 #include <cstdint>
@@ -33,11 +33,11 @@ class CollectiveSink final : public StepGradients {
   struct Options {
     PushRule::Options rule;
     int buffers_per_size = 3;  // with push per microbatch
-    // For the device to get on, the slowest worker's included.
+    // For the device, which waits for the slowest worker.
     absl::Duration timeout = absl::Minutes(10);
   };
-  // `compute` is the stream of the model's work, `host` memory that the device's copies reach at
-  // full speed. The client has the ranges of `shards`.
+  // `compute` is the stream of the model's work, `host` memory that the device copies to at full
+  // speed. The client must have the ranges of `shards`.
   static absl::StatusOr<std::unique_ptr<CollectiveSink>> Create(const Options& options,
                                                                 const StepEnvironment& environment,
                                                                 const plan::WorkerShards& shards,
@@ -55,10 +55,10 @@ class CollectiveSink final : public StepGradients {
 
  private:
   struct Unit {
-    std::byte* filling = nullptr;  // null: not asked for since it went out
+    std::byte* filling = nullptr;  // null: not requested since its last push
     std::byte* sum = nullptr;      // of this worker's shard, on the device
-    std::byte* host = nullptr;     // of the partitions that hold it; null: the shard is empty
-    // When `sum` has all that went out so far; null: nothing in this step.
+    std::byte* host = nullptr;     // of the partitions that hold it; null: empty shard
+    // When `sum` includes all pushes so far; null: none in this step.
     std::shared_ptr<const Event> summed;
   };
 
@@ -82,7 +82,7 @@ class CollectiveSink final : public StepGradients {
   Buffer host_memory_;
   DeviceBuffers accumulators_;
   std::vector<Unit> units_;
-  LastingStatus lasting_;  // of all from now on
+  LastingStatus lasting_;  // of this and all later steps
 };
 
 }  // namespace shoal::worker

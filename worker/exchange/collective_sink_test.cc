@@ -1,6 +1,6 @@
-// The sink that sums gradients over all workers: what servers have added up is the sum of what all
-// of them contributed, each once, however gradients go out; and what is told when a worker or the
-// library fails, and done after that.
+// The sink that sums gradients over all workers: servers receive the sum of all contributions, each
+// counted once, whatever the push rule; errors when a worker or the library fails, and steps after
+// that.
 #include "worker/exchange/collective_sink.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ CollectiveSink::Options SinkBy(PushRule::Options rule) {
 class CollectiveSinkTest : public ::testing::Test {
  protected:
   void Make(const CollectiveSink::Options& options, uint64_t seed = 1) {
-    exchange_ = nullptr;  // before the next one takes the GPUs away
+    exchange_ = nullptr;  // frees its GPUs before the next takes them
     exchange_ = std::make_unique<TestingExchange>(
         TestingExchange::Options{.workers = kWorkers, .seed = seed});
     ASSERT_THAT(exchange_->Run(
@@ -53,7 +53,7 @@ class CollectiveSinkTest : public ::testing::Test {
                                                    uint64_t seed) {
     return RandomContributions(exchange.units(), kContributions, kMicrobatches, seed, worker);
   }
-  // As who adds to zeros, or as who writes what is empty.
+  // Adds to zeros, or writes what is empty.
   absl::Status ContributeOne(ExchangingWorker& worker, const Contribution& contribution,
                              std::deque<std::vector<float>>& kept) {
     UnitGradient to;
@@ -71,7 +71,7 @@ class CollectiveSinkTest : public ::testing::Test {
                          static_cast<int64_t>(to.sums.size_bytes()));
     return absl::OkStatus();
   }
-  // All of a step of one worker, as far as their sums being on their way to the servers.
+  // Makes all contributions of one worker's step, until their sums are on their way to the servers.
   absl::Status Contribute(ExchangingWorker& worker, const std::vector<Contribution>& contributions,
                           bool microbatches_known = true) {
     std::deque<std::vector<float>> kept;
@@ -84,7 +84,7 @@ class CollectiveSinkTest : public ::testing::Test {
       }
       return absl::OkStatus();
     }();
-    worker.compute->Synchronize().IgnoreError();  // what was kept is read until then
+    worker.compute->Synchronize().IgnoreError();  // `kept` is read until then
     return status;
   }
   absl::Status RunStep(ExchangingWorker& worker, uint64_t seed) {
@@ -104,7 +104,7 @@ class CollectiveSinkTest : public ::testing::Test {
           << "unit " << unit << ", seed " << seed;
     }
   }
-  // That a worker has to do with: it pushes each once a step.
+  // Partitions with a part of this worker's shards: it pushes each once per step.
   int64_t PartitionsOf(const ExchangingWorker& worker) const {
     int64_t partitions = 0;
     for (const plan::PartitionSpec& partition : exchange_->rig().partitions) {
@@ -115,7 +115,7 @@ class CollectiveSinkTest : public ::testing::Test {
   }
 
   bool writes_ = true;
-  std::atomic<int64_t> written_ = 0;  // contributions, not added
+  std::atomic<int64_t> written_ = 0;  // contributions that wrote instead of adding
   std::unique_ptr<TestingExchange> exchange_;
 };
 
@@ -123,7 +123,7 @@ TEST_F(CollectiveSinkTest, ServersHaveTheSumOfWhatAllContributed) {
   const std::vector<std::pair<PushRule::Options, int64_t>> rules = {
       {{.push_per_step = true}, 4},
       {{}, 4 * kMicrobatches},
-      {{.push_each_contribution = true}, 5 * kMicrobatches}};  // and reductions each
+      {{.push_each_contribution = true}, 5 * kMicrobatches}};  // with one reduction each
   for (const auto& [rule, reductions] : rules) {
     Make(SinkBy(rule), /*seed=*/static_cast<uint64_t>(reductions));
     for (int64_t step = 1; step <= 3; ++step) {
@@ -136,7 +136,7 @@ TEST_F(CollectiveSinkTest, ServersHaveTheSumOfWhatAllContributed) {
                       {step, 1}, [&](ExchangingWorker& worker) { return RunStep(worker, seed); }),
                   Each(IsOk()));
       ExpectSumsOf(seed);
-      // Later sums of the step begin with those before.
+      // Later sums of the step start from the earlier ones.
       EXPECT_EQ(written_, writes_ ? kWorkers * kUnits : 0);
       EXPECT_EQ(one.exchange->statistics().reduce_scatters, step * reductions);
       EXPECT_EQ(one.client->statistics().pushes - pushed, PartitionsOf(one));
@@ -159,7 +159,7 @@ TEST_F(CollectiveSinkTest, PushesTheRestWhenMicrobatchesAreNotKnown) {
   ExpectSumsOf(5);
 }
 
-// An attempt is dropped with sums that went out and some that have not.
+// Drops an attempt with some sums pushed and others not.
 TEST_F(CollectiveSinkTest, ADroppedAttemptLeavesNothingInTheNext) {
   for (const bool per_step : {true, false}) {
     Make(SinkBy({.push_per_step = per_step}), 22);
@@ -177,8 +177,8 @@ TEST_F(CollectiveSinkTest, ADroppedAttemptLeavesNothingInTheNext) {
   }
 }
 
-// A reduction fails at one of them, with more to come that all have a shard of: the attempt ends
-// for all, and the next one, over a new communicator, is right.
+// One worker's reduction fails, before others in which all have shards: the attempt ends for all,
+// and the next one, over a new communicator, is right.
 TEST_F(CollectiveSinkTest, ACommunicatorThatFailsEndsTheAttemptOfAll) {
   Make(SinkBy({}), 23);
   int64_t step = 0;
@@ -197,8 +197,8 @@ TEST_F(CollectiveSinkTest, ACommunicatorThatFailsEndsTheAttemptOfAll) {
   }
 }
 
-// What was refused may be had later, so the attempt after one that failed is whole, and what an
-// attempt says is whole has every bit.
+// A refusal may be temporary: the attempt after a failed one is complete, and an attempt that
+// reports success has every bit.
 TEST_F(CollectiveSinkTest, StartsAnewAfterAnEventThatWasRefused) {
   int64_t failed = 0;
   for (int64_t number = 1; number <= 60; number += 3) {
@@ -222,7 +222,7 @@ TEST_F(CollectiveSinkTest, StartsAnewAfterAnEventThatWasRefused) {
   EXPECT_GT(failed, 10);
 }
 
-// Of the last unit, the smallest, the first worker has all.
+// The first worker has all of the last and smallest unit.
 TEST_F(CollectiveSinkTest, WhoHasNoShardHearsThatASumHasFailed) {
   Make(SinkBy({}), 25);
   constexpr int kLast = kUnits - 1;
@@ -243,13 +243,12 @@ TEST_F(CollectiveSinkTest, WhoHasNoShardHearsThatASumHasFailed) {
   });
 }
 
-// A worker that does not come costs the others their timeout; what is still to be copied then is
-// the last of it.
+// A worker that never arrives costs the others one timeout; no copies are left after that.
 TEST_F(CollectiveSinkTest, AWorkerThatDoesNotComeIsTold) {
   CollectiveSink::Options options = SinkBy({});
   options.timeout = absl::Milliseconds(50);
   Make(options, 24);
-  std::array<absl::Notification, 3> told;  // whoever fails ends what others wait for
+  std::array<absl::Notification, 3> told;  // the first failure ends the others' waits
   const auto statuses =
       exchange_->RunAttempt({1, 1}, [&](ExchangingWorker& worker) -> absl::Status {
         if (worker.rank == 1) {

@@ -90,7 +90,7 @@ absl::Status CollectiveSource::TakeShard(int index) {
   const TimeKindClock::Scope wait(*env_.time_kinds, TimeKind::kGetWait);
   const absl::StatusOr<client::ParameterClient::View> view = env_.client->Get(index);
   if (std::exchange(unit.prefetched, false)) {
-    env_.client->Release(index);  // the prefetch's use; Get took one of its own
+    env_.client->Release(index);  // the prefetch's use; Get took its own
   }
   SHOAL_RETURN_IF_ERROR(view.status());
   inward_->Copy(
@@ -98,7 +98,7 @@ absl::Status CollectiveSource::TakeShard(int index) {
       static_cast<const std::byte*>(view->data) + (shard.own.first - shard.whole.first) * element(),
       shard.own.count * element());
   unit.copied = inward_->Record();
-  env_.client->Release(index);  // it stays for the step
+  env_.client->Release(index);  // the client keeps it for the step
   return absl::OkStatus();
 }
 
@@ -168,7 +168,7 @@ absl::Status CollectiveSource::EndStep() {
     unit = {.shard = unit.shard};
   }
   buffers_.FreeAfter(env_.compute->Record());
-  // The client may reuse what is copied from here on.
+  // The client may reuse copied buffers from here on.
   return lasting_.Update(
       FinishCopies(*inward_, options_.timeout, "copies of weights to the device"));
 }

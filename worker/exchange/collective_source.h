@@ -1,4 +1,4 @@
-// The model's weights, gathered from all workers at each use: UnitSource over LayerExchange.
+// Gathers the model's weights from all workers at each use: UnitSource over LayerExchange.
 //
 // Once a step each worker gets its shards of all units from the servers and copies them to the
 // device. A use is an all-gather into a buffer of the device, started ahead along the order of use
@@ -30,8 +30,8 @@ class CollectiveSource final : public StepWeights {
     int buffers_per_size = 4;  // with layer residency: units held + prefetched
     absl::Duration timeout = absl::Minutes(10);
   };
-  // `compute` is the stream of the model's work. The client has the ranges of `shards` and keeps
-  // what it got for the step. `barriers` are off: collectives are barriers themselves.
+  // `compute` is the stream of the model's work. The client must have the ranges of `shards` and
+  // keep them for the step. `barriers` must be off: collectives act as barriers.
   static absl::StatusOr<std::unique_ptr<CollectiveSource>> Create(
       const Options& options, const StepEnvironment& environment, const plan::WorkerShards& shards,
       LayerExchange* exchange);
@@ -47,18 +47,18 @@ class CollectiveSource final : public StepWeights {
  private:
   struct Unit {
     std::byte* shard = nullptr;  // this worker's, on the device, padded with zeros
-    bool prefetched = false;     // at the client, with a use
-    bool has_shard = false;      // of this step, once the device has come to `copied`
+    bool prefetched = false;     // by the client, which holds a use
+    bool has_shard = false;      // for this step, once the device reaches `copied`
     std::shared_ptr<const Event> copied;
-    std::byte* data = nullptr;  // gathered, once the device has come to `gathered`
+    std::byte* data = nullptr;  // gathered, once the device reaches `gathered`
     std::shared_ptr<const Event> gathered;
-    int uses = 0;  // started and not released
+    int uses = 0;  // started, not released
   };
 
   CollectiveSource(const Options& options, const StepEnvironment& environment,
                    const plan::WorkerShards& shards, LayerExchange* exchange);
   absl::Status MakeBuffers();
-  // Starts what is due, as far as there are buffers.
+  // Starts the due uses for which there are buffers.
   absl::Status StartDue();
   absl::Status TakeShard(int unit);
   absl::Status Gather(int unit, const DeviceBuffer& buffer);
@@ -78,7 +78,7 @@ class CollectiveSource final : public StepWeights {
   DeviceBuffers buffers_;
   std::vector<Unit> units_;
   absl::Status error_;     // of the step
-  LastingStatus lasting_;  // of all from now on
+  LastingStatus lasting_;  // of this and all later steps
 };
 
 }  // namespace shoal::worker

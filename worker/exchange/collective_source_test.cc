@@ -1,6 +1,5 @@
-// The source that gathers weights from all workers: every worker has all of each unit, in whatever
-// order they are used; and what is told when a worker, the library or a server fails, and done
-// after that.
+// The source that gathers weights from all workers: every worker has all of each unit, in any order
+// of use; errors when a worker, the library or a server fails, and steps after that.
 #include "worker/exchange/collective_source.h"
 
 #include <algorithm>
@@ -30,10 +29,10 @@ using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-// What a worker's device computed with: copies of units, to pinned memory, which are made late.
+// The weights a worker's device computed with: copies of units to pinned memory, made late.
 class Seen {
  public:
-  // Takes the use of the unit.
+  // Gets the unit, copies it and releases it.
   absl::Status Use(ExchangingWorker& worker, int unit) {
     SHOAL_ASSIGN_OR_RETURN(const WeightsView view, worker.source->Get(unit));
     const int64_t bytes = view.count * SizeOf(view.dtype);
@@ -43,7 +42,8 @@ class Seen {
     copies_.push_back({unit, view.dtype, std::move(copy)});
     return absl::OkStatus();
   }
-  // When the stream is done. The first element that is not the unit's of `version`; empty: none.
+  // Call after the stream is done. Names the first element that is not the unit's of `version`;
+  // empty if none.
   std::string Wrong(int64_t version) const {
     for (size_t use = 0; use < copies_.size(); ++use) {
       const Copy& copy = copies_[use];
@@ -70,7 +70,7 @@ class Seen {
   std::vector<Copy> copies_;
 };
 
-// All of them, and that each was of the weights of `version`.
+// Uses all units in turn and checks that each had the weights of `version`.
 absl::Status UseAll(ExchangingWorker& worker, const std::vector<int>& uses, int64_t version) {
   Seen seen;
   worker.source->BeginStep(uses);
@@ -78,7 +78,7 @@ absl::Status UseAll(ExchangingWorker& worker, const std::vector<int>& uses, int6
     SHOAL_RETURN_IF_ERROR(seen.Use(worker, unit));
   }
   SHOAL_RETURN_IF_ERROR(worker.compute->Synchronize());
-  SHOAL_RETURN_IF_ERROR(worker.exchange->status());  // else what was seen is worth nothing
+  SHOAL_RETURN_IF_ERROR(worker.exchange->status());  // otherwise the copies mean nothing
   const std::string wrong = seen.Wrong(version);
   return wrong.empty() ? absl::OkStatus() : Internal("worker {}: {}", worker.rank, wrong);
 }
@@ -122,7 +122,7 @@ TEST(CollectiveSource, EveryWorkerHasAllOfEachUnitInAnyOrder) {
   }
 }
 
-// However often a unit is used, a worker gets its shard once a step, and none where that is empty.
+// A worker gets its shard once per step, however often a unit is used, and none if it is empty.
 TEST(CollectiveSource, AShardIsGotOnceAStep) {
   TestingExchange exchange({});
   MakeSources(exchange, {.uses = {.prefetch_units = 1}});
@@ -184,7 +184,7 @@ TEST(CollectiveSource, BuffersThatDoNotSufficeAreSaid) {
   TestingExchange exchange({.workers = 2});
   MakeSources(exchange, {.uses = {.prefetch_units = 0}, .buffers_per_size = 1});
   exchange.RunAttempt({1, 1}, [](ExchangingWorker& worker) {
-    worker.source->BeginStep(std::vector<int>{1, 2});  // of the same size
+    worker.source->BeginStep(std::vector<int>{1, 2});  // of equal size
     EXPECT_TRUE(worker.source->Get(1).ok());
     const absl::Status status = worker.source->Get(2).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
@@ -198,8 +198,8 @@ TEST(CollectiveSource, BuffersThatDoNotSufficeAreSaid) {
               Each(IsOk()));
 }
 
-// An attempt is dropped at each of its points in turn, with a unit held, while workers are at
-// different ones. The next attempt is right.
+// Drops an attempt at each of its points in turn, with a unit held and workers at different points.
+// The next attempt is right.
 TEST(CollectiveSource, ADroppedAttemptLeavesNothingInTheNext) {
   for (const bool keep : {false, true}) {
     TestingExchange exchange({.seed = 7});
@@ -229,8 +229,8 @@ TEST(CollectiveSource, ADroppedAttemptLeavesNothingInTheNext) {
   }
 }
 
-// A collective fails at one of them: it ends for all, and the next attempt, over a new
-// communicator, is right.
+// One worker's collective fails: it ends for all, and the next attempt, over a new communicator, is
+// right.
 TEST(CollectiveSource, ACommunicatorThatFailsEndsTheAttemptOfAll) {
   TestingExchange exchange({.seed = 11});
   MakeSources(exchange, {.uses = {.prefetch_units = 1}});
@@ -248,8 +248,8 @@ TEST(CollectiveSource, ACommunicatorThatFailsEndsTheAttemptOfAll) {
   }
 }
 
-// What was refused may be had later, so the attempt after one that failed has every weight. (In the
-// one that fails, others may see what the worker that failed did not copy.)
+// A refusal may be temporary: the attempt after a failed one has every weight. (In the failed one,
+// others may see what the failed worker did not copy.)
 TEST(CollectiveSource, StartsAnewAfterAnEventThatWasRefused) {
   int64_t failed = 0;
   for (int64_t number = 1; number <= 60; number += 3) {

@@ -35,8 +35,8 @@ class DeviceBuffers {
   // Returns none if all of the unit's size are in use.
   std::optional<DeviceBuffer> Acquire(int unit);
   void Release(int unit, DeviceBuffer buffer);
-  // Replaces the events of free buffers by `now`, which comes after all that has used them. Events
-  // of the step that ends may carry its failure, which must not reach the next attempt.
+  // Replaces the events of free buffers by `now`, which is later than all their uses. Their own
+  // events may carry the ended step's failure, which must not reach the next attempt.
   void FreeAfter(const std::shared_ptr<const Event>& now);
   int64_t bytes() const { return sizes_.total_bytes(); }
 

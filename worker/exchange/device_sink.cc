@@ -10,7 +10,7 @@
 namespace shoal::worker {
 namespace {
 
-// Between two looks at what has come meanwhile, while a gradient is not ready to be pushed.
+// Interval for handling new work while a gradient is not ready to be pushed.
 constexpr absl::Duration kLook = absl::Milliseconds(1);
 
 }  // namespace
@@ -47,7 +47,7 @@ DeviceSink::DeviceSink(const Options& options, const StepEnvironment& environmen
 
 DeviceSink::~DeviceSink() {
   if (!thread_.joinable()) {
-    return;  // not all of it was to be had
+    return;  // Create failed halfway
   }
   EndStep().IgnoreError();
   {
@@ -70,7 +70,7 @@ absl::Status DeviceSink::EndStep() {
   ending_ = now;
   closing_ = true;
   const auto closed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !closing_; };
-  mutex_.Await(absl::Condition(&closed));  // bounded: each wait of the other thread is
+  mutex_.Await(absl::Condition(&closed));  // bounded, as each wait of the other thread
   for (size_t unit = 0; unit < filling_.size(); ++unit) {
     if (filling_[unit] != nullptr) {  // of an attempt that failed
       accumulators_.Release(static_cast<int>(unit),
@@ -118,7 +118,7 @@ absl::StatusOr<DeviceBuffer> DeviceSink::AwaitAccumulator(int unit) {
     return buffer.has_value() || !error_.ok();
   };
   const absl::Time deadline = RealClock().Now() + options_.device_timeout;
-  // In place buffers come back from the servers, of which nobody else here may hear now.
+  // In place, buffers come back from servers, about which only the client knows.
   const absl::Duration look = in_place() ? options_.timeout : options_.device_timeout;
   while (!mutex_.AwaitWithTimeout(absl::Condition(&there), look) && RealClock().Now() < deadline) {
     if (const absl::Status why = WhyNotDrained(); !absl::IsDeadlineExceeded(why)) {
@@ -160,7 +160,7 @@ absl::Status DeviceSink::Push(int unit) {
     ++pending_;
   }
   data = nullptr;
-  // It goes by itself from here on. Said where all workers say it in the same order.
+  // The other thread carries it from here on. Announced at the same point by all workers.
   env_.barriers->StartedPush();
   return absl::OkStatus();
 }
@@ -244,7 +244,7 @@ void DeviceSink::TakeInPlace() {
   outgoing_.clear();
 }
 
-// As many as the host has buffers for; at least one is under way afterwards.
+// Starts as many copies as there are host buffers; at least one is in progress afterwards.
 absl::Status DeviceSink::StartCopies() {
   while (true) {
     Outgoing next;
@@ -329,10 +329,10 @@ void DeviceSink::Close() {
   }
   absl::MutexLock lock(&mutex_);
   for (const Leaving& gradient : leaving_) {
-    Free(gradient.unit, gradient.data);  // a sink that is late for good hands none out again
+    Free(gradient.unit, gradient.data);  // a sink whose deadline has passed hands none out again
   }
   leaving_.clear();
-  if (late.ok()) {  // what failed was told; the next attempt starts anew
+  if (late.ok()) {  // a failure was reported; the next attempt starts clean
     outward_->Synchronize().IgnoreError();
   }
   for (const Outgoing& gradient : outgoing_) {

@@ -1,18 +1,18 @@
-// The model's gradients to the service, from a device whose memory the host does not touch:
+// Pushes the model's gradients to the service from a device whose memory the host does not access:
 // GradientSink over ParameterClient.
 //
-// Adds gradients up in fp32 in the device's memory, in a few buffers of each size or (push per
-// step) one for each unit. When one goes out (push_rule.h), Done marks the place on the compute
-// stream and returns. The sink's own thread does the rest.
-// - In place, where transports write out of the device's memory: waits until the compute stream is
-//   at that place and pushes the buffer, which comes back when servers have acknowledged it.
-// - Else through the host: copies it to a buffer of the host on a stream of its own, behind that
-//   place, and pushes that buffer; it comes back when the client has taken it over. The device's
-//   buffer may be filled behind the copy.
-// If servers are slow, first the host's buffers run out, then the device's, then Accumulator waits.
+// Adds gradients up in fp32 in device memory, in a few buffers of each size or (push per step) one
+// for each unit. To push one (push_rule.h), Done marks the place on the compute stream and returns;
+// the sink's own thread does the rest:
+// - In place, if transports access device memory: waits until the compute stream reaches that place
+//   and pushes the buffer, which is free when servers have acknowledged it.
+// - Otherwise through the host: copies it to a host buffer, on a stream of its own after that
+//   place, and pushes that buffer, which is free when the client has copied it. The device's buffer
+//   may be filled again after the copy.
+// If servers are slow, first host buffers run out, then the device's, then Accumulator blocks.
 //
-// Threads: as StepGradients says; buffers come back on the client's I/O threads. Failure: the next
-// call returns that of a copy or push, until the step ends. A copy that does not end within
+// Threads: see StepGradients; buffers are returned on the client's I/O threads. Failure: after a
+// failed copy or push, the next calls return its error until the step ends. A copy that exceeds
 // `device_timeout` fails EndStep and all later steps. Must outlive the client's last BeginStep or
 // destruction; does not call it after EndStep.
 #pragma once
@@ -39,14 +39,14 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
   struct Options {
     PushRule::Options rule;
     int buffers_per_size = 3;  // on the host, and with push per microbatch on the device
-    // The client's, where it pushes in place; it pushes fp32 then. Empty: it does not.
+    // The client's transports, if it pushes in place, in fp32 then. Empty: it does not.
     std::vector<transport::Transport*> in_place;
     absl::Duration timeout = absl::Seconds(30);  // for servers to take gradients
-    // For the device to get on: a copy may wait for all that was put on the compute stream.
+    // For the device: a copy may wait for all earlier work of the compute stream.
     absl::Duration device_timeout = absl::Minutes(10);
   };
-  // `compute` is the stream of the model's work, `host` memory that the device's copies reach at
-  // full speed, and where there is none in place.
+  // `compute` is the stream of the model's work, `host` memory that the device copies to at full
+  // speed, used unless in place.
   static absl::StatusOr<std::unique_ptr<DeviceSink>> Create(const Options& options,
                                                             const StepEnvironment& environment);
   ~DeviceSink() override;
@@ -78,11 +78,11 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
   DeviceSink(const Options& options, const StepEnvironment& environment);
   void Returned(int unit, const void* gradient) override ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The compute thread's.
+  // Compute thread.
   absl::StatusOr<DeviceBuffer> AwaitAccumulator(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Push(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Of the thread that carries.
+  // The sink's own thread.
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CarryOn() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status StartCopies() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -91,9 +91,9 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
   absl::Status PushOldest() ABSL_LOCKS_EXCLUDED(mutex_);
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // What was to be pushed, or was, is not any more, and nothing on a stream uses it.
+  // Frees memory that will not be pushed (any more) and that no stream uses.
   void Free(int unit, std::byte* data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Why pushes do not drain, if the client knows; DeadlineExceeded if it just waits too.
+  // Why pushes do not drain, if the client knows; DeadlineExceeded if it is only waiting.
   absl::Status WhyNotDrained() { return env_.client->Finish(absl::ZeroDuration()).status(); }
   bool in_place() const { return !options_.in_place.empty(); }
 
@@ -104,12 +104,12 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
   const StepEnvironment env_;
   int64_t buffer_bytes_ = 0;
   PushRule rule_;
-  std::vector<std::byte*> filling_;  // by unit; null: not asked for since it went out
+  std::vector<std::byte*> filling_;  // by unit; null: not requested since its last push
 
-  // The carrying thread's.
+  // The sink's own thread.
   const std::unique_ptr<Stream> outward_;
   std::deque<Leaving> leaving_;
-  absl::Time oldest_since_;  // when the first of them became that
+  absl::Time oldest_since_;  // since when the first of them is the oldest
 
   absl::Mutex mutex_;
   DeviceBuffers accumulators_ ABSL_GUARDED_BY(mutex_);
@@ -117,9 +117,9 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
   std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
   int64_t pending_ ABSL_GUARDED_BY(mutex_) = 0;   // outgoing, or leaving and not pushed
   absl::Status error_ ABSL_GUARDED_BY(mutex_);    // of the step
-  absl::Status lasting_ ABSL_GUARDED_BY(mutex_);  // of all from now on
-  std::shared_ptr<const Event> ending_ ABSL_GUARDED_BY(mutex_);  // of all that the step computes
-  bool closing_ ABSL_GUARDED_BY(mutex_) = false;                 // the step is to end
+  absl::Status lasting_ ABSL_GUARDED_BY(mutex_);  // of this and all later steps
+  std::shared_ptr<const Event> ending_ ABSL_GUARDED_BY(mutex_);  // after the step's computing
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;                 // EndStep waits
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -1,6 +1,5 @@
-// The sink between a device's memory and the service: the same gradients and pushes as on the host,
-// whatever comes late, fails or is given up; through pinned memory, and directly out of the
-// device's.
+// The sink between device memory and the service: same gradients and pushes as on the host,
+// whatever is late, fails or is cancelled; through pinned memory, and directly from the device's.
 #include "worker/exchange/device_sink.h"
 
 #include <deque>
@@ -24,14 +23,14 @@ const std::vector<int> kContributions = {2, 1, 1, 1};
 
 class DeviceSinkTest : public DeviceAccess {
  protected:
-  // The client's threads give gradients back to the sink.
+  // The client's threads return gradients to the sink.
   void Leave() override {
     if (sink_ != nullptr) {
       sink_->EndStep().IgnoreError();
     }
     client_.reset();
     sink_.reset();
-    if (compute_ != nullptr) {  // copies from sums_, which goes before it
+    if (compute_ != nullptr) {  // copies read sums_, which is destroyed first
       compute_->Synchronize().IgnoreError();
     }
   }
@@ -43,7 +42,7 @@ class DeviceSinkTest : public DeviceAccess {
     options.rule.contributions = kContributions;
     sink_ = *DeviceSink::Create(options, environment());
   }
-  // By turns as who adds to zeros, and as who writes what is empty.
+  // Alternates between adding to zeros and writing what is empty.
   absl::Status Contribute(int unit, const std::vector<float>& gradient) {
     by_accumulator_ = !by_accumulator_;
     UnitGradient to;
@@ -61,7 +60,7 @@ class DeviceSinkTest : public DeviceAccess {
     }
     return sink_->Done(unit);
   }
-  // All contributions of a step, and what their sums must be.
+  // Makes all contributions of a step, and their expected sums.
   absl::Status RunSink(uint64_t seed, GradientSums& expected) {
     expected.assign(kUnits, {});
     for (const Contribution& contribution :
@@ -85,7 +84,7 @@ class DeviceSinkTest : public DeviceAccess {
       rig_.server(server).HoldAcknowledgements(hold);
     }
   }
-  // Until that fails. Meanwhile, once servers have something, a thread runs `then`.
+  // Contributes until that fails. Meanwhile a thread runs `then` once servers have some pushes.
   absl::Status ContributeUntilItFails(const std::function<void()>& then) {
     std::thread thread([&] {
       while (client_->statistics().pushes < 2) {
@@ -102,7 +101,7 @@ class DeviceSinkTest : public DeviceAccess {
   }
 
   bool by_accumulator_ = false;          // how the last contribution was made
-  std::deque<std::vector<float>> sums_;  // that copies read from
+  std::deque<std::vector<float>> sums_;  // read by copies
   std::unique_ptr<DeviceSink> sink_;
 };
 
@@ -187,8 +186,8 @@ TEST_P(DeviceSinkTest, TellsOfACopyThatFails) {
   }
 }
 
-// What was refused may be had later, so the attempt after one that failed is whole, and what an
-// attempt says is whole has every bit.
+// A refusal may be temporary: the attempt after a failed one is complete, and an attempt that
+// reports success has every bit.
 TEST_P(DeviceSinkTest, StartsAnewAfterAnEventThatWasRefused) {
   if (!GetParam().device.refuse_event) {
     GTEST_SKIP() << "it refuses none";
@@ -205,7 +204,7 @@ TEST_P(DeviceSinkTest, StartsAnewAfterAnEventThatWasRefused) {
       sink_->BeginStep(kMicrobatches);
       GradientSums expected;
       absl::Status status = RunSink(static_cast<uint64_t>(number), expected);
-      status.Update(compute_->Synchronize());  // as a worker ends what it computes
+      status.Update(compute_->Synchronize());  // as a worker does at a step's end
       ASSERT_TRUE(sink_->EndStep().ok());
       if (!status.ok()) {
         EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
@@ -221,7 +220,7 @@ TEST_P(DeviceSinkTest, StartsAnewAfterAnEventThatWasRefused) {
   EXPECT_GT(failed, 10);
 }
 
-// The device's buffers are at servers that never answer: whoever waits for one is told why.
+// Servers that hold all buffers never answer: a caller that waits for a buffer gets the reason.
 TEST_P(DeviceSinkTest, TellsOfServersThatAreLost) {
   MakeDevice(25);
   MakeSink({.timeout = absl::Milliseconds(100)});
@@ -238,7 +237,7 @@ TEST_P(DeviceSinkTest, TellsOfServersThatAreLost) {
   EXPECT_TRUE(sink_->EndStep().ok());
 }
 
-// Servers that take nothing: buffers run out, and whoever waits for one can be told to leave.
+// Servers take nothing: buffers run out, and a caller that waits for one can be cancelled.
 TEST_P(DeviceSinkTest, WaitingForServersItIsCancelled) {
   MakeDevice(24);
   MakeSink({});

@@ -64,7 +64,7 @@ absl::Status DeviceSource::EndStep() {
   ending_ = now;
   closing_ = true;
   const auto closed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !closing_; };
-  mutex_.Await(absl::Condition(&closed));  // bounded: each wait of the other thread is
+  mutex_.Await(absl::Condition(&closed));  // bounded, as each wait of the other thread
   return lasting_;
 }
 
@@ -176,7 +176,7 @@ absl::Status DeviceSource::CarryNext() {
   }
   const absl::StatusOr<client::ParameterClient::View> view = env_.client->Get(fetch.unit);
   if (fetch.prefetched) {
-    env_.client->Release(fetch.unit);  // the prefetch's use; Get took one of its own
+    env_.client->Release(fetch.unit);  // the prefetch's use; Get took its own
   } else {
     absl::MutexLock lock(&mutex_);
     getting_ = false;
@@ -212,8 +212,8 @@ absl::Status DeviceSource::StartCopy(int unit, const client::ParameterClient::Vi
   return absl::OkStatus();
 }
 
-// The client has a buffer for the next fetch: those that are still read may be all there are. Where
-// none is read it has one, for a step holds and fetches no more at a time than there are.
+// Blocks until the client has a buffer for the next fetch: readers may hold all of them. Without
+// readers there is one, since a step never holds and fetches more at a time than there are.
 absl::Status DeviceSource::FreeBuffer() {
   FinishReaders();
   while (true) {
@@ -233,7 +233,7 @@ void DeviceSource::Prefetch() {
     if (fetch.prefetched) {
       continue;
     }
-    // Nor those behind one that has to wait: they would take what it waits for.
+    // Fetches after one that waits must wait too, or they would take its buffer.
     if (getting_ || IsLeavingClient(fetch.unit) || !env_.client->Prefetch(fetch.unit)) {
       return;
     }
@@ -311,7 +311,7 @@ void DeviceSource::Close() {
     absl::MutexLock lock(&mutex_);
     dropped.swap(fetches_);
     for (size_t unit = 0; unit < units_.size(); ++unit) {
-      if (units_[unit].data != nullptr) {  // kept for the step, or of an attempt that failed
+      if (units_[unit].data != nullptr) {  // kept for the step, or left by a failed attempt
         LetGo(static_cast<int>(unit), ending_);
       }
       units_[unit] = {};
@@ -328,12 +328,12 @@ void DeviceSource::Close() {
     absl::MutexLock lock(&mutex_);
     if (absl::IsDeadlineExceeded(status)) {
       lasting_ = lasting_.ok() ? status : lasting_;
-      readers_.clear();  // the client's buffers stay taken
+      readers_.clear();  // the client's buffers stay in use
     }
     reading = !readers_.empty();
   }
   absl::MutexLock lock(&mutex_);
-  if (lasting_.ok()) {  // what failed was told; the next attempt starts anew
+  if (lasting_.ok()) {  // a failure was reported; the next attempt starts clean
     inward_->Synchronize().IgnoreError();
     buffers_.FreeAfter(ending_);
   }

@@ -1,21 +1,20 @@
-// The model's weights from the service, for a device whose memory the host does not touch:
+// Gets the model's weights from the service for a device whose memory the host does not access:
 // UnitSource over ParameterClient.
 //
-// A thread carries units in the order of use (step_uses.h).
-// - Landed, where the client's buffers are in the device's memory: the model computes in the
-//   client's own buffer. Release marks the place on the compute stream after which the client may
-//   reuse it.
-// - Else copied on a stream of its own, from the client's buffer in memory of the host to a free
-//   buffer of the device. Release marks the place after which that may be filled.
-// Get waits until the unit has landed or its copy is enqueued, which the compute stream waits for.
-// So neither thread waits for what the device computes, as long as there are buffers.
+// A thread of its own carries units in the order of use (step_uses.h):
+// - Landed, if the client's buffers are in device memory: the model computes in the client's own
+//   buffer. Release marks the place on the compute stream after which the client may reuse it.
+// - Otherwise copied, on a stream of its own, from the client's buffer in host memory to a free
+//   buffer of the device. Release marks the place after which that may be filled again.
+// Get blocks until the unit has landed or its copy is enqueued; the compute stream waits for the
+// copy. So neither thread waits for the device while there are buffers.
 //
-// Fetches are those of ServiceSource: the client keeps nothing, and a unit that is fetched again
-// waits until its last use, or copy, has left the client's buffer.
+// Fetches are ServiceSource's: the client keeps nothing, and fetching a unit again waits until its
+// last use, or copy, has left the client's buffer.
 //
-// Threads: as StepWeights says. Failure: the next Get returns that of a fetch or copy, until the
-// step ends. A copy, or landed a use, that does not end within `timeout` fails EndStep and all
-// later steps.
+// Threads: see StepWeights. Failure: after a failed fetch or copy, the next Get returns its error
+// until the step ends. A copy, or a use of a landed unit, that exceeds `timeout` fails EndStep and
+// all later steps.
 #pragma once
 
 #include <cstdint>
@@ -38,15 +37,15 @@ class DeviceSource final : public StepWeights {
   struct Options {
     DType compute_type = DType::kF32;
     StepUses::Options uses;
-    std::vector<int> units;    // that are got; there are buffers for these alone
+    std::vector<int> units;    // to get; only these have buffers
     int buffers_per_size = 4;  // with layer residency: units held + prefetched
-    // The client's buffers are in the device's memory: there are none here.
+    // The client's buffers are in device memory: none here.
     bool landed = false;
-    // For the device to get on: a copy may wait for all that was put on the compute stream.
+    // For the device: a copy may wait for all earlier work of the compute stream.
     absl::Duration timeout = absl::Minutes(10);
   };
-  // `compute` is the stream of the model's work. The client keeps nothing for the step, unless they
-  // have landed what this keeps; its buffers must stay until this is gone.
+  // `compute` is the stream of the model's work. The client keeps nothing for the step, except
+  // landed units if this keeps them; its buffers must outlive this.
   static absl::StatusOr<std::unique_ptr<DeviceSource>> Create(const Options& options,
                                                               const StepEnvironment& environment);
   ~DeviceSource() override;
@@ -59,20 +58,20 @@ class DeviceSource final : public StepWeights {
   absl::StatusOr<WeightsView> Get(int unit) override;
   void Release(int unit) override;
 
-  int64_t buffer_bytes() const { return buffer_bytes_; }  // on the device, of its own
+  int64_t buffer_bytes() const { return buffer_bytes_; }  // on the device, its own
 
  private:
   struct Unit {
-    bool started = false;                 // it is there or on its way
-    int uses = 0;                         // started and not released
-    std::byte* data = nullptr;            // null: not landed, or not on the copy stream yet
+    bool started = false;                 // available or on its way
+    int uses = 0;                         // started, not released
+    std::byte* data = nullptr;            // null: not landed, or its copy not enqueued
     std::shared_ptr<const Event> copied;  // null: landed
   };
   struct Fetch {
     int unit = 0;
-    bool prefetched = false;  // at the client, with a use
+    bool prefetched = false;  // by the client, which holds a use
   };
-  // That still reads the client's buffer: a copy, or landed a use.
+  // Reads the client's buffer until `done`: a copy, or a use of a landed unit.
   struct Reader {
     int unit = 0;
     std::shared_ptr<Event> done;
@@ -80,10 +79,10 @@ class DeviceSource final : public StepWeights {
 
   DeviceSource(const Options& options, const StepEnvironment& environment);
 
-  // The compute thread's.
+  // Compute thread.
   void StartDue() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Of the thread that carries.
+  // The source's own thread.
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CarryNext() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status FreeBuffer() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -95,9 +94,9 @@ class DeviceSource final : public StepWeights {
   void FinishReaders() ABSL_LOCKS_EXCLUDED(mutex_);
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The device's last use of it is over after that event.
+  // Frees the unit's buffer, which the device uses until that event.
   void LetGo(int unit, std::shared_ptr<Event> after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Has the client fetch what is due, in order, as far as it has buffers.
+  // Makes the client fetch due units, in order, as far as it has buffers.
   void Prefetch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsLeavingClient(int unit) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Unit& at(int unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -107,7 +106,7 @@ class DeviceSource final : public StepWeights {
 
   const Options options_;
   const StepEnvironment env_;
-  const std::unique_ptr<Stream> inward_;  // the carrying thread's
+  const std::unique_ptr<Stream> inward_;  // the source's own thread's
   int64_t buffer_bytes_ = 0;
   StepUses uses_;
   int64_t started_ = 0;  // uses before this one were started
@@ -116,12 +115,12 @@ class DeviceSource final : public StepWeights {
   DeviceBuffers buffers_ ABSL_GUARDED_BY(mutex_);
   std::vector<Unit> units_ ABSL_GUARDED_BY(mutex_);
   std::deque<Fetch> fetches_ ABSL_GUARDED_BY(mutex_);  // to come
-  bool getting_ ABSL_GUARDED_BY(mutex_) = false;       // one that the client had no buffer for
+  bool getting_ ABSL_GUARDED_BY(mutex_) = false;       // a fetch for which the client had no buffer
   std::deque<Reader> readers_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);             // of the step
-  absl::Status lasting_ ABSL_GUARDED_BY(mutex_);           // of all from now on
-  std::shared_ptr<Event> ending_ ABSL_GUARDED_BY(mutex_);  // of all that the step computes
-  bool closing_ ABSL_GUARDED_BY(mutex_) = false;           // the step is to end
+  absl::Status lasting_ ABSL_GUARDED_BY(mutex_);           // of this and all later steps
+  std::shared_ptr<Event> ending_ ABSL_GUARDED_BY(mutex_);  // after the step's computing
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;           // EndStep waits
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

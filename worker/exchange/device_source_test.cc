@@ -1,6 +1,5 @@
-// The source between the service and a device's memory: the same weights and fetches as on the
-// host, whatever comes late, fails or is given up; through pinned memory, and directly into the
-// device's.
+// The source between the service and device memory: same weights and fetches as on the host,
+// whatever is late, fails or is cancelled; through pinned memory, and directly into the device's.
 #include "worker/exchange/device_source.h"
 
 #include <deque>
@@ -18,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What the device computes with, in memory of the host that it copies to late.
+// The weights that the device computed with, in host memory to which it copies late.
 class Seen {
  public:
   Seen() = default;
@@ -49,14 +48,14 @@ class DeviceSourceTest : public DeviceAccess {
          .landed = landed},
         environment());
   }
-  // Takes the use of a unit; what the device computes with is in `seen` when its stream is done.
+  // Gets and releases a unit; `seen` has its weights when the device's stream is done.
   absl::Status Use(int unit, Seen& seen) {
     const absl::StatusOr<WeightsView> view = source_->Get(unit);
     if (!view.ok()) {
       return view.status();
     }
     absl::StatusOr<Buffer> memory = host_->Allocate(view->count * 4);
-    if (memory.ok()) {  // not on a GPU that was lost
+    if (memory.ok()) {  // fails on a lost GPU
       seen = Seen(*std::move(memory));
       compute_->Copy(seen.data(), view->data, view->count * 4);
     }
@@ -125,7 +124,7 @@ TEST_P(DeviceSourceTest, GoesOnWithUsesThatAreAdded) {
   EXPECT_EQ(client_->statistics().fetches, 3 * FetchesOf(order, /*prefetch=*/2, /*keep=*/false));
 }
 
-// The head holds its own unit and the embedding's at once, as it does with tied embeddings.
+// The head holds its own unit and the embedding's, as with tied embeddings.
 TEST_P(DeviceSourceTest, HoldsTwoUnitsAtOnce) {
   MakeDevice(10);
   MakeSource(/*keep=*/false, /*prefetch=*/0);
@@ -152,7 +151,7 @@ TEST_P(DeviceSourceTest, RefusesWhatIsNotNext) {
               HasSubstr("the step's order of use has block.0 here"));
 }
 
-// A step is given up at each of its points in turn; the next one is right.
+// Ends a step at each of its points in turn; the next one is right.
 TEST_P(DeviceSourceTest, EndsAStepInTheMiddle) {
   const std::vector<int> uses = {0, 1, 2, 3, 0, 2, 1, 3};
   for (const bool keep : {false, true}) {
@@ -165,7 +164,7 @@ TEST_P(DeviceSourceTest, EndsAStepInTheMiddle) {
       for (size_t i = 0; i < length; ++i) {
         ASSERT_TRUE(Use(uses[i], seen.emplace_back()).ok());
       }
-      ASSERT_TRUE(source_->Get(uses[length]).ok());  // and keeps it
+      ASSERT_TRUE(source_->Get(uses[length]).ok());  // without Release
       ASSERT_TRUE(source_->EndStep().ok());
       ASSERT_TRUE(compute_->Synchronize().ok());
     }
@@ -197,7 +196,7 @@ TEST_P(DeviceSourceTest, TellsOfACopyThatFails) {
       status = Use(uses[i], seen.emplace_back());
     }
     if (status.ok()) {
-      status = compute_->Synchronize();  // it waits for the copy that failed
+      status = compute_->Synchronize();  // waits for the failed copy
     }
     EXPECT_FALSE(status.ok()) << "copy " << copy;
     source_->EndStep().IgnoreError();
@@ -205,8 +204,8 @@ TEST_P(DeviceSourceTest, TellsOfACopyThatFails) {
   }
 }
 
-// What was refused may be had later, so the attempt after one that failed is whole, and what an
-// attempt says is whole has every weight.
+// A refusal may be temporary: the attempt after a failed one is complete, and an attempt that
+// reports success has every weight.
 TEST_P(DeviceSourceTest, StartsAnewAfterAnEventThatWasRefused) {
   if (!GetParam().device.refuse_event) {
     GTEST_SKIP() << "it refuses none";
@@ -227,7 +226,7 @@ TEST_P(DeviceSourceTest, StartsAnewAfterAnEventThatWasRefused) {
       for (size_t i = 0; i < uses.size() && status.ok(); ++i) {
         status = Use(uses[i], seen.emplace_back());
       }
-      status.Update(compute_->Synchronize());  // as a worker ends what it computes
+      status.Update(compute_->Synchronize());  // as a worker does at a step's end
       ASSERT_TRUE(source_->EndStep().ok());
       if (!status.ok()) {
         EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;

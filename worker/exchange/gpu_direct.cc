@@ -9,7 +9,7 @@
 namespace shoal::worker {
 namespace {
 
-// Aligned as transports want it.
+// Allocates memory aligned for transports.
 absl::StatusOr<std::shared_ptr<std::byte>> Allocate(Memory& memory, int64_t bytes) {
   constexpr int64_t kAlignment = transport::kBufferAlignment;
   SHOAL_ASSIGN_OR_RETURN(Buffer buffer, memory.Allocate(bytes + kAlignment));
@@ -19,7 +19,7 @@ absl::StatusOr<std::shared_ptr<std::byte>> Allocate(Memory& memory, int64_t byte
                                     owner->data() + (RoundUp(address, kAlignment) - address));
 }
 
-// Why the transport does not take memory of the device, or OK.
+// Why the transport cannot use memory of the device, or OK.
 absl::Status Reaches(transport::Transport& transport, const Buffer& sample) {
   return transport
       .Register({sample.data(), static_cast<size_t>(sample.bytes())}, transport::Access::kLocal)
@@ -31,7 +31,7 @@ void Append(std::string& list, std::string_view text) {
   list += text;
 }
 
-// Whether weights come into the device's memory no more slowly than through the host's.
+// Whether reading weights into device memory is no slower than through the host's.
 bool ReadsAtFullRate(const std::vector<transport::Transport*>& transports, std::string& why) {
   bool full = true;
   for (const transport::Transport* transport : transports) {

@@ -1,11 +1,11 @@
-// How weights and gradients move between a device and the service: straight into and out of the
-// device's memory where transports reach it (core/transport/gpu_memory.h), else through pinned
-// memory of the host.
+// How weights and gradients move between a device and the service: directly between servers and
+// device memory if transports reach it (core/transport/gpu_memory.h), otherwise through pinned host
+// memory.
 //
-// Directly they move as they lie on the device: weights in the compute type, gradients in fp32 (the
-// client converts on the host). Weights do so only where that is no slower
-// (Capabilities::slow_gpu_reads). All transports must reach the device, since a server may be
-// reached over any; if all servers are on this host, those that do not are left out.
+// Direct transfers keep the device's types: weights in the compute type, gradients in fp32 (only
+// the host converts). Weights go directly only if that is no slower (Capabilities::slow_gpu_reads).
+// All transports must reach the device, since a server may be reached over any; if all servers are
+// on this host, transports that do not are left out.
 #pragma once
 
 #include <string>
@@ -19,10 +19,10 @@
 namespace shoal::worker {
 
 struct GpuDirect {
-  bool get = false;   // weights land in the device's memory
-  bool push = false;  // gradients are written out of it
-  std::string why;  // one of them is not so, or which transports are left out for it; may be empty
-  // Of the client: buffers for weights, and what it uses.
+  bool get = false;   // weights land in device memory
+  bool push = false;  // gradients are pushed from device memory
+  std::string why;    // why not both, or which transports are left out for it; may be empty
+  // For the client: the allocator of its buffers for weights, and its transports.
   client::BufferAllocator view_memory;
   std::vector<transport::Transport*> transports;
 };
@@ -30,21 +30,21 @@ struct GpuDirect {
 struct GpuDirectRequest {
   Device* device = nullptr;
   Memory* pinned = nullptr;       // of the device
-  bool transports_reach = false;  // they were given the way to its memory
+  bool transports_reach = false;  // they have access to its memory
   DType compute_type = DType::kF32;
   DType wire_type = DType::kF32;
   DType gradient_type = DType::kF32;
   bool local = false;  // all servers are on this host
 };
 
-// Device and pinned memory must outlive what is allocated. Errors are the device's.
+// Device and pinned memory must outlive the allocations. Errors are the device's.
 absl::StatusOr<GpuDirect> ChooseGpuDirect(const GpuDirectRequest& request,
                                           const std::vector<transport::Transport*>& transports);
 
-// Memory for the client's buffers: of the host, that a device's copies reach at full speed.
-// `host` is a Device's NewHostMemory; what is allocated must not outlive it.
+// Allocates host memory to and from which a device copies at full speed. `host` is a Device's
+// NewHostMemory and must outlive the allocations.
 client::BufferAllocator PinnedAllocator(Memory* host);
-// In the device's own memory, which the host does not touch.
+// Allocates device memory, which the host does not access.
 client::BufferAllocator DeviceAllocator(Device* device);
 
 }  // namespace shoal::worker

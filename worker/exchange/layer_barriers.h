@@ -1,9 +1,9 @@
 // The barriers of a step at layers (train.synchronization: layer), shared by the source, whose gets
 // are barriers, and the sink, whose pushes are. All workers make the same calls in the same order,
-// since they have equally many microbatches; that makes numbers match.
+// since they have equally many microbatches, so barrier numbers match.
 //
-// A fetch started ahead arrives at its barrier when it starts, and its use waits until all have
-// started it. Only one push may be under way: each waits until all have started the one before.
+// A fetch started ahead arrives at its barrier when it starts; its use waits until all have started
+// it. Only one push is in progress: each waits until all have started the one before.
 //
 // Off, all calls do nothing. Compute thread only.
 #pragma once
@@ -22,10 +22,10 @@ class LayerBarriers {
       : on_(on), client_(client), time_kinds_(time_kinds) {}
 
   bool on() const { return on_; }
-  // Number of the barrier that this worker has arrived at by starting a fetch.
+  // Arrives at the next barrier, as a fetch starts. Returns its number.
   int64_t StartGet() { return on_ ? client_->ArriveAtBarrier() : 0; }
   absl::Status WaitForGet(int64_t number) { return Wait(number); }
-  // Around a push: before it is started, and once it is.
+  // Call before starting a push, and after.
   absl::Status BeforePush() { return Wait(last_push_); }
   void StartedPush() { last_push_ = on_ ? client_->ArriveAtBarrier() : 0; }
   void BeginStep() { last_push_ = 0; }

@@ -1,6 +1,6 @@
-// Decides when the gradient of a unit goes out, for all sinks. Counts contributions and
-// microbatches for each unit by itself, so they may come in any order (in a pipeline they do).
-// Compute thread only.
+// Decides when a unit's gradient is pushed, for all sinks. Counts contributions and microbatches
+// for each unit separately, so they may come in any order (in a pipeline they do). Compute thread
+// only.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +15,25 @@ namespace shoal::worker {
 class PushRule {
  public:
   struct Options {
-    // Once microbatches are added up for the whole step; else after each.
+    // Once per step, summed over microbatches; otherwise after each.
     bool push_per_step = false;
-    // With push per microbatch: contributions are not added up either
-    // (plan::PushesEachContribution).
+    // With push per microbatch: contributions are not summed either (plan::PushesEachContribution).
     bool push_each_contribution = false;
-    // By unit, of a microbatch; 0: a unit that is not this worker's (plan::StageContributions).
+    // By unit, per microbatch; 0: not this worker's unit (plan::StageContributions).
     std::vector<int> contributions;
-    // Told of every unit that a microbatch is done with; may be empty.
+    // Called for each unit when a microbatch is done with it; may be empty.
     std::function<void(int unit)> on_done;
   };
   explicit PushRule(const Options& options)
       : options_(options), done_(options.contributions.size(), 0) {}
 
-  // How many microbatches the step has, where that is known.
+  // The number of microbatches in the step, if known.
   void BeginStep(std::optional<int64_t> microbatches);
-  // A contribution is done; whether what was added up goes out with it.
+  // Counts a finished contribution. Returns whether to push the sum now.
   bool Done(int unit);
 
   bool push_per_step() const { return options_.push_per_step; }
-  // Elements by unit of those with contributions; 0 of the others.
+  // Elements by unit; 0 for units without contributions.
   std::vector<int64_t> Counts(const std::vector<plan::UnitSpec>& units) const;
 
  private:

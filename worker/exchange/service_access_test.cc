@@ -1,5 +1,4 @@
-// Source and sink between a model and the service, in whatever order a schedule comes to units and
-// microbatches.
+// Source and sink between a model and the service, with units and microbatches in any order.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -24,7 +23,7 @@ using client::ClientRig;
 
 class ServiceAccess : public testing::Test {
  protected:
-  // A step of its own for each.
+  // A new step each time.
   void BeginStep(client::ParameterClient& client) {
     rig_.Publish(step_);
     ++step_;
@@ -54,8 +53,8 @@ INSTANTIATE_TEST_SUITE_P(Policies, Sink,
                          testing::Values(SinkCase{.push_per_step = true}, SinkCase{},
                                          SinkCase{.push_each_contribution = true}));
 
-// Contributions of all units and microbatches in a random order: every one arrives once, and each
-// unit's pushes are as many as the policy says, however far other units are.
+// Contributions of all units and microbatches in random order: each arrives once, and each unit is
+// pushed as often as the policy says, however far other units are.
 TEST_P(Sink, TakesContributionsInAnyOrder) {
   const auto client = *rig_.NewClient();
   ServiceSink::Options options{.rule = {.push_per_step = GetParam().push_per_step,
@@ -166,7 +165,7 @@ TEST_F(ServiceAccess, SourceFetchesAlongAnyOrder) {
   }
 }
 
-// A microbatch that is drawn in the middle of a step: what it uses is prefetched from there on.
+// Drawing a microbatch during a step: its uses are prefetched from then on.
 TEST_F(ServiceAccess, SourceGoesOnWithUsesThatAreAdded) {
   const auto client = *rig_.NewClient();
   ServiceSource source({.uses = {.prefetch_units = 2, .units = 4}}, client.get(), &barriers_,

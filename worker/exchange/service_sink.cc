@@ -25,7 +25,7 @@ void ServiceSink::BeginStep(std::optional<int64_t> microbatches) {
   rule_.BeginStep(microbatches);
   absl::MutexLock lock(&mutex_);
   for (size_t unit = 0; unit < filling_.size(); ++unit) {
-    if (filling_[unit] != nullptr) {  // of an attempt that failed
+    if (filling_[unit] != nullptr) {  // left by a failed attempt
       buffers_.Release(static_cast<int>(unit), reinterpret_cast<std::byte*>(filling_[unit]));
       filling_[unit] = nullptr;
     }
@@ -54,7 +54,7 @@ absl::StatusOr<std::span<float>> ServiceSink::Accumulator(int unit) {
       buffer = AwaitBuffer(unit);
     }
     if (buffer == nullptr) {
-      // Why pushes do not drain is known to the client.
+      // The client knows why pushes do not drain.
       SHOAL_RETURN_IF_ERROR(client_->Finish(absl::ZeroDuration()).status());
       return DeadlineExceeded("gradient of {}: no buffer came back within {}", spec.name,
                               absl::FormatDuration(options_.timeout));

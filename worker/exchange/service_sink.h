@@ -1,13 +1,13 @@
-// The model's gradients to the service: GradientSink over ParameterClient.
+// Pushes the model's gradients to the service: GradientSink over ParameterClient.
 //
-// Push per microbatch: a unit's gradient goes out when the microbatch is done with it, from one of
-// a few buffers of its size; the next microbatch fills another, or waits for one. Push per step:
-// each unit has a buffer, which adds microbatches up in fp32 and goes out after the last.
+// Push per microbatch: pushes a unit's gradient when the microbatch is done with it, from one of a
+// few buffers of its size; the next microbatch fills another, or waits for one. Push per step: each
+// unit has a buffer, which sums microbatches in fp32 and is pushed after the last.
 //
 // Units and microbatches may come in any order (push_rule.h): only a unit with two contributions
 // (unit_access.h) keeps a buffer between calls, so a few suffice for any order.
 //
-// The compute thread calls Accumulator and Done; buffers come back on the client's I/O threads.
+// The compute thread calls Accumulator and Done; buffers are returned on the client's I/O threads.
 // Must outlive the client's last BeginStep or destruction.
 #pragma once
 
@@ -42,9 +42,9 @@ class ServiceSink final : public StepGradients, private client::GradientReturn {
 
   void BeginStep(std::optional<int64_t> microbatches) override;
   absl::Status PushRest() override;
-  absl::Status Flush() override { return absl::OkStatus(); }  // each Done has given its own
+  absl::Status Flush() override { return absl::OkStatus(); }  // Done pushes everything
   absl::Status EndStep() override { return absl::OkStatus(); }
-  void Cancel(const absl::Status& /*why*/) override {}  // the client gives all buffers back
+  void Cancel(const absl::Status& /*why*/) override {}  // the client returns all buffers
 
   absl::StatusOr<std::span<float>> Accumulator(int unit) override;
   absl::Status Done(int unit) override;
@@ -72,7 +72,7 @@ class ServiceSink final : public StepGradients, private client::GradientReturn {
   TimeKindClock* const time_kinds_;
   int64_t buffer_bytes_ = 0;
   PushRule rule_;
-  std::vector<float*> filling_;  // by unit; null: not asked for since it was pushed
+  std::vector<float*> filling_;  // by unit; null: not requested since its last push
 
   absl::Mutex mutex_;
   client::BufferPool buffers_ ABSL_GUARDED_BY(mutex_);

@@ -39,7 +39,7 @@ absl::StatusOr<WeightsView> ServiceSource::Get(int unit) {
     view = client_->Get(unit);
   }
   if (prefetched) {
-    client_->Release(unit);  // the prefetch's use; Get took one of its own
+    client_->Release(unit);  // the prefetch's use; Get took its own
   }
   SHOAL_RETURN_IF_ERROR(view.status());
   return WeightsView{.data = view->data, .dtype = options_.compute_type, .count = view->count};

@@ -1,5 +1,5 @@
-// The model's weights from the service, on the host: UnitSource over ParameterClient, which
-// prefetches along the order of use (step_uses.h). The model computes in the client's own buffers.
+// Gets the model's weights from the service, on the host: UnitSource over ParameterClient.
+// Prefetches along the order of use (step_uses.h). The model computes in the client's own buffers.
 // Compute thread only.
 #pragma once
 
@@ -30,7 +30,7 @@ class ServiceSource final : public StepWeights {
   void BeginStep(std::span<const int> uses) override;
   void AddUses(std::span<const int> uses) override { uses_.AddUses(uses); }
   absl::Status EndStep() override { return absl::OkStatus(); }
-  void Cancel(const absl::Status& /*why*/) override {}  // the client's waits are all there are
+  void Cancel(const absl::Status& /*why*/) override {}  // only the client waits
 
   absl::StatusOr<WeightsView> Get(int unit) override;
   void Release(int unit) override { client_->Release(unit); }
@@ -42,7 +42,7 @@ class ServiceSource final : public StepWeights {
   client::ParameterClient* const client_;
   TimeKindClock* const time_kinds_;
   StepUses uses_;
-  int64_t prefetched_ = 0;  // uses before this one were started (or were got without)
+  int64_t prefetched_ = 0;  // uses before this one were started (or got without)
 };
 
 }  // namespace shoal::worker

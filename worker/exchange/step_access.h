@@ -1,11 +1,11 @@
-// What a worker's step asks of the source of its weights and of the sink of its gradients, besides
-// what the model does (worker/model/access/unit_access.h). Three pairs work over the service:
-// - ServiceSource, ServiceSink: the host's, whose memory the model computes in;
-// - DeviceSource, DeviceSink: a device's, which copy;
+// What a worker's step needs of the source of its weights and of the sink of its gradients, besides
+// the model's calls (worker/model/access/unit_access.h). Three pairs work over the service:
+// - ServiceSource, ServiceSink: for the host, whose memory the model computes in;
+// - DeviceSource, DeviceSink: for a device, with copies or direct transfers;
 // - CollectiveSource, CollectiveSink: workers get a shard each and exchange the rest.
 //
-// A step is BeginStep, the model's calls, and EndStep, whether it went well or not; the client's
-// BeginStep comes before. All from the compute thread, Cancel from any.
+// A step is BeginStep, the model's calls, and EndStep, also after a failure; call the client's
+// BeginStep before. All from the compute thread, except Cancel: any thread.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,12 @@
 
 namespace shoal::worker {
 
-// What the source and the sink of a device work with. All of it must outlive them.
+// Used by a device's source and sink; all must outlive them.
 struct StepEnvironment {
   std::vector<plan::UnitSpec> units;
   Device* device = nullptr;
   Stream* compute = nullptr;  // of the model's work
-  Memory* host = nullptr;     // which the device's copies reach at full speed
+  Memory* host = nullptr;     // to and from which the device copies at full speed
   client::ParameterClient* client = nullptr;
   LayerBarriers* barriers = nullptr;
   TimeKindClock* time_kinds = nullptr;
@@ -42,18 +42,18 @@ struct StepEnvironment {
 
 class StepWeights : public UnitSource {
  public:
-  // The units that the step gets, in this order.
+  // `uses`: the step's units in order of use.
   virtual void BeginStep(std::span<const int> uses) = 0;
-  // More, which were not known when the step began.
+  // Adds uses that were unknown when the step began.
   virtual void AddUses(std::span<const int> uses) = 0;
-  // Waits until the client is not called any more. An error is that of memory which is still in
-  // use: there must be no other step.
+  // Ends all calls to the client. An error means that memory is still in use: there must be no
+  // further step.
   virtual absl::Status EndStep() = 0;
-  // The step at hand and every later one fail with this.
+  // Fails the current step and all later ones with this.
   virtual void Cancel(const absl::Status& why) = 0;
 };
 
-// A gradient of the unit is asked for, the first one when backward begins.
+// Call when a gradient of the unit is requested; the first one begins the backward pass.
 inline void EnterGradient(TimeKindClock& time_kinds, int unit) {
   time_kinds.AtUnit(unit);
   if (time_kinds.kind() == TimeKind::kForward) {
@@ -61,7 +61,7 @@ inline void EnterGradient(TimeKindClock& time_kinds, int unit) {
   }
 }
 
-// Accumulator of a device's sink, from its Gradient: zeroes on the device what is empty.
+// Implements a device sink's Accumulator by its Gradient: zeroes it on the device if empty.
 inline absl::StatusOr<std::span<float>> AsAccumulator(const absl::StatusOr<UnitGradient>& gradient,
                                                       Stream& compute) {
   if (!gradient.ok()) {
@@ -73,7 +73,7 @@ inline absl::StatusOr<std::span<float>> AsAccumulator(const absl::StatusOr<UnitG
   return gradient->sums;
 }
 
-// The first reason why nothing goes on. Thread-safe.
+// The first error that lasts. Thread-safe.
 class LastingStatus {
  public:
   // Keeps `why` if it is the first that is not OK. Returns the one kept, or OK.
@@ -92,9 +92,8 @@ class LastingStatus {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Waits until the stream is idle, so that what its copies read and write may be reused. Forgets a
-// copy that failed: its user was told. DeadlineExceeded, naming `copies`, if they are still under
-// way after `timeout`.
+// Waits until the stream is idle, so that its copies' memory may be reused. Ignores failed copies,
+// which were reported. DeadlineExceeded, naming `copies`, if they take longer than `timeout`.
 inline absl::Status FinishCopies(Stream& stream, absl::Duration timeout, std::string_view copies) {
   if (!stream.Record()->WaitDone(timeout)) {
     return DeadlineExceeded("{}: not done within {}", copies, absl::FormatDuration(timeout));
@@ -105,14 +104,13 @@ inline absl::Status FinishCopies(Stream& stream, absl::Duration timeout, std::st
 
 class StepGradients : public GradientSink {
  public:
-  // How many microbatches the step has, where that is known; where it is not, PushRest follows the
-  // last one.
+  // The number of microbatches in the step, if known; otherwise call PushRest after the last one.
   virtual void BeginStep(std::optional<int64_t> microbatches) = 0;
-  // Pushes what push per step has kept back.
+  // Pushes what push per step has kept.
   virtual absl::Status PushRest() = 0;
-  // Waits until the client has all gradients that are due, so that it can finish.
+  // Blocks until the client has all due gradients, so that it can finish.
   virtual absl::Status Flush() = 0;
-  // As StepWeights's.
+  // See StepWeights.
   virtual absl::Status EndStep() = 0;
   virtual void Cancel(const absl::Status& why) = 0;
 };

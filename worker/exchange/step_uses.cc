@@ -44,7 +44,7 @@ absl::Status StepUses::WaitAtBarrier() { return barriers_->WaitForGet(barrier_);
 void StepUses::RaiseDue(int64_t end) { due_ = std::max(due_, std::min(end, count())); }
 
 bool StepUses::HasBarrier(int64_t use) const {
-  // Kept for the step, units are fetched by their first uses alone.
+  // Units kept for the step are fetched only by their first use.
   return !options_.keep_for_step || uses_[static_cast<size_t>(use)].first;
 }
 

@@ -1,14 +1,13 @@
-// The order in which a step uses units, and how far ahead of its use each is started; for all
-// sources.
+// The order in which a step uses units, and how far ahead it starts each; for all sources.
 //
-// Asking for use k also starts uses k + 1 to k + prefetch_units. A use shares an earlier use of the
+// Requesting use k also starts uses k + 1 to k + prefetch_units. A use shares an earlier use of the
 // same unit that is still held or started; so fetches follow from the order alone, not from timing,
-// and plan::PlanTraffic counts them exactly. The order is that of the whole step: a schedule's
-// (plan::StageUseOrder), or that of one microbatch (plan::UseOrder) repeated. With step residency
+// and plan::PlanTraffic counts them exactly. The order covers the whole step: a schedule's
+// (plan::StageUseOrder), or one microbatch's (plan::UseOrder) repeated. With step residency
 // everything starts when the step begins.
 //
-// Where workers meet at layers, a use starts at the same point of the order whether or not a buffer
-// is free to fetch into.
+// With barriers at layers, a use starts at the same point of the order whether or not there is a
+// free buffer to fetch to.
 //
 // Compute thread only.
 #pragma once
@@ -38,14 +37,14 @@ class StepUses {
 
   int64_t count() const { return static_cast<int64_t>(uses_.size()); }
   int unit(int64_t use) const { return uses_[static_cast<size_t>(use)].unit; }
-  // The use that should be asked for.
+  // The use expected next.
   int64_t next() const { return next_; }
   bool Expects(int unit) const { return next_ < count() && this->unit(next_) == unit; }
-  // The use that was expected is: those that are due with it arrive at their barriers.
+  // Call when the expected use is requested: uses now due arrive at their barriers.
   void Advance();
-  // Uses before this one are due to be started.
+  // Uses before this one must be started.
   int64_t due() const { return due_; }
-  // For the others to have started the use of the last Advance.
+  // Waits until all workers have started the last Advance's use.
   absl::Status WaitAtBarrier();
 
  private:
@@ -53,16 +52,16 @@ class StepUses {
     int unit = 0;
     bool first = false;  // of the unit in this step
   };
-  // Whether that use has a transfer that all start together.
+  // Whether the use has a transfer that all workers start together.
   bool HasBarrier(int64_t use) const;
   void ArriveBefore(int64_t end);
   void RaiseDue(int64_t end);
 
   const Options options_;
   LayerBarriers* const barriers_;
-  std::deque<int64_t> started_;  // barriers of the uses from the next on; 0: that use has none
+  std::deque<int64_t> started_;  // barriers of uses from the next on; 0: none
   int64_t arrived_ = 0;          // uses started
-  int64_t barrier_ = 0;          // of the use before the next
+  int64_t barrier_ = 0;          // of the last Advance's use
   std::vector<Use> uses_;        // of this step
   std::vector<bool> used_;       // by unit, in uses_
   int64_t next_ = 0;

@@ -17,8 +17,7 @@
 namespace shoal::worker {
 namespace {
 
-// Of acknowledgements, after the last push: servers may be adding up what all workers pushed at the
-// same time.
+// For acknowledgements after the last push: servers may be adding up all workers' pushes at once.
 constexpr absl::Duration kFinishTimeout = absl::Seconds(60);
 
 plan::ShardMap FromProto(const proto::ShardMap& message) {
@@ -119,14 +118,14 @@ absl::StatusOr<std::unique_ptr<Attachment>> Attachment::Create(const JobContext&
 }
 
 Attachment::~Attachment() {
-  if (exchange_ != nullptr) {  // what others do not come to must not be waited for
+  if (exchange_ != nullptr) {  // before anything waits for what others never reach
     exchange_->Disconnect();
   }
   source_.reset();
   if (sink_ != nullptr) {
-    sink_->EndStep().IgnoreError();  // it calls the client no more
+    sink_->EndStep().IgnoreError();  // ends its calls to the client
   }
-  client_.reset();  // its threads give gradients back to the sink
+  client_.reset();  // its threads return gradients to the sink
 }
 
 absl::StatusOr<client::ClientOptions> Attachment::MakeClientOptions(
@@ -147,13 +146,13 @@ absl::StatusOr<client::ClientOptions> Attachment::MakeClientOptions(
   if (options_.device != nullptr) {
     pinned_ = options_.device->NewHostMemory(0);
     SHOAL_RETURN_IF_ERROR(ChoosePaths());
-    // else the device
+    // Otherwise the device keeps them.
     options.keep_for_step = exchanges() || (options.keep_for_step && gpu_direct_.get);
     options.view_memory = gpu_direct_.view_memory;
     options.push_in_place = gpu_direct_.push;
     options.weights_in_gpu = gpu_direct_.get;
     options.payloads_in_gpu = gpu_direct_.push;
-    // A server that keeps weights in its GPU makes a copy on the host first for whoever cannot open
+    // A server with weights in its GPU first copies them to the host for clients that cannot open
     // them there: gigabytes, while the connection waits.
     options.connect_timeout = std::max(options.connect_timeout,
                                        absl::Seconds(context_.job.cluster.start_timeout_seconds));
@@ -198,7 +197,7 @@ absl::Status Attachment::ChoosePaths() {
                                           .local = context_.job.cluster.local},
                                          options_.transports->all()));
   gpu_direct_.push =
-      gpu_direct_.push && !exchanges();  // a shard's gradient goes in whole partitions of the host
+      gpu_direct_.push && !exchanges();  // a shard's gradient goes in whole host partitions
   const auto path = [](bool direct) { return direct ? "directly" : "through pinned memory"; };
   LogInfo("{}: weights get into the memory of {} {}, gradients out of it {}{}{}",
           context_.options.name, options_.device->name(), path(gpu_direct_.get),
@@ -303,8 +302,7 @@ absl::Status Attachment::BeginStep(const proto::StepWork& work) {
 absl::Status Attachment::FinishPushes(proto::FinishedReport& report) {
   context_.time_kinds->AtUnit(-1);
   SHOAL_RETURN_IF_ERROR(sink_->Flush());
-  SHOAL_RETURN_IF_ERROR(
-      barriers_->BeforePush());  // the last one: a collective ends for all at once
+  SHOAL_RETURN_IF_ERROR(barriers_->BeforePush());  // the last one: collectives end for all together
   context_.time_kinds->Enter(TimeKind::kPushWait);
   SHOAL_ASSIGN_OR_RETURN(const std::vector<int64_t> pushes, client_->Finish(kFinishTimeout));
   report.mutable_pushes()->Assign(pushes.begin(), pushes.end());
@@ -316,7 +314,7 @@ absl::Status Attachment::EndStep(absl::Status how) {
     exchange_->EndAttempt(how);  // first: the device may be waiting for other workers
   }
   if (!how.ok() && options_.compute != nullptr) {
-    options_.compute->Synchronize().IgnoreError();  // the next attempt starts anew
+    options_.compute->Synchronize().IgnoreError();  // the next attempt starts clean
   }
   for (const absl::Status& ended : {source_->EndStep(), sink_->EndStep()}) {
     how = how.ok() ? ended : how;

@@ -1,5 +1,5 @@
-// What ties a worker to the others of its job: transports, the client of the servers, the exchange
-// with its peers where they have one, and the source and sink of steps between model and service.
+// Ties a worker to its job's other processes: transports, the client of the servers, the exchange
+// with peers if there is one, and the source and sink of steps between model and service.
 #pragma once
 
 #include <functional>
@@ -28,47 +28,48 @@ struct JobTransports {
 
   std::vector<transport::Transport*> all() const;
 };
-// Those of the job that this machine has, at least one; they reach memory of a GPU by `reach`.
+// Opens the job's transports that this machine has, at least one; they access GPU memory through
+// `reach`.
 absl::StatusOr<JobTransports> OpenTransports(const JobContext& context,
                                              std::shared_ptr<transport::GpuMemory> reach);
 
-// From the compute thread, Cancel from any.
+// Call from the compute thread; Cancel from any.
 class Attachment {
  public:
   struct Options {
     const JobTransports* transports = nullptr;
-    // Where the model computes, if the client's buffers are out of its reach; else null.
+    // The model's device, if the client's buffers are out of its reach; otherwise null.
     Device* device = nullptr;
     Stream* compute = nullptr;
     bool transports_reach = false;       // the device's memory
     CollectivesOpener open_collectives;  // may be empty
-    // By unit, of one microbatch; 0: a unit that is not this worker's.
+    // By unit, per microbatch; 0: not this worker's unit.
     std::vector<int> contributions;
-    // Told of every unit that a microbatch is done with.
+    // Called for each unit when a microbatch is done with it.
     std::function<void(int unit)> on_unit_done;
   };
-  // Settles with the job's other workers whether they exchange among themselves, where they may,
-  // and connects to the servers. Context and options must outlive what is made.
+  // Agrees with the job's other workers whether to exchange, if the job allows it, and connects to
+  // the servers. Context and options must outlive the result.
   static absl::StatusOr<std::unique_ptr<Attachment>> Create(const JobContext& context,
                                                             Options options,
                                                             const proto::JoinJobReply& join);
   ~Attachment();
 
-  // A step: source and sink are begun by who runs it, and end with EndStep, however it went.
+  // Begins a step. The caller begins source and sink; EndStep ends both, even after a failure.
   absl::Status BeginStep(const proto::StepWork& work);
   StepWeights& source() { return *source_; }
   StepGradients& sink() { return *sink_; }
-  // Returns when servers have acknowledged all pushes.
+  // Blocks until servers have acknowledged all pushes.
   absl::Status FinishPushes(proto::FinishedReport& report);
-  // `how` it went; the first error of that and of the end.
+  // Ends the step, which has gone as `how` says. Returns the first error, that one or the end's.
   absl::Status EndStep(absl::Status how);
 
-  // Why the attempt at hand cannot go on, or OK. Any thread.
+  // Why the current attempt cannot continue, or OK. Any thread.
   absl::Status CheckAttempt() const { return client_->CheckAttempt(); }
   void Cancel(const absl::Status& why);
 
   void AddConnections(proto::FinishedReport& report) const;
-  // `fallbacks`: connections of this worker's that the client does not know.
+  // `fallbacks`: those of connections that the client does not count.
   void UpdateMetrics(int64_t fallbacks) const;
 
  private:
@@ -86,10 +87,10 @@ class Attachment {
 
   const JobContext& context_;
   const Options options_;
-  std::unique_ptr<Memory> pinned_;           // of the device
-  GpuDirect gpu_direct_;                     // to and from it
-  std::unique_ptr<LayerExchange> exchange_;  // where workers may have one, on or not
-  plan::WorkerShards shards_;                // where it is on
+  std::unique_ptr<Memory> pinned_;           // host memory of the device
+  GpuDirect gpu_direct_;                     // between servers and the device
+  std::unique_ptr<LayerExchange> exchange_;  // set if the job may exchange, on or not
+  plan::WorkerShards shards_;                // if the exchange is on
   std::unique_ptr<client::ServerClient> servers_;
   std::unique_ptr<client::ParameterClient> client_;
   std::unique_ptr<LayerBarriers> barriers_;

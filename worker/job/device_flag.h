@@ -9,7 +9,7 @@
 namespace shoal::worker {
 
 struct DeviceFlag {
-  plan::DeviceKind kind = plan::DeviceKind::kAuto;  // by the job
+  plan::DeviceKind kind = plan::DeviceKind::kAuto;  // the job's
   int gpu = 0;                                      // with kCuda, as this process counts them
   int sharing = 1;                                  // workers that share that GPU
 

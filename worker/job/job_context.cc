@@ -25,7 +25,7 @@ int Threads(const plan::Job& job, int flag) {
   return static_cast<int>(std::max<int64_t>(1, AvailableCores() / sharing));
 }
 
-// As they say themselves.
+// What servers take of the worker's GPU, by their own account.
 absl::StatusOr<plan::ServersOnGpu> ServersOnGpu(const proto::JoinJobReply& join,
                                                 const std::string& gpu_name) {
   plan::ServersOnGpu servers;
@@ -37,7 +37,7 @@ absl::StatusOr<plan::ServersOnGpu> ServersOnGpu(const proto::JoinJobReply& join,
     if (const absl::Status sound = rpc::CheckServerGpu(gpu); !sound.ok()) {
       return Annotate(sound, fmt::format("server-{}, as the coordinator tells it", server.index()));
     }
-    // This worker is on its host, whatever their names for it.
+    // The same GPU is on this host, whatever the server calls the host.
     servers.taken += gpu.taken_bytes();
     servers.slots += gpu.client_bytes() * std::max(1, gpu.clients());
   }
@@ -69,7 +69,7 @@ absl::Status Load(const proto::JoinJobReply& join, JobContext& context) {
   return absl::OkStatus();
 }
 
-// From here on the job says what this worker computes on.
+// From here on the job names the device that this worker computes on.
 absl::Status OpenOwnDevice(JobContext& context, OpenedDevice& opened) {
   const bool named = context.options.device.kind != plan::DeviceKind::kAuto;
   const DeviceRequest request = {

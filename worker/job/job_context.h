@@ -1,5 +1,5 @@
-// What a worker's job is, as everything that has a part in it reads it: settled from the
-// coordinator's answer to JoinJob before anything is opened, and not changed after.
+// A worker's job as all its parts read it: settled from the coordinator's answer to JoinJob before
+// anything is opened, and constant afterwards.
 #pragma once
 
 #include <cstdint>
@@ -33,26 +33,25 @@ struct WorkerJobOptions {
   std::string name = "worker";  // "worker-1"
   int index = 0;
   uint64_t incarnation = 0;
-  int threads = 0;  // 0: by the job
-  // What is computed on, where the flag says more than the job; and the way to it, by default to
-  // the CPU.
+  int threads = 0;  // 0: the job's
+  // The device, if the flag says more than the job, and how to open it, by default the CPU.
   DeviceFlag device;
   std::function<absl::StatusOr<OpenedDevice>(const DeviceRequest&)> open_device;
   transport::RdmaFlags rdma;
-  // Makes the way to the servers at these addresses (HOST:PORT by index).
+  // Makes the client of the servers at these addresses (HOST:PORT by index).
   std::function<std::unique_ptr<client::ServerClient>(const std::vector<std::string>&)>
       make_server_client;
-  // Where other workers come in (stages of its group where the job has a pipeline, or peers that
-  // exchange among themselves), and the way to them.
+  // Takes other workers' calls (stages of its group if the job has a pipeline, or peers that
+  // exchange), and makes the client of theirs.
   StageService* stage_service = nullptr;
   std::function<std::unique_ptr<StageClient>(const WorkerGroup&)> make_stage_client;
-  // Where connections of other stages come in, for transports that listen.
+  // For connections of other stages, over transports that listen.
   transport::TransportOptions transports;
-  // Asks the coordinator for a microbatch to be drawn.
+  // Asks the coordinator to draw a microbatch.
   MicrobatchDrawer::Draw draw;
-  // Told when this worker is to end, for what is waited for before there is a job to be cancelled.
+  // Told when this worker must end, for waits before there is a job to cancel.
   Cancellation* cancellation = nullptr;
-  // What transports are put into before they are used (fault injection); may be empty.
+  // Wraps transports before use (fault injection); may be empty.
   std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>
       wrap_transport;
 };
@@ -63,9 +62,9 @@ struct JobContext {
   Clock* clock = nullptr;
   TimeKindClock* time_kinds = nullptr;
 
-  plan::Job job;         // with what this worker computes on
+  plan::Job job;         // naming what this worker computes on
   bool gpu_job = false;  // as servers read it
-  // As the job says, whatever this worker computes on.
+  // According to the job, whatever this worker computes on.
   bool may_exchange = false;
   bool stages_may_exchange = false;
   plan::ModelSpec spec;
@@ -73,12 +72,12 @@ struct JobContext {
   plan::WorkerPolicy policy;
   std::unique_ptr<formats::TokenFile> data;
   int64_t registered_bytes = 0;  // with transports, as planned
-  // Where the job has a pipeline.
+  // Only with a pipeline.
   StageGroup group;
   std::optional<plan::ChosenPipeline> pipeline;
 };
 
-// Opens `opened` as well, which the context says the kind of; not where the job emulates one.
+// Opens `opened` too, of the kind that the context says, unless the job emulates a device.
 absl::StatusOr<std::unique_ptr<const JobContext>> MakeJobContext(
     const proto::JoinJobReply& join, const WorkerJobOptions& options, WorkerMetrics* metrics,
     Clock* clock, TimeKindClock* time_kinds, OpenedDevice* opened);

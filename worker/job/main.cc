@@ -1,5 +1,5 @@
-// shoal-worker: runs the microbatches that the coordinator hands out, with weights from the servers
-// and gradients to them, until the job is over.
+// shoal-worker: runs the microbatches that the coordinator hands out, getting weights from the
+// servers and pushing gradients to them, until the job is over.
 #include <unistd.h>
 
 #include <atomic>
@@ -47,7 +47,7 @@ struct Flags {
   int64_t fault_break_after = 0;
 };
 
-// Each transport gets delays of its own, the same for the same seed.
+// Gives each transport its own delays, the same for the same seed.
 std::unique_ptr<transport::Transport> WithFaults(const Flags& flags, uint64_t worker,
                                                  std::unique_ptr<transport::Transport> transport) {
   if (flags.fault_seed == 0) {
@@ -62,7 +62,8 @@ std::unique_ptr<transport::Transport> WithFaults(const Flags& flags, uint64_t wo
                                         .break_after_operations = flags.fault_break_after});
 }
 
-// Sets `started` once all that the flags ask for was to be had: a failure before is the caller's.
+// Sets `started` once everything that the flags ask for is available: earlier failures are the
+// caller's mistake.
 absl::Status Work(const Flags& flags, bool& started) {
   rpc::RouteGrpcLogs();
   SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.program.token_file));
@@ -70,7 +71,7 @@ absl::Status Work(const Flags& flags, bool& started) {
   device.sharing = flags.gpu_workers;
   Metrics metrics;
   SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
-  // Where other stages of a pipeline come in; no job, no answers.
+  // Takes calls of other stages; without a job it answers none.
   StageService service;
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeStageService(&service));
@@ -83,11 +84,11 @@ absl::Status Work(const Flags& flags, bool& started) {
   const auto new_channel = [&] {
     return rpc::Channel::Create(flags.member.coordinator, token, "coordinator");
   };
-  // Long polls have a channel of their own, which a Stop may cut off.
+  // Long polls have their own channel, which a Stop may cut off.
   const std::shared_ptr<rpc::Channel> polls = new_channel();
   Trainer trainer(polls, metrics);
-  // The first makes the worker leave the job; the second, or one that comes before there is
-  // anything to leave, ends the process at once.
+  // The first signal makes the worker leave the job; the second, or one before it has a job, ends
+  // the process at once.
   std::atomic<bool> registered = false;
   const SignalThread signals([&](const std::string& signal, bool first) {
     if (!first || !registered) {
@@ -134,13 +135,13 @@ absl::Status Work(const Flags& flags, bool& started) {
   return status;
 }
 
-// Where a process has more streams than queues of the hardware, some share one, and what waits in
-// it holds up the rest: NCCL's among them, which wait for other workers. Who has set it knows why.
+// If a process has more streams than hardware queues, some share one, and waiting work delays the
+// rest: such as NCCL's, which waits for other workers. Respects a value that is set.
 void AskForAllHardwareQueues() { ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0); }
 
 int Main(int argc, char** argv) {
   StopCheckingLockOrder();
-  AskForAllHardwareQueues();  // before CUDA starts, and any thread
+  AskForAllHardwareQueues();  // before CUDA or any thread starts
   Flags flags;
   CLI::App app(
       "A worker of a Shoal job. Example:\n"
@@ -159,7 +160,7 @@ int Main(int argc, char** argv) {
   transport::AddListenFlags(app, flags.listen);
   transport::AddRdmaFlags(app, flags.rdma);
   rpc::AddProgramFlags(app, "shoal-worker", flags.program);
-  // For tests of whole runs: an empty group is not shown in the help.
+  // For tests of whole runs: help hides an empty group.
   app.add_option("--fault-seed", flags.fault_seed,
                  "Delays in the transport from this seed; 0: none")
       ->group("");

@@ -34,7 +34,7 @@ MicrobatchDrawer::~MicrobatchDrawer() {
 
 void MicrobatchDrawer::BeginStep(int64_t step, int64_t attempt) {
   absl::MutexLock lock(&mutex_);
-  // A call of the step before may still be under way; its answer is not for this one.
+  // A call of the last step may still be in progress; its answer is not for this one.
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !calling_; };
   mutex_.Await(absl::Condition(&idle));  // bounded by Call's time-out
   request_.Clear();

@@ -1,6 +1,6 @@
 // Draws microbatches from the coordinator one by one (plan.assignment: dynamic). The compute thread
-// asks shortly before it is done with the current one, and a thread of the drawer makes the call.
-// It does not ask earlier: another worker that is free sooner could not have what is drawn.
+// asks shortly before it is done with the current one, and the drawer's thread makes the call:
+// asked earlier, the microbatch would be lost to a worker that is free sooner.
 //
 // Retries transient failures for `timeout`, under the same number, which the coordinator answers
 // the same way.
@@ -34,12 +34,12 @@ class MicrobatchDrawer {
   MicrobatchDrawer& operator=(const MicrobatchDrawer&) = delete;
 
   void BeginStep(int64_t step, int64_t attempt);
-  // Asks for the next, which this worker will be free for in about `ahead`. Does nothing if that is
-  // asked for already, or if none was left.
+  // Asks for the next, for which this worker will be free in about `ahead`. Does nothing if one is
+  // requested already, or none was left.
   void Ask(absl::Duration ahead);
-  // The next one, asking now if nobody did; nullopt: none is left for this worker.
+  // Returns the next one, asking now if nobody did; nullopt: none is left for this worker.
   absl::StatusOr<std::optional<proto::MicrobatchWork>> Take();
-  // How long before its need one should be asked for.
+  // How long before it is needed to ask for one.
   absl::Duration lead() const;
 
  private:
@@ -52,9 +52,9 @@ class MicrobatchDrawer {
   const absl::Duration timeout_;
 
   mutable absl::Mutex mutex_;
-  proto::DrawMicrobatchRequest request_ ABSL_GUARDED_BY(mutex_);  // the newest
-  bool asked_ ABSL_GUARDED_BY(mutex_) = false;                    // for request_, and not taken yet
-  bool due_ ABSL_GUARDED_BY(mutex_) = false;                      // for the thread to make the call
+  proto::DrawMicrobatchRequest request_ ABSL_GUARDED_BY(mutex_);  // the latest
+  bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // request_ is sent or due, not taken yet
+  bool due_ ABSL_GUARDED_BY(mutex_) = false;    // the thread must make the call
   bool calling_ ABSL_GUARDED_BY(mutex_) = false;
   bool exhausted_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::StatusOr<proto::DrawMicrobatchReply>> answer_ ABSL_GUARDED_BY(mutex_);

@@ -1,4 +1,4 @@
-// Steps of a stage of a pipeline: all of its microbatches as one schedule.
+// Runs steps of a pipeline stage: all of its microbatches as one schedule.
 #include <map>
 #include <utility>
 
@@ -12,14 +12,14 @@
 namespace shoal::worker {
 namespace {
 
-// A stage that failed closes its links, and its neighbours fail of that. Why it failed is worth
-// more to know: the coordinator is told of it first.
+// A failed stage closes its links, and its neighbours fail of that. Its own reason says more, so
+// neighbours wait before they report.
 constexpr absl::Duration kNeighbourReportsFirst = absl::Milliseconds(300);
 
-// As many as the clock of the worker's time keeps spans.
+// As many as TimeKindClock keeps spans.
 constexpr int kMostCopies = TimeKindClock::kMaxSpans;
 
-// Compute and waits are for the clock of the worker's time to tell.
+// TimeKindClock has the spans of computing and waiting.
 void AddCopies(const StageReport& ran, proto::FinishedReport& report) {
   for (const StageSpan& span : ran.spans) {
     if (report.copies_size() == kMostCopies) {
@@ -60,7 +60,7 @@ class PipelineRunner final : public StepRunner {
   const JobContext& context_;
   const std::unique_ptr<StageJob> stage_;
   const bool copies_;              // the host cannot reach the device's memory
-  bool told_passed_host_ = false;  // in metrics
+  bool told_passed_host_ = false;  // metrics counted it
 };
 
 absl::Status PipelineRunner::Run(const proto::StepWork& work, double loss_scale,
@@ -85,7 +85,7 @@ absl::Status PipelineRunner::Run(const proto::StepWork& work, double loss_scale,
   for (size_t i = 0; i < batches.size(); ++i) {
     const MicrobatchResult& result = ran.microbatches[i];
     ReportMicrobatch(sizes[i], result, ran.microbatch_seconds[i], report);
-    if (stage_->has_head()) {  // counted once in a group
+    if (stage_->has_head()) {  // count once per group
       context_.metrics->OnMicrobatch(result.tokens, result.targets);
     }
   }

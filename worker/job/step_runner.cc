@@ -1,4 +1,4 @@
-// Plain steps: one microbatch after the other, over all of the model's units.
+// Runs plain steps: one microbatch after the other, over all of the model's units.
 #include "worker/job/step_runner.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ class PlainRunner final : public StepRunner {
   void OnUnitDone(int unit) override;
 
  private:
-  // What the microbatches of a step have in common.
+  // Shared by the microbatches of a step.
   struct Step {
     double loss_scale = 0;
     StepWeights& source;
@@ -57,9 +57,9 @@ class PlainRunner final : public StepRunner {
   const std::unique_ptr<MicrobatchModel> model_;
   Device* const device_;
   Stream* const compute_;
-  const std::vector<int> use_order_;          // of one microbatch
-  std::unique_ptr<MicrobatchDrawer> drawer_;  // where microbatches are drawn
-  bool drawing_ = false;                      // in the step at hand
+  const std::vector<int> use_order_;          // per microbatch
+  std::unique_ptr<MicrobatchDrawer> drawer_;  // if microbatches are drawn
+  bool drawing_ = false;                      // in the current step
   absl::Time microbatch_started_;
 };
 
@@ -122,15 +122,14 @@ absl::Status PlainRunner::RunOne(const proto::MicrobatchWork& work, const Step& 
   return absl::OkStatus();
 }
 
-// The next microbatch is drawn late enough to leave it to others for as long as possible, and early
-// enough not to wait for it.
+// Draws the next microbatch as late as possible, to leave it to others, but in time not to wait.
 void PlainRunner::OnUnitDone(int unit) {
   if (!drawing_) {
     return;
   }
   const auto blocks = static_cast<double>(context_.spec.layers);
-  // A backward pass takes two thirds of the time, and ends with unit 1 (and the embedding's,
-  // short).
+  // A backward pass takes two thirds of the time, and ends with unit 1 (and the embedding's, which
+  // is short).
   const double left = std::min(blocks, std::max(0.0, unit - 1.0)) / blocks * 2 / 3;
   const absl::Duration remaining =
       (context_.clock->Now() - microbatch_started_) * (left / (1 - left));

@@ -8,10 +8,10 @@
 namespace shoal::worker {
 namespace {
 
-// How long a question waits at the coordinator: bounds how late a Stop is noticed between steps.
+// How long a poll waits at the coordinator, and so how late a Stop is noticed between steps.
 constexpr int kPollSeconds = 1;
-// Between tries when the coordinator does not answer. How long it may stay away is for the lease to
-// say: when that is over, Stop comes.
+// Between tries if the coordinator does not answer. Tries go on until the lease is over, when Stop
+// is called.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
 constexpr int kAnswerSeconds = 5;  // for the answer itself
 
@@ -66,7 +66,7 @@ absl::Status Trainer::Loop(WorkerJob& job, const std::string& job_id, uint64_t i
   while (!stopped()) {
     const auto reply = coordinator_->Call(&rpc::CoordinatorService::NextStep, request,
                                           AnswerWithin(kPollSeconds + kAnswerSeconds));
-    if (!reply.ok()) {  // the report goes out again: it counts once
+    if (!reply.ok()) {  // the report is sent again, and counts once
       if (!IsTransient(reply.status()) && !stopped()) {
         return Annotate(reply.status(), "ask for the next step");
       }

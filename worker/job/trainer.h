@@ -1,8 +1,8 @@
-// The worker's loop: join the job, then step after step run what the coordinator hands out and
-// report. A step that fails is reported as failed, and the loop goes on with what comes next: the
-// coordinator decides. It ends when the job is over or when it is told to stop.
+// The worker's loop: joins the job, then runs step after step as the coordinator hands them out,
+// and reports each, also a failed one: the coordinator decides what follows. Ends when the job is
+// over or on Stop.
 //
-// Run is called once, from the thread that is to compute; Stop from any.
+// Call Run once, from the thread that is to compute; Stop from any.
 #pragma once
 
 #include <memory>
@@ -25,12 +25,11 @@ class Trainer {
   Trainer(std::shared_ptr<rpc::Channel> coordinator, Metrics& metrics, Clock& clock = RealClock())
       : coordinator_(std::move(coordinator)), metrics_(metrics), clock_(clock) {}
 
-  // OK when the job is over or Stop(OK) was called; else what this worker cannot go on with, or the
-  // status that Stop was given.
+  // OK when the job is over or after Stop(OK); otherwise Stop's status, or why this worker cannot
+  // continue.
   absl::Status Run(const WorkerJobOptions& options);
 
-  // Ends Run soon, also in the middle of a step or while peers are waited for. The first call
-  // counts.
+  // Ends Run soon, also during a step or while waiting for peers. The first call counts.
   void Stop(const absl::Status& why);
 
  private:
@@ -46,7 +45,7 @@ class Trainer {
   mutable absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status why_ ABSL_GUARDED_BY(mutex_);
-  Cancellation cancellation_;  // of the job, where it is stopped
+  Cancellation cancellation_;  // of the current job, by Stop
 };
 
 }  // namespace shoal::worker

@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<WorkerJob>> WorkerJob::Create(const proto::JoinJo
 }
 
 WorkerJob::~WorkerJob() {
-  if (runner_ != nullptr) {  // what others do not come to must not be waited for
+  if (runner_ != nullptr) {  // before anything waits for what others never reach
     runner_->Disconnect();
   }
 }
@@ -72,7 +72,7 @@ void WorkerJob::AddTimes(const std::array<double, kTimeKinds>& before,
   report.set_transfer_wait_seconds(spent(TimeKind::kTransferWait));
   for (const TimeKindClock::Span& span : time_kinds_.spans()) {
     proto::Span& message = *report.add_spans();
-    message.set_phase(static_cast<int32_t>(span.kind));
+    message.set_kind(static_cast<int32_t>(span.kind));
     message.set_microbatch(span.microbatch);
     message.set_unit(span.unit);
     message.set_start_nanoseconds(absl::ToUnixNanos(span.start));
@@ -87,7 +87,7 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   report.set_attempt(work.attempt());
   time_kinds_.AtMicrobatch(-1);
   time_kinds_.AtUnit(-1);
-  time_kinds_.Record(work.trace());  // with the wait that ends here
+  time_kinds_.Record(work.trace());  // includes the wait that ends here
   time_kinds_.Enter(TimeKind::kData);
   const std::array<double, kTimeKinds> before = time_kinds_.all();
   absl::Status status = RunMicrobatches(work, report);

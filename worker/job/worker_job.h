@@ -1,6 +1,5 @@
-// A worker's part in a job, made from the coordinator's answer to JoinJob: what the job is
-// (JobContext), what runs its steps (StepRunner) and what ties it to the servers and to other
-// workers (Attachment).
+// A worker's part in a job, made from the coordinator's answer to JoinJob: JobContext says what the
+// job is, StepRunner runs its steps, Attachment ties it to the servers and to other workers.
 #pragma once
 
 #include <array>
@@ -23,10 +22,10 @@ class WorkerJob {
                                                            WorkerMetrics* metrics, Clock& clock);
   ~WorkerJob();
 
-  // Runs the microbatches and returns when all their pushes are acknowledged. What goes wrong is in
-  // the report: failed and message.
+  // Runs the microbatches and blocks until all their pushes are acknowledged. The report has the
+  // failure, if any: failed and message.
   proto::FinishedReport RunStep(const proto::StepWork& work);
-  // The step at hand fails at once, as does every later one. Any thread.
+  // Makes the current step fail at once, and every later one. Any thread.
   void Cancel(const absl::Status& why);
 
  private:

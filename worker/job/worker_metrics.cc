@@ -21,7 +21,7 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
       barriers_(
           metrics.counter("shoal_client_barriers_total", "Barriers of all workers at a layer.")),
       reconnects_(metrics.counter("shoal_client_reconnects_total",
-                                  "Tries to make a broken data connection anew.")),
+                                  "Tries to recreate a broken data connection.")),
       fallbacks_(metrics.counter("shoal_client_fallbacks_total",
                                  "Data connections over another than the first transport.")),
       switches_(metrics.counter("shoal_client_transport_switches_total",

@@ -18,14 +18,14 @@ class WorkerMetrics {
 
   void OnMicrobatch(int64_t tokens, int64_t targets);
   void OnStepFailed() { failed_steps_.Increment(); }
-  // Workers on GPUs that would exchange among themselves, and cannot.
+  // Counts workers on GPUs that would exchange, and cannot.
   void OnNoExchange() { exchange_fallbacks_.Increment(); }
-  // Of a step as a stage of a pipeline, with one other stage: by which transport or library.
+  // Counts a step's messages with one other stage, by transport or library.
   void OnStageMessages(std::string_view path, int64_t sent_bytes, int64_t received_bytes);
   // Brings counters up to these totals.
   void Update(const TimeKindClock& time_kinds, const client::ClientStatistics& client);
-  // Where weights go into the memory of a device and gradients come out of it: from and to a GPU of
-  // the servers', else directly, or through the host.
+  // For weights and gradients moved between servers and device memory: with a server's GPU,
+  // otherwise directly or through the host.
   void UpdateDevice(const client::ClientStatistics& client, bool direct_get, bool direct_push);
   void UpdateExchange(const LayerExchange::Statistics& exchange);
 

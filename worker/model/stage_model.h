@@ -11,8 +11,8 @@
 // - The model holds what it needs for the current work, sized in BeginStep.
 //
 // Calls. For each chunk and microbatch: Forward, then either Backward, or BackwardInput and at any
-// later time BackwardWeights. Whichever, and in whatever order microbatches come, the results have
-// the same bits.
+// later time BackwardWeights. Neither the choice nor the order of microbatches changes a bit of the
+// results.
 // - A unit's weights are got from the source when they are reached and released afterwards;
 //   BackwardWeights needs none.
 // - A gradient is requested and finished within one call: a unit's in BackwardWeights or Backward,

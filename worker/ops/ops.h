@@ -57,7 +57,7 @@ struct AttentionShape {
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
 };
 
-// By what RotaryForward turned heads.
+// The angles by which RotaryForward turned heads.
 struct Rotation {
   const int32_t* positions = nullptr;  // [T]; null: nothing was turned
   const float* cosines = nullptr;      // [*, D/2]
@@ -68,9 +68,9 @@ class Ops {
  public:
   virtual ~Ops() = default;
   virtual Stream& stream() = 0;
-  // Waits for all work and returns the first failure since the last call of this or Check.
+  // Blocks until all work is done. Returns the first failure since the last call of this or Check.
   virtual absl::Status Finish() = 0;
-  // Same as Finish for what is known to have failed by now, without waiting.
+  // Same as Finish for failures known by now, without blocking.
   virtual absl::Status Check() = 0;
 
   virtual void Matmul(const MatmulArgs& args) = 0;
@@ -122,8 +122,8 @@ class Ops {
 
   // y[t, :] += bias.
   virtual void AddBias(ConstVector bias, Matrix y) = 0;
-  // sums[columns] ADDED the column sums of x, which are a bias's gradient. x may be fp32 whatever
-  // the compute type.
+  // sums[columns] ADDED the column sums of x: a bias's gradient. x may be fp32 whatever the compute
+  // type.
   virtual void AddColumnSums(ConstMatrix x, float* sums) = 0;
 
   // out[i, :] = in[rows[i], :], zero for rows of `out` after `count`; the inverse writes in[i, :]
@@ -131,9 +131,10 @@ class Ops {
   virtual void GatherRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) = 0;
   virtual void ScatterRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) = 0;
 
-  // logits[R, V] (fp32; clobbered) of the first `count` rows against labels[count] (each in [0,
-  // V)): ADDS the sum of the cross entropies to *loss_sum, and d_logits[R, V] = scale * (softmax -
-  // one_hot), zero in rows after `count`. d_logits.data may be null: only the loss.
+  // logits[R, V] (fp32; clobbered) of the first `count` rows against labels[count], each in [0, V):
+  //   *loss_sum ADDED the sum of the cross entropies;
+  //   d_logits[R, V] = scale * (softmax - one_hot), zero in rows after `count`.
+  // d_logits.data may be null: only the loss.
   virtual void SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count, float scale,
                                    Matrix d_logits, double* loss_sum) = 0;
 

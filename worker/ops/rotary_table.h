@@ -20,9 +20,9 @@ class RotaryTable {
  public:
   RotaryTable(const plan::ModelSpec& spec, Device& device);
 
-  // Ensures that positions [0, positions) are there for work put on `stream` from now on. If the
-  // table grows, earlier pointers become void and the stream, the only one on which the table is
-  // used, is waited for. ResourceExhausted comes from the device, and leaves the table unchanged.
+  // Ensures that the table has positions [0, positions) for work put on `stream` from now on. If it
+  // grows, invalidates earlier pointers and waits for the stream, the only one that may use the
+  // table. ResourceExhausted if the device has no memory; the table is then unchanged.
   absl::Status Reserve(int64_t positions, Stream& stream);
   // [positions, head_dim / 2], device
   const float* cosines() const { return reinterpret_cast<const float*>(tables_.data()); }

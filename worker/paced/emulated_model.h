@@ -3,8 +3,8 @@
 //
 // Computed values are made up: the loss of every target is 1, and every element of a microbatch's
 // gradient is its number of targets times the loss scale. So over a step each element of the sum is
-// 1 exactly if every sample was run once, whoever ran it: a grad_norm other than the root of the
-// number of parameters reveals a lost or doubled push.
+// 1 exactly if every sample ran once, on any worker: a grad_norm other than the root of the number
+// of parameters reveals a lost or doubled push.
 #pragma once
 
 #include <memory>

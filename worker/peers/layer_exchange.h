@@ -36,13 +36,13 @@ class LayerExchange {
   struct Options {
     WorkerGroup peers;
     std::unique_ptr<StageClient> client;  // to them
-    PeerService* service = nullptr;       // of this worker, the first of them calls by itself
+    PeerService* service = nullptr;       // of this worker; the first one calls its own
     // This worker's GPU and library, or why it has none.
     absl::StatusOr<std::unique_ptr<Collectives>> collectives;
     Device* device = nullptr;  // where there is one
     int64_t generation = 0;
-    Cancellation* cancellation = nullptr;  // of this worker, for who waits for peers
-    // Whether the attempt at hand goes on, as CommunicatorOptions::check. Not called by Create.
+    Cancellation* cancellation = nullptr;  // of this worker, which ends waits for peers
+    // Whether the current attempt continues, as CommunicatorOptions::check. Not called by Create.
     std::function<absl::Status()> check;
     absl::Duration peer_timeout = absl::Minutes(2);   // for all of them to come
     absl::Duration call_timeout = absl::Seconds(10);  // of one call
@@ -67,7 +67,7 @@ class LayerExchange {
   absl::Status ReduceScatter(const void* from, void* to, int64_t count, DType dtype,
                              std::string_view what);
   absl::Status status() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends what is under way too if `how` is not OK.
+  // If `how` is not OK, also ends calls in flight.
   void EndAttempt(const absl::Status& how);
   // Ends without another attempt.
   void Disconnect() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -103,7 +103,7 @@ class LayerExchange {
 
   absl::Mutex mutex_;
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
-  // Changed by the compute thread alone, under the lock, which Cancel takes to read it.
+  // Only the compute thread changes it, under the lock, which Cancel takes to read it.
   std::unique_ptr<Communicator> communicator_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -9,7 +9,7 @@
 namespace shoal::worker {
 namespace {
 
-// Of what a caller says about itself.
+// Of a caller's texts about itself.
 constexpr size_t kLongestText = 1024;
 
 }  // namespace

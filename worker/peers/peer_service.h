@@ -64,8 +64,8 @@ class PeerService {
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   StepAttempt attempt_ ABSL_GUARDED_BY(mutex_) = {.step = -1};  // the latest called for
   int64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<Peer> peers_ ABSL_GUARDED_BY(mutex_);                           // of it, by rank
-  std::optional<proto::JoinRendezvousReply> answer_ ABSL_GUARDED_BY(mutex_);  // likewise
+  std::vector<Peer> peers_ ABSL_GUARDED_BY(mutex_);  // of attempt_, by rank
+  std::optional<proto::JoinRendezvousReply> answer_ ABSL_GUARDED_BY(mutex_);  // to attempt_
 };
 
 }  // namespace shoal::worker

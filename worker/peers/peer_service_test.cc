@@ -1,4 +1,4 @@
-// What peers are told by the service, call by call.
+// The service's answers to peers, call by call.
 #include "worker/peers/peer_service.h"
 
 #include <thread>
@@ -41,7 +41,7 @@ class PeerServiceTest : public ::testing::Test {
     request.set_version(22809);
     return request;
   }
-  // All three at once.
+  // Calls from all three concurrently.
   std::vector<absl::StatusOr<proto::JoinRendezvousReply>> JoinAll(
       std::vector<proto::JoinRendezvousRequest> requests) {
     std::vector<absl::StatusOr<proto::JoinRendezvousReply>> replies(requests.size());
@@ -85,7 +85,7 @@ TEST_F(PeerServiceTest, AllGetTheSameIdWhichIsAnotherForEachAttempt) {
       ASSERT_TRUE(reply.ok()) << reply.status();
       EXPECT_EQ(reply->id(), fmt::format("id {}", ids_));
     }
-    // Who lost the answer asks again.
+    // A worker that lost the answer asks again.
     EXPECT_EQ(service_.JoinRendezvous(Request(1, attempt))->id(), fmt::format("id {}", ids_));
   }
   EXPECT_EQ(ids_, 3);

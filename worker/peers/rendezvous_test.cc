@@ -1,4 +1,4 @@
-// Who meets is told when others do not come, and waits no longer than its worker is there.
+// A worker hears if others do not come, and waits no longer than it lives.
 #include "worker/peers/rendezvous.h"
 
 #include <thread>
@@ -14,10 +14,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Long enough for any machine, where a test must not come to it.
+// Long enough for any machine, in tests that must not reach it.
 constexpr absl::Duration kLong = absl::Seconds(60);
 
-// To a peer that never answers.
+// The client of a peer that never answers.
 class SilentClient final : public StageClient {
  public:
   absl::StatusOr<proto::ConnectStageReply> ConnectStage(int, const proto::ConnectStageRequest&,
@@ -41,7 +41,7 @@ class SilentClient final : public StageClient {
   absl::Notification cancelled_;
 };
 
-// A worker of two, whose peer does not come.
+// One of two workers, whose peer does not come.
 struct Worker {
   explicit Worker(int rank, absl::Duration patience) : service(patience) {
     peers.rank = rank;
@@ -79,7 +79,7 @@ TEST(Rendezvous, SaysWhoDoesNotCome) {
 
 TEST(Rendezvous, EndsAtOnceWhereItsWorkerDoes) {
   const absl::Status leaving = absl::CancelledError("the worker is leaving");
-  for (const int rank : {0, 1}) {  // at its own service, and in a call to another's
+  for (const int rank : {0, 1}) {  // at its own service, then in a call to the other's
     Worker worker(rank, kLong);
     const absl::Time begun = absl::Now();
     std::thread ending([&] {

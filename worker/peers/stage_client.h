@@ -15,13 +15,13 @@ namespace shoal::worker {
 class StageClient {
  public:
   virtual ~StageClient() = default;
-  // Stage.ConnectStage at `stage` of the group; blocks for at most `timeout`.
+  // Calls Stage.ConnectStage at `stage` of the group; blocks for at most `timeout`.
   virtual absl::StatusOr<proto::ConnectStageReply> ConnectStage(
       int stage, const proto::ConnectStageRequest& request, absl::Duration timeout) = 0;
-  // Stage.JoinRendezvous at that worker of the group; likewise.
+  // Calls Stage.JoinRendezvous at that worker of the group; blocks for at most `timeout`.
   virtual absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
       int worker, const proto::JoinRendezvousRequest& request, absl::Duration timeout) = 0;
-  // Ends calls under way, and later ones, with Cancelled. Any thread.
+  // Ends current calls, and later ones, with Cancelled. Any thread.
   virtual void Cancel() = 0;
 };
 

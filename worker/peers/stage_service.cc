@@ -105,7 +105,7 @@ absl::Status StageService::AwaitAttempt(const StepAttempt& attempt) {
 absl::StatusOr<proto::ConnectStageReply> StageService::TakeOffers(
     const proto::ConnectStageRequest& request) {
   accepting_ = true;
-  callers_[request.from()].accepted.clear();  // the earlier gives way, whatever comes of this
+  callers_[request.from()].accepted.clear();  // the earlier one is dropped, even if this one fails
   const Accept accept = accept_;
   mutex_.Unlock();
   auto taken = accept(request);

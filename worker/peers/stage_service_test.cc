@@ -1,4 +1,4 @@
-// What the service says to whom, call by call.
+// The service's answers, call by call.
 #include "worker/peers/stage_service.h"
 
 #include <thread>
@@ -90,7 +90,7 @@ TEST_F(StageServiceTest, AConnectionTakesThreeCalls) {
   EXPECT_EQ(reply->transport(), "shm");
   EXPECT_EQ(reply->answer(), "answer");
   EXPECT_EQ(reply->reason(), "reason");
-  // One that was accepted and not confirmed gives way to the next.
+  // One that was accepted but not confirmed gives way to the next.
   ASSERT_TRUE(service_.ConnectStage(Offering(1, 1)).ok());
   EXPECT_EQ(accepted_, 2);
   EXPECT_THAT(Refusal(Confirming(1, 1, "tcp"), absl::StatusCode::kFailedPrecondition),

@@ -121,7 +121,7 @@ class StageRunner {
 
   mutable absl::Mutex mutex_;
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
-  StageLinks* links_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of the step at hand
+  StageLinks* links_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of the current step
 };
 
 }  // namespace shoal::worker

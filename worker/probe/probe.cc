@@ -26,20 +26,20 @@ namespace shoal::worker {
 namespace {
 
 constexpr double kWeightDeviation = 0.02;
-// Weights repeat after so many, at a distance that is no power of two: to draw each of a large
-// block's would take longer than to measure it.
+// Weights repeat after this many, a distance that is no power of two: drawing each of a large
+// block's would take longer than measuring it.
 constexpr size_t kDifferentWeights = 250007;
-// The head's rate does not change beyond; a large embedding need not be made for it.
+// The head's rate is constant beyond this, which avoids making a large embedding.
 constexpr int64_t kMostVocabulary = 8192;
-// As many short sequences in place of a long one: attention then is a small part.
+// This many short sequences replace a long one, so that attention is a small part.
 constexpr int64_t kShortSequences = 16;
-// On a stream at once.
+// Queued on a stream.
 constexpr double kMostCopies = 256;
 constexpr plan::UnitRange kEmbedding = {.first = 0, .count = 1};
 constexpr plan::UnitRange kBlock = {.first = 1, .count = 1};
 constexpr plan::UnitRange kHead = {.first = 2, .count = 1};
 
-// What a stretch took: the median, after a first round that warms up.
+// The median, without the first round, which warms up.
 double Median(std::vector<double> seconds) {
   seconds.erase(seconds.begin());
   const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
@@ -47,7 +47,7 @@ double Median(std::vector<double> seconds) {
   return std::max(*middle, 1e-9);
 }
 
-// Seconds of `work` on the stream, which is never empty between rounds.
+// Seconds of `work` on the stream, which stays busy between rounds.
 absl::StatusOr<double> MeasureOn(Stream& stream, int rounds,
                                  const std::function<absl::Status()>& work) {
   std::vector<std::unique_ptr<Event>> events;
@@ -64,7 +64,7 @@ absl::StatusOr<double> MeasureOn(Stream& stream, int rounds,
   return Median(std::move(seconds));
 }
 
-// Seconds until `work` has returned.
+// Seconds until `work` returns.
 absl::StatusOr<double> Measure(int rounds, const std::function<absl::Status()>& work) {
   std::vector<double> seconds;
   for (int round = 0; round <= rounds; ++round) {
@@ -87,7 +87,7 @@ absl::StatusOr<MemoryUnitSource> RandomWeights(const Transformer& model) {
       });
 }
 
-// A microbatch of that many tokens in sequences of a length.
+// Makes a microbatch of that many tokens in sequences of that length.
 PackedBatch BatchOf(const plan::ModelSpec& spec, int64_t tokens, int64_t length) {
   PackedBatch batch;
   for (int64_t begin = 0; begin < tokens; begin += length) {
@@ -100,7 +100,7 @@ PackedBatch BatchOf(const plan::ModelSpec& spec, int64_t tokens, int64_t length)
   return batch;
 }
 
-// What a part of the step took with long and with short sequences, which differ in attention alone.
+// A part of the step with long and with short sequences, which differ only in attention.
 struct Timed {
   double matrices = 0;  // FLOPs, in both
   std::array<double, 2> attention = {};
@@ -112,7 +112,7 @@ struct Rates {
   double attention = 0;
 };
 
-// Where noise hides the difference, both are done at the rate of all.
+// If noise hides the difference, both get the rate of the whole.
 Rates RatesOf(const Timed& timed) {
   const double together = (timed.matrices + timed.attention[0]) / timed.seconds[0];
   const double work = timed.attention[0] - timed.attention[1];
@@ -128,16 +128,16 @@ Rates RatesOf(const Timed& timed) {
   return {.matrices = timed.matrices / matrices, .attention = attention};
 }
 
-// A stage of three chunks, the embedding, which makes an input, one block, and the head; and what
-// it is measured with.
+// A stage of three chunks (the embedding, which makes an input, one block, and the head), with the
+// streams and memory for measuring it.
 class ProbedStage {
  public:
   static absl::StatusOr<std::unique_ptr<ProbedStage>> Create(const plan::ModelSpec& spec,
                                                              const ProbeOptions& options,
                                                              ComputeDevice compute_device);
-  // The rates of compute.
+  // Measures the rates of compute.
   absl::Status MeasureCompute(plan::PipelinePace& pace);
-  // Those of copies; `pace` has those of compute.
+  // Measures the rates of copies; `pace` has those of compute.
   absl::Status MeasureCopies(ProbeResult& result);
 
  private:
@@ -234,7 +234,7 @@ absl::Status ProbedStage::MeasureCompute(plan::PipelinePace& pace) {
                                                             gradients_.data());
                            }));
   }
-  // Norms and SwiGLU go as fast as memory: what is made again reads and writes as a copy does.
+  // Norms and SwiGLU are bound by memory: recomputing reads and writes as a copy does.
   const int64_t copied = std::min(bytes_.activations, bytes_.gradients);
   SHOAL_ASSIGN_OR_RETURN(const double copy, MeasureWork([&] {
                            ops_->stream().Copy(gradients_.data(), activations_.data(), copied);
@@ -288,7 +288,7 @@ absl::Status ProbedStage::MeasureCopies(ProbeResult& result) {
   pace.reload_bytes_per_second = size / (options_.duplex ? both_seconds : reload_seconds);
 
   SHOAL_ASSIGN_OR_RETURN(const double alone, MeasureWork([&] { return Forward(0); }));
-  // As many copies as last for longer than all rounds.
+  // Enough copies to last longer than all rounds.
   const auto copies =
       static_cast<int>(std::min(kMostCopies, 2 * (options_.rounds + 2) * alone / both_seconds)) + 1;
   for (int i = 0; i < copies; ++i) {

@@ -1,12 +1,12 @@
-// What this machine reaches: plan::PipelinePace, the rates by which pipelines are planned.
+// Measures this machine's plan::PipelinePace, the rates by which pipelines are planned.
 //
-// Measured by running: one block of the model on random values, its forward and both parts of its
-// backward, with sequences as long as they get and with short ones, which tells attention from
-// matrices; the head; and copies of a block's activations to host memory and back, one way at a
-// time, both ways at once, and beside the compute. Time is taken on the device's streams, medians
-// of a few rounds after a first one that does not count. `shoal plan` and `shoal train` ask when a
-// job leaves its pace open. Takes a second or so on a CPU for a block of some millions of
-// parameters, and memory for the block, its gradients, and its activations a few times over.
+// Runs one block of the model on random values, its forward and both parts of its backward, with
+// the longest sequences and with short ones, which separates attention from matrices; the head; and
+// copies of a block's activations to host memory and back: one direction at a time, both
+// concurrently, and concurrently with the compute. Times are by the device's streams, medians of a
+// few rounds after a warm-up. `shoal plan` and `shoal train` measure if a job leaves its pace open.
+// Takes about a second on a CPU for a block of some millions of parameters, and memory for the
+// block, its gradients, and its activations a few times over.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,20 @@ namespace shoal::worker {
 
 struct ProbeOptions {
   DType compute = DType::kF32;
-  int64_t tokens = 2048;        // of a microbatch
-  int64_t sequence_tokens = 0;  // of the longest sequence; 0: the microbatch is one
+  int64_t tokens = 2048;        // per microbatch
+  int64_t sequence_tokens = 0;  // the longest sequence; 0: the microbatch is one
   int rounds = 5;
-  // Whether offloads and reloads are to run beside each other: the pace then has the rates that
-  // they reach so.
+  // Whether offloads and reloads will run concurrently: the pace then has their rates when they do.
   bool duplex = false;
 };
 
 struct ProbeResult {
   // Rates of messages between stages are left at 0: not counted.
   plan::PipelinePace pace;
-  // Bytes a second each way while both run.
+  // Bytes per second each way while both run.
   double duplex_offload_bytes_per_second = 0;
   double duplex_reload_bytes_per_second = 0;
-  // How many times longer a block's forward takes while copies run both ways.
+  // Factor by which copies in both directions slow down a block's forward.
   double forward_beside_copies = 0;
 };
 

@@ -23,7 +23,7 @@ TEST(Probe, FindsRatesThatPlansCanBeMadeWith) {
   }
 }
 
-// A bus of a set rate is never found to be faster.
+// Never measures more than the set rate of a bus.
 TEST(Probe, SeesTheBusThatCopiesEmulate) {
   const auto pace = ProbePace(testing_model::SmallSpec(), {.probe = {.tokens = 256, .rounds = 3},
                                                            .copy_bytes_per_second = 50e6});
@@ -32,7 +32,7 @@ TEST(Probe, SeesTheBusThatCopiesEmulate) {
   EXPECT_LE(pace->reload_bytes_per_second, 50e6);
 }
 
-// On a device that computes asynchronously time is taken by its events alone.
+// On a device that computes asynchronously only its events tell the time.
 TEST(Probe, MeasuresAnyMachine) {
   for (const bool duplex : {false, true}) {
     const auto result =

@@ -8,7 +8,7 @@
 
 namespace shoal::bench {
 
-// Sequences of equal length, `tokens` together, every successor a target.
+// Returns sequences of equal length, `tokens` in all, each token's successor its target.
 worker::PackedBatch RandomSequences(const plan::ModelSpec& spec, int64_t tokens, int64_t sequences,
                                     uint64_t seed);
 inline worker::PackedBatch OneSequence(const plan::ModelSpec& spec, int64_t tokens, uint64_t seed) {

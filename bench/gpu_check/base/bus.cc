@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<Bus>> Bus::Make(worker::ComputeDevice& compute_de
     SHOAL_ASSIGN_OR_RETURN(direction->host, bus->host_memory_->Allocate(bytes));
     SHOAL_ASSIGN_OR_RETURN(direction->device, compute_device.device->Allocate(bytes));
     direction->stream = compute_device.device->NewStream(worker::StreamKind::kCopy);
-    // Pages are touched and random before anything counts.
+    // Touches all pages and fills them with random data before timing.
     SHOAL_RETURN_IF_ERROR(
         FillNormal(*direction->stream, direction->device.data(), DType::kF32, bytes / 4, 1.0, 1));
     SHOAL_RETURN_IF_ERROR(

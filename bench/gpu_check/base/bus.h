@@ -1,4 +1,4 @@
-// Copies between pinned memory of the host and the device, as an offload makes them.
+// Copies between pinned host memory and the device, as offload does.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace shoal::bench {
 
-// A stream and two buffers of random data for each direction.
+// A stream and two buffers of random data per direction.
 class Bus {
  public:
   static absl::StatusOr<std::unique_ptr<Bus>> Make(worker::ComputeDevice& compute_device,
@@ -36,13 +36,13 @@ class Bus {
   Direction up_, down_;
 };
 
-// Median seconds of `put` and the wait for it.
+// Median seconds of `put` and of waiting for its copies.
 absl::StatusOr<double> BusSeconds(Bus& bus, const std::function<void()>& put);
 
 struct BusRates {  // bytes per second
   double to_device = 0;
   double to_host = 0;
-  double duplex = 0;  // both directions together
+  double duplex = 0;  // both directions concurrently
 };
 absl::StatusOr<BusRates> MeasureBus(Bus& bus);
 

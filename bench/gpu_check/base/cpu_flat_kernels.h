@@ -1,4 +1,4 @@
-// The servers' own kernels, for devices whose memory the host reaches.
+// The servers' own kernels, for devices whose memory the host can access.
 #pragma once
 
 #include "bench/gpu_check/base/flat_kernels.h"

@@ -1,5 +1,4 @@
-// Random data in device memory. What is measured on zeros is measured wrong: chips run faster on
-// them.
+// Random data in device memory. Zeros would flatter: chips run faster on them.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +13,15 @@
 
 namespace shoal::bench {
 
-// Normal values of that deviation, at most a quarter of a million different ones, repeated at a
-// distance that is no power of two. kF32 or kBF16. Waits until it is done.
+// Fills `to` with normal values of that deviation: at most a quarter of a million different ones,
+// repeated at a distance that is no power of two. kF32 or kBF16. Blocks until done.
 absl::Status FillNormal(worker::Stream& stream, void* to, DType dtype, int64_t count,
                         double deviation, uint64_t seed);
 
-// Waits until it is done.
+// Blocks until done.
 absl::Status CopyNow(worker::Stream& stream, void* to, const void* from, int64_t bytes);
 
-// Matrices and vectors that live as long as this.
+// Matrices and vectors, freed with this object.
 class DeviceData {
  public:
   DeviceData(worker::Device& device, worker::Stream& stream, uint64_t seed)

@@ -1,9 +1,7 @@
-// What a server does with its partitions, on flat arrays in a device's memory: sums of gradients
-// and AdamW. Made for a GPU by gpu_flat_kernels.h, and for the CPU, the oracle, by
-// cpu_flat_kernels.h.
+// What a server computes for its partitions, on flat arrays in device memory: sums of gradients and
+// AdamW. gpu_flat_kernels.h makes it for a GPU, cpu_flat_kernels.h for the CPU, the oracle.
 //
-// Work goes on the stream; arrays stay valid until it is done. What cannot be put there is the
-// status of the call.
+// Work goes on the stream; arrays must stay valid until it is done. Returns failures to enqueue.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +23,7 @@ struct AdamWArrays {
   DType type = DType::kF32;  // of the weights
   int64_t count = 0;
 
-  // Read and written.
+  // Bytes read and written.
   int64_t bytes() const { return count * (4 * 4 + 3 * 4 + SizeOf(type)); }
 };
 
@@ -37,13 +35,13 @@ class FlatKernels {
                              const AdamWArrays& arrays) const = 0;
   virtual absl::Status Add(worker::Stream& stream, const void* gradient, DType type,
                            float* accumulator, int64_t count) const = 0;
-  // refused[RefusedCounts(count)], which the caller zeroes, sums to how many were not added.
+  // refused[RefusedCounts(count)], zeroed by the caller, sums to the number of elements not added.
   virtual int64_t RefusedCounts(int64_t count) const = 0;
   virtual absl::Status AddExact(worker::Stream& stream, const void* gradient, DType type,
                                 int64_t* accumulator, int64_t* refused, int64_t count) const = 0;
   virtual absl::Status ExactToFloat(worker::Stream& stream, const int64_t* accumulator,
                                     float* value, int64_t count) const = 0;
-  // One for each server::kReductionChunk elements.
+  // Writes one for each server::kReductionChunk elements.
   virtual absl::Status Statistics(worker::Stream& stream, const float* gradient,
                                   server::GradientStatistics* chunks, int64_t count) const = 0;
 };

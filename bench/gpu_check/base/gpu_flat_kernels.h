@@ -1,4 +1,4 @@
-// The kernels that a server with its partitions on a GPU uses.
+// The kernels of a server whose partitions are on a GPU.
 #pragma once
 
 #include "bench/gpu_check/base/flat_kernels.h"

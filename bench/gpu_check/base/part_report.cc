@@ -102,7 +102,7 @@ absl::StatusOr<PartReport> PartReport::Load(const std::string& folder, const std
   SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   PartReport report(/*folder=*/"", name);
-  try {  // of the JSON library; none leaves this function
+  try {  // the JSON library's stay in this function
     const auto state =
         std::find(kStates.begin(), kStates.end(), json.at("state").get<std::string>());
     if (state == kStates.end()) {

@@ -1,8 +1,8 @@
-// What one part of the GPU check found: tables, bars and figures, kept as JSON while it runs.
+// Results of one part of the GPU check: tables, bars and figures, saved as JSON while it runs.
 //
-// Each part runs in a process of its own where scripts/gpu-check.sh starts it, so what it has found
-// is on disk as soon as it is known: a part that hangs or crashes loses what was not found yet and
-// nothing else. The report (gpu_report.h) is made of those files.
+// scripts/gpu-check.sh runs each part in its own process, and results are saved as soon as they are
+// known: a part that hangs or crashes loses only what it had yet to find. The report (gpu_report.h)
+// is made of those files.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@
 namespace shoal::bench {
 
 enum class PartState {
-  kUnfinished,  // as it is found of a part that was killed
+  kUnfinished,  // the state left by a part that was killed
   kDone,
   kSkipped,
   kFailed,
@@ -24,14 +24,14 @@ enum class PartState {
 
 struct PartTable {
   std::string title;
-  std::string text;                            // what the figures are, before the table
+  std::string text;                            // explains the figures, before the table
   std::vector<std::vector<std::string>> rows;  // the first is the heading
 };
 
 struct PartBar {
   std::string what;
   std::string bar;
-  std::string found;  // why not, where it was not measured
+  std::string found;  // why not, if not measured
   bool met = false;
   bool measured = true;
 
@@ -40,34 +40,34 @@ struct PartBar {
 
 class PartReport {
  public:
-  // Saves to FOLDER/NAME.json; kept in memory alone where the folder is empty.
+  // Saves to FOLDER/NAME.json; only in memory if the folder is empty.
   PartReport(std::string folder, std::string name)
       : folder_(std::move(folder)), name_(std::move(name)) {}
   static absl::StatusOr<PartReport> Load(const std::string& folder, const std::string& name);
-  // The same, to be gone on with: tables that it has are not added anew.
+  // Same as Load, to continue: AddTable reuses the tables it has.
   static absl::StatusOr<PartReport> GoOn(const std::string& folder, const std::string& name);
 
   const std::string& name() const { return name_; }
   PartState state() const { return state_; }
-  const std::string& why() const { return why_; }  // skipped, failed
+  const std::string& why() const { return why_; }  // skipped or failed
   double seconds() const { return seconds_; }
   const std::vector<PartTable>& tables() const { return tables_; }
   const std::vector<PartBar>& bars() const { return bars_; }
-  // Figures that other parts of the report are reckoned with.
+  // Figures from which other parts of the report are computed.
   const nlohmann::json& values() const { return values_; }
 
-  // A new last table, to which AddRow adds, and its number. One of that title that an earlier
-  // process has made is taken.
+  // Appends a table for AddRow and returns its number. Reuses one of that title from an earlier
+  // process.
   size_t AddTable(const std::string& title, const std::string& text,
                   const std::vector<std::string>& heading);
-  // A row is also a line of progress on stderr.
+  // Also prints the row to stderr, as progress.
   void AddRow(const std::vector<std::string>& row);
   void AddRowTo(size_t table, const std::vector<std::string>& row);
   void AddBar(const PartBar& bar);
   void SetValue(const std::string& key, nlohmann::json value);
   void Finish(PartState state, const std::string& why, double seconds);
 
-  // The first failure to write.
+  // The first failure to save.
   const absl::Status& saved() const { return saved_; }
   nlohmann::json ToJson() const;
 

@@ -1,4 +1,4 @@
-// What a part writes while it runs, and what is read back of it.
+// What a part saves while it runs, and what is read back.
 #include "bench/gpu_check/base/part_report.h"
 
 #include "bench/gpu_check/testing/parts.h"

@@ -22,12 +22,12 @@ constexpr Part kParts[] = {
     {"service", "a step through servers on this host", RunServicePart},
 };
 
-// Values of a part's report.
+// Keys of values in a part's report.
 constexpr char kGoOnFrom[] = "go_on_from";
 constexpr char kFailedCases[] = "failed_cases";
 constexpr char kRefusedProducts[] = "refused_products";
 
-// That of an earlier process, where this one goes on with it.
+// Returns the report of an earlier process if this one continues it.
 PartReport ReportFor(std::string_view name, const PartOptions& options) {
   if (options.from > 0) {
     if (absl::StatusOr<PartReport> begun = PartReport::GoOn(options.output, std::string(name));

@@ -1,5 +1,5 @@
-// The GPU check's parts, on the CPU: how they are chosen, what becomes of all where there is no
-// machine, and those that measure ceilings and kernels.
+// The GPU check's parts on the CPU: choosing them, running all without a machine, and those that
+// measure ceilings and kernels.
 #include "bench/gpu_check/testing/parts.h"
 
 #include "core/base/status.h"

@@ -8,7 +8,7 @@
 namespace shoal::bench {
 namespace {
 
-// Small: random weights are to stay what they are.
+// Small, so that random weights hardly change.
 constexpr double kLearningRate = 1e-5;
 
 float* Floats(const worker::Buffer& buffer) { return reinterpret_cast<float*>(buffer.data()); }

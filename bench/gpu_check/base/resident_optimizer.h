@@ -1,5 +1,5 @@
-// AdamW's state in the device's memory, and its step over resident weights and gradients: what a
-// server's does for its partitions.
+// AdamW with state, weights and gradients resident in device memory: the step that a server takes
+// for its partitions.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,12 @@
 namespace shoal::bench {
 
 // fp32 master weights and two moments.
-inline constexpr int64_t kOptimizerBytes = 12;  // of a parameter
+inline constexpr int64_t kOptimizerBytes = 12;  // per parameter
 
 class ResidentOptimizer {
  public:
-  // Masters are the weights, moments zero. `shared`: units of one size have one state, which they
-  // use in turn, as where there is no room for all; its steps take as long and move as many bytes.
-  // All of it must outlive this.
+  // Masters start as the weights, moments as zero. `shared`: units of one size share one state, for
+  // lack of room; a step takes as long and moves as many bytes. All arguments must outlive this.
   static absl::StatusOr<std::unique_ptr<ResidentOptimizer>> Create(worker::Transformer& model,
                                                                    const FlatKernels& kernels,
                                                                    ResidentWeights& weights,
@@ -30,7 +29,7 @@ class ResidentOptimizer {
                                                                    bool shared);
   static int64_t Bytes(const std::vector<plan::UnitSpec>& units, bool shared);
 
-  // Puts a step on the compute stream, and clears the gradients.
+  // Puts a step on the compute stream, which also clears the gradients.
   absl::Status Step();
 
  private:

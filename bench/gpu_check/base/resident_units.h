@@ -1,4 +1,4 @@
-// All weights and gradients of a model in the device's memory: nothing is fetched or pushed.
+// All weights and gradients of a model in device memory: nothing is fetched or pushed.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@ namespace shoal::bench {
 
 class ResidentWeights final : public worker::UnitSource {
  public:
-  // In the model's compute type, undefined yet. The model must outlive this.
+  // In the model's compute type, undefined until set. The model must outlive this.
   static absl::StatusOr<std::unique_ptr<ResidentWeights>> Create(worker::Transformer& model);
-  // Norms of ones, everything else normal with deviation 0.02.
+  // Sets norms to one, everything else to normal values of deviation 0.02.
   absl::Status SetRandom(uint64_t seed);
-  // A unit's flat vector, converted to the compute type.
+  // Sets a unit from its flat vector, converted to the compute type.
   absl::Status Set(int unit, std::span<const float> values);
 
   void* data(int unit) { return units_[static_cast<size_t>(unit)].data(); }
@@ -34,12 +34,12 @@ class ResidentWeights final : public worker::UnitSource {
 
 class ResidentGradients final : public worker::GradientSink {
  public:
-  // Empty. The model must outlive this.
+  // Starts empty. The model must outlive this.
   static absl::StatusOr<std::unique_ptr<ResidentGradients>> Create(worker::Transformer& model);
   void Clear();
-  // What was added up; zeros where nothing was.
+  // The unit's sums; zeros if nothing was added.
   std::span<float> Sums(int unit);
-  // A copy of it, when all that is on the compute stream is done.
+  // Copies the sums once the compute stream's work is done.
   absl::StatusOr<std::vector<float>> Read(int unit);
 
   absl::StatusOr<std::span<float>> Accumulator(int unit) override { return Sums(unit); }

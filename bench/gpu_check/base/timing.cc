@@ -12,9 +12,8 @@ namespace shoal::bench {
 namespace {
 
 constexpr int kBatches = 7;
-constexpr int64_t kMostCalls = 1000;  // of a batch
-// So many batches' time: what runs first loads kernels, and a GPU that was idle takes a while to
-// come up to its clock.
+constexpr int64_t kMostCalls = 1000;  // per batch
+// Warm-up, in batches: first runs load kernels, and an idle GPU takes a while to raise its clock.
 constexpr double kWarmUpBatches = 10;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How long the device takes for work that is put on its stream.
+// Times work on a device's stream.
 #pragma once
 
 #include <functional>
@@ -10,10 +10,9 @@
 
 namespace shoal::bench {
 
-// Seconds of one call: the median over batches of calls, each at least `batch_seconds` long, so
-// that what the host takes to start and to wait for work does not count; after calls that do not
-// count. `call` gets a number that goes up by one, by which it may take turns with its data: what
-// fits into a cache is else measured there.
+// Returns seconds per call: the median over batches of calls, each at least `batch_seconds` long,
+// so that the host's time to start and wait for work does not count; warms up first. `call` gets a
+// number that goes up by one, to alternate between copies of its data, which might fit a cache.
 absl::StatusOr<double> MedianSeconds(worker::Ops& ops, double batch_seconds,
                                      const std::function<void(int64_t number)>& call);
 

@@ -1,4 +1,4 @@
-// What the device reaches at most, as measured on it: what every ratio of the report refers to.
+// The device's measured ceilings, to which every ratio of the report refers.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -8,7 +8,7 @@
 namespace shoal::bench {
 
 struct Ceilings {
-  double copy_bytes_per_second = 0;    // on the device: bytes read and bytes written
+  double copy_bytes_per_second = 0;    // on the device: bytes read plus bytes written
   double matrix_flops_per_second = 0;  // bf16 on random data
 };
 

@@ -1,4 +1,4 @@
-// The servers' kernels on a device against those of the CPU, bit for bit.
+// Checks the servers' kernels on a device against those of the CPU, bit for bit.
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -46,7 +46,7 @@ Cost AttentionForwardCost(const worker::AttentionShape& shape, int64_t rows,
 
 Cost AttentionBackwardCost(const worker::AttentionShape& shape, int64_t rows,
                            double squared_tokens) {
-  // d_out, out and qkv are read, d_qkv is written.
+  // Reads d_out, out and qkv, writes d_qkv.
   Cost cost = BytesCost(
       rows * ((2 * shape.qkv_size() + 2 * shape.q_size()) * kElement + shape.heads * kFloat));
   cost.flops = 5 * squared_tokens * static_cast<double>(shape.q_size());

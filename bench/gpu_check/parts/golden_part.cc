@@ -1,5 +1,5 @@
-// The golden training steps on the device: loss, gradients and parameters of three AdamW steps of a
-// real model against a float64 reference, in fp32; loss and gradients of the first in bf16.
+// Runs the golden training steps on the device: loss, gradients and parameters of three AdamW steps
+// of a real model against a float64 reference, in fp32; loss and gradients of the first in bf16.
 #include <cmath>
 #include <fstream>
 
@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// How far off, relative to the reference.
+// Largest errors, relative to the reference.
 struct Bounds {
   double loss;
   double norm;        // of all gradients
@@ -52,7 +52,7 @@ class GoldenRun {
 
   const Json& steps() const { return json_["steps"]; }
 
-  // One step's row; the optimizer changes the masters.
+  // Adds one step's row; runs the optimizer, which changes the masters.
   absl::StatusOr<bool> AddStep(PartReport& report, const Json& step, int number,
                                worker::ReferenceAdamW& optimizer, const Bounds& bounds) {
     SHOAL_ASSIGN_OR_RETURN(const double loss, Backward(step["targets"]));
@@ -60,7 +60,7 @@ class GoldenRun {
     const auto norms = worker::NormsByTensor(model_->units(), gradient);
     const double norm = worker::NormOf(norms);
     double worst_tensor = 0;
-    if (step.contains("grads")) {  // of the first step alone
+    if (step.contains("grads")) {  // only the first step
       for (const auto& [name, tensor] : norms) {
         worst_tensor = std::max(worst_tensor, RelativeError(tensor.l2, step["grads"][name]["l2"]));
       }
@@ -70,7 +70,7 @@ class GoldenRun {
     const double loss_error = RelativeError(loss, step["loss"]);
     const double norm_error = RelativeError(norm, step["grad_norm"]);
     const double parameters_error = RelativeError(ParameterNorm(), step["param_l2_after"]);
-    // What is no number passes nothing.
+    // NaN fails.
     const bool right = loss_error <= bounds.loss && norm_error <= bounds.norm &&
                        worst_tensor <= bounds.tensor && parameters_error <= bounds.parameters;
     report.AddRow({std::string(Name(model_->compute())), fmt::format("{}", number),
@@ -87,7 +87,7 @@ class GoldenRun {
  private:
   GoldenRun() = default;
 
-  // The mean loss; leaves the gradients in read_.
+  // Returns the mean loss; leaves the gradients in read_.
   absl::StatusOr<double> Backward(double targets) {
     for (size_t unit = 0; unit < masters_.size(); ++unit) {
       SHOAL_RETURN_IF_ERROR(weights_->Set(static_cast<int>(unit), masters_[unit]));

@@ -1,4 +1,4 @@
-// The part that trains golden steps, on the CPU.
+// The part with the golden steps, on the CPU.
 #include <cstdlib>
 #include <filesystem>
 

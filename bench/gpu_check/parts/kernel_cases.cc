@@ -25,7 +25,7 @@ using worker::Ops;
 constexpr DType kType = DType::kBF16;
 constexpr double kEpsilon = 1e-6;
 
-// Copies of the same matrix that calls take by turns: together larger than any cache.
+// Copies of one matrix for calls to alternate between: together larger than any cache.
 using Turns = std::array<Matrix, 3>;
 const Matrix& At(const Turns& turns, int64_t number) {
   return turns[static_cast<size_t>(number) % turns.size()];
@@ -68,7 +68,7 @@ std::vector<int32_t> RandomIntegers(int64_t count, int64_t below) {
   return values;
 }
 
-// `function` of each.
+// Uploads `function` of each argument.
 absl::StatusOr<const float*> Uploaded(DeviceData& data, const std::vector<int32_t>& arguments,
                                       float (*function)(int32_t)) {
   std::vector<int32_t> bits;
@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<KernelCase>> MakeMatrixCases(Ops& ops, DeviceData& da
   struct Product {
     const char* name;
     int64_t in, out;
-    bool residual = false;  // added in the forward
+    bool residual = false;  // added in the forward pass
   };
   const Product products[] = {{"qkv", spec.hidden, spec.q_size() + 2 * spec.kv_size()},
                               {"attention's output", spec.q_size(), spec.hidden, true},
@@ -115,7 +115,7 @@ absl::StatusOr<std::vector<KernelCase>> MakeMatrixCases(Ops& ops, DeviceData& da
     cases.push_back({fmt::format("Matmul, {}, input gradient", p.name), shape(rows, p.in, p.out),
                      MatmulCost(rows, p.in, p.out, false),
                      [&ops, x, y, weight](int64_t) { ops.Matmul({.a = y, .b = weight, .c = x}); }});
-    // A step's first contribution writes, and it is then that the product is tuned.
+    // As in a step, the first contribution overwrites, and only then is the product tuned.
     ops.Matmul({.a = y, .b = x, .c = d_weight, .transpose_a = true});
     cases.push_back(
         {fmt::format("Matmul, {}, weight gradient", p.name), shape(p.out, p.in, rows),
@@ -156,7 +156,7 @@ absl::StatusOr<std::vector<KernelCase>> MakeAttentionCases(Ops& ops, DeviceData&
   const std::vector<int32_t> begins = EqualSequences(rows, size.sequences);
   const double length = static_cast<double>(rows) / static_cast<double>(size.sequences);
   const double squared = static_cast<double>(size.sequences) * length * length;
-  // Backward after the forward of the same sequences, whose results it reads.
+  // Backward follows a forward of the same sequences, whose results it reads.
   return std::vector<KernelCase>{
       {"AttentionForward", size.Name(), AttentionForwardCost(shape, rows, squared),
        [&ops, qkv, shape, begins, out, log_sum_exp](int64_t) {
@@ -189,7 +189,7 @@ absl::StatusOr<std::vector<KernelCase>> MakeBlockCases(Ops& ops, DeviceData& dat
   SHOAL_ASSIGN_OR_RETURN(float* const sums, Floats(data, shape.qkv_size()));
   SHOAL_ASSIGN_OR_RETURN(const Matrix d_weights,
                          data.Normal(DType::kF32, plan::NormPartials(rows), hidden));
-  // Turned again and again, values keep their size.
+  // Rotations, so that values keep their size when turned again and again.
   const std::vector<int32_t> angles = RandomIntegers(rows * shape.head_dim / 2, 1000);
   SHOAL_ASSIGN_OR_RETURN(const float* const cosines, Uploaded(data, angles, [](int32_t a) {
                            return std::cos(0.01F * static_cast<float>(a));

@@ -1,4 +1,4 @@
-// Every operator at a model's shape, on random data, with what it costs at least.
+// Every operator at a model's shape, on random data, with its least cost.
 #pragma once
 
 #include <functional>
@@ -20,12 +20,12 @@ struct KernelCase {
   std::string name;
   std::string shape;
   Cost cost;
-  // Call `number`, which takes turns with the data where it would fit into a cache.
+  // Makes call `number`, which alternates between copies of data that would fit a cache.
   std::function<void(int64_t number)> call;
-  std::string attention = {};  // AttentionSize::Name, of one that is held against PyTorch's
+  std::string attention = {};  // AttentionSize::Name if compared with PyTorch's
 };
 
-// Sequences of equal length, `tokens` together.
+// Sequences of equal length, `tokens` in all.
 struct AttentionSize {
   worker::AttentionShape shape;
   int64_t tokens = 0;
@@ -34,11 +34,11 @@ struct AttentionSize {
   // "8 x 1024 tokens, 28 / 4 heads of 128".
   std::string Name() const;
 };
-// Those whose kernels are timed.
+// The sizes at which kernels are timed.
 std::vector<AttentionSize> AttentionSizes(const PartSizes& sizes);
 
-// For `rows` rows; their data lives as long as `data`. ResourceExhausted where the device has too
-// little memory for all of it.
+// For `rows` rows; the cases' data is freed with `data`. ResourceExhausted if the device has too
+// little memory for it.
 absl::StatusOr<std::vector<KernelCase>> MakeMatrixCases(worker::Ops& ops, DeviceData& data,
                                                         const plan::ModelSpec& spec, int64_t rows);
 absl::StatusOr<std::vector<KernelCase>> MakeAttentionCases(worker::Ops& ops, DeviceData& data,
@@ -47,8 +47,8 @@ absl::StatusOr<std::vector<KernelCase>> MakeBlockCases(worker::Ops& ops, DeviceD
                                                        const plan::ModelSpec& spec, int64_t rows);
 absl::StatusOr<std::vector<KernelCase>> MakeEndCases(worker::Ops& ops, DeviceData& data,
                                                      const plan::ModelSpec& spec, int64_t rows);
-// The servers', on arrays of `count` elements. What they do not start is told by `failed`, which
-// outlives the cases.
+// The servers' kernels, on arrays of `count` elements. `failed`, which must outlive the cases,
+// keeps failures to enqueue.
 absl::StatusOr<std::vector<KernelCase>> MakeFlatCases(const FlatKernels& flat, worker::Ops& ops,
                                                       DeviceData& data, int64_t count,
                                                       absl::Status& failed);

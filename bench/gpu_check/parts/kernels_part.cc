@@ -1,4 +1,4 @@
-// Each operator's time against its floor.
+// Measures each operator's time against its floor.
 #include <algorithm>
 
 #include "bench/gpu_check/base/parts.h"
@@ -13,7 +13,7 @@ namespace {
 
 using CasesOr = absl::StatusOr<std::vector<KernelCase>>;
 
-// Of the cases of one call of KernelTable::Add, before any were measured.
+// Assumed for one call of KernelTable::Add before any was measured.
 constexpr absl::Duration kOfCases = absl::Seconds(2);
 
 struct Found {
@@ -32,9 +32,9 @@ class KernelTable {
   }
 
   using MakeCases = std::function<CasesOr(worker::Ops&, DeviceData&)>;
-  // What `make` makes, whose data goes before the next, on that device; nothing where an earlier
-  // process has done so, or no time is left. Aborted where the device is lost. `of_bar`: the bar is
-  // not measured without them.
+  // Measures the cases of `make` on that device, and frees their data. Does nothing if an earlier
+  // process measured them, or time is short. Aborted if the device is lost. `of_bar`: the bar
+  // counts as measured only with these.
   absl::Status Add(worker::ComputeDevice& compute_device, const MakeCases& make,
                    bool of_bar = true) {
     const int64_t index = next_++;
@@ -96,9 +96,9 @@ class KernelTable {
     return absl::OkStatus();
   }
 
-  // `by`: whose kernels attention's backward pass ran by, empty for other operators.
+  // `by`: the kernels that ran attention's backward pass; empty for other operators.
   absl::StatusOr<double> AddCase(worker::Ops& ops, const KernelCase& c, std::string& by) {
-    (void)run_.TakeAttentionBackward();  // of cases before
+    (void)run_.TakeAttentionBackward();  // discards those of earlier cases
     SHOAL_ASSIGN_OR_RETURN(const double seconds,
                            MedianSeconds(ops, run_.sizes().batch_seconds, c.call));
     by = run_.TakeAttentionBackward();
@@ -126,14 +126,14 @@ class KernelTable {
   const Ceilings ceilings_;
   nlohmann::json attention_ = nlohmann::json::array();
   int64_t next_ = 0;
-  int64_t left_out_ = 0;  // of calls of Add, of those of the bar
+  int64_t left_out_ = 0;  // calls of Add with of_bar
   absl::Duration longest_ = kOfCases;
-  Ratios ratios_;  // of what is memory-bound
+  Ratios ratios_;  // of memory-bound operators
   Found worst_;
   std::vector<Found> slow_;  // memory-bound and under the bar
 };
 
-// What serves where libraries do not, or one order of sums is asked for.
+// Attention by our own kernels, as without libraries, or when one order of sums is asked for.
 absl::Status AddOwnAttention(PartRun& run, KernelTable& table) {
   if (!run.options().make_own_kernels_device) {
     return absl::OkStatus();
@@ -145,7 +145,7 @@ absl::Status AddOwnAttention(PartRun& run, KernelTable& table) {
       SHOAL_ASSIGN_OR_RETURN(std::vector<KernelCase> cases, MakeAttentionCases(ops, data, size));
       for (KernelCase& c : cases) {
         c.name += ", our own kernels";
-        c.attention.clear();  // PyTorch's are held against what jobs run
+        c.attention.clear();  // PyTorch is compared with what jobs run
       }
       return cases;
     };

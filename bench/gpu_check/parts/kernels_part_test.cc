@@ -1,5 +1,5 @@
-// What the part that times kernels leaves out, and what it counts for long rows; what parts do
-// where there is more than one way to compute, as on a GPU. On the CPU.
+// The part that times kernels, on the CPU: what it skips, what it counts for long rows, and what it
+// does if there are several ways to compute, as on a GPU.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -21,7 +21,7 @@ class Paths : public ::testing::Test {
     options_.make_any_order_device = options_.make_own_kernels_device = [] {
       return absl::StatusOr<worker::ComputeDevice>(worker::MakeCpuComputeDevice(2));
     };
-    // What ran before is asked for and forgotten, then what was measured is asked for.
+    // Each case calls twice: to discard what ran before, then for its own.
     options_.take_attention_backward = [this] {
       return ++calls_ % 2 == 0 ? "cuDNN" : "what was before";
     };

@@ -1,5 +1,5 @@
-// The ceilings, and how copies to and from the host run: alone, against each other, beside matrix
-// products.
+// Measures the ceilings and copies to and from the host: alone, in both directions, and
+// concurrently with matrix products.
 #include <memory>
 
 #include "absl/time/clock.h"
@@ -35,7 +35,7 @@ absl::Status AddBus(PartRun& run, Bus& bus) {
   return absl::OkStatus();
 }
 
-// Matrix products while copies run both ways, and the copies while they do.
+// Times matrix products during copies in both directions, and the copies meanwhile.
 absl::Status AddOverlap(PartRun& run, ComputeDevice& compute_device, Bus& bus, double matrix_rate) {
   DeviceData data(*compute_device.device, compute_device.ops->stream(), run.options().seed);
   const int64_t n = run.sizes().matrix;
@@ -48,7 +48,7 @@ absl::Status AddOverlap(PartRun& run, ComputeDevice& compute_device, Bus& bus, d
                            bus.PutUp();
                            bus.PutDown();
                          }));
-  // As many products as the copies take long, so that both run all the while.
+  // As many products as take as long as the copies, so that both run throughout.
   const int64_t products = std::max<int64_t>(1, std::llround(copies * matrix_rate / flops));
   std::vector<double> compute_seconds, all_seconds;
   for (int round = 0; round <= kRounds; ++round) {

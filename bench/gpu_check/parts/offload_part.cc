@@ -1,6 +1,6 @@
-// Activation offload by the pipeline's runtime on one device: what it costs beside the same
-// schedule without, its k as planned and as measured, whether it changes a bit, and how long
-// sequences get with and without.
+// Measures activation offload by the pipeline's runtime on one device: its cost against the same
+// schedule without, its k as planned and as measured, whether it changes a bit, and the longest
+// sequences with and without.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -18,18 +18,18 @@
 namespace shoal::bench {
 namespace {
 
-constexpr size_t kSteps = 3;       // that count
-constexpr size_t kLeastSteps = 2;  // of long ones
+constexpr size_t kSteps = 3;       // measured
+constexpr size_t kLeastSteps = 2;  // if steps are long
 constexpr absl::Duration kLongSteps = absl::Seconds(6);
-// Of a first case and a first attempt, when there is nothing yet to judge by, and how much longer
-// than that reckoned from an earlier one they may take.
+// Expected duration of a first case and a first attempt; and a factor for later ones, over what
+// earlier ones predict.
 constexpr absl::Duration kExpected = absl::Seconds(20);
 constexpr double kMargin = 1.3;
-// The head of a few layers would outweigh them.
+// A full vocabulary's head would outweigh the few layers.
 constexpr int64_t kMostVocabulary = 8192;
 constexpr int kComparedUnit = 1;  // the first block
 
-// Lets everything be offloaded, however long the compute then waits.
+// Lets everything be offloaded, however long computing then waits.
 plan::PipelinePace PaceOfAnyOffload() {
   return {.forward_flops = 1e12,
           .backward_input_flops = 1e12,
@@ -38,9 +38,9 @@ plan::PipelinePace PaceOfAnyOffload() {
           .reload_bytes_per_second = 1e15};
 }
 
-// What a schedule does and what comes of it.
+// A schedule's counts and results.
 struct Ran {
-  WholeModel::Step step;  // the median one
+  WholeModel::Step step;  // with the median time
   std::vector<float> gradient;
 };
 
@@ -78,7 +78,7 @@ class OffloadPart {
 
   absl::Status Run() {
     AddTables();
-    // What needs no pinned memory first: to take tens of gigabytes of it is what may fail.
+    // First what needs no pinned memory: pinning tens of gigabytes may fail.
     SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<HostPiece> none, HostPiece::Make(run_, 0));
     SHOAL_RETURN_IF_ERROR(AddLongest("without", *none));
     SHOAL_RETURN_IF_ERROR(TakeHostMemory());
@@ -121,7 +121,7 @@ class OffloadPart {
   }
 
   absl::Status TakeHostMemory() {
-    // What is pinned is missing to all else.
+    // Leaves memory for everything else, since pinned memory is taken from it.
     SHOAL_ASSIGN_OR_RETURN(const HostMemory machine, ReadHostMemory());
     const int64_t most = std::min(machine.total / 2, machine.available / 4 * 3);
     const absl::Time begin = absl::Now();
@@ -213,8 +213,7 @@ absl::Status OffloadPart::AddCost(int64_t tokens) {
   return absl::OkStatus();
 }
 
-// One step of a model that is made for it: what an attempt that fails leaves takes no memory from
-// the next one.
+// Runs one step of a model made for it, so that a failed attempt takes no memory from the next one.
 absl::StatusOr<WholeModel::Step> OffloadPart::TryLength(int64_t tokens, worker::Memory& host,
                                                         std::string& moved) {
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<WholeModel> model,
@@ -227,7 +226,7 @@ absl::StatusOr<WholeModel::Step> OffloadPart::TryLength(int64_t tokens, worker::
   return step;
 }
 
-// The longest sequence that a step runs with, by halving.
+// Finds the longest sequence for which a step fits, by bisection.
 absl::Status OffloadPart::AddLongest(const std::string& name, worker::Memory& host) {
   const int64_t step = run_.sizes().longest_step;
   std::vector<std::string> row = {name, "none", "-", "-", "-", "-"};
@@ -235,7 +234,7 @@ absl::Status OffloadPart::AddLongest(const std::string& name, worker::Memory& ho
   absl::Duration expected = kExpected;
   while (too_long - fits > 1) {
     const int64_t tried = (fits + too_long) / 2;
-    // Attention takes the square.
+    // Attention takes time by the square.
     const double longer = fits > 0 ? static_cast<double>(tried) / static_cast<double>(fits) : 1;
     if (!run_.HasTimeFor(expected * kMargin * longer * longer)) {
       row.front() += ", as far as there was time";

@@ -1,4 +1,4 @@
-// The offload part, on the CPU, and the memory of the host that it asks for.
+// The offload part on the CPU, and how it takes host memory.
 #include "bench/gpu_check/parts/whole_model.h"
 #include "bench/gpu_check/testing/parts.h"
 #include "gmock/gmock.h"
@@ -22,7 +22,7 @@ TEST(Parts, OffloadIsMeasured) {
   EXPECT_EQ(report.tables()[2].rows.at(2).at(1), "128");
 }
 
-// As where pinning all that is asked for fails.
+// Pinning all that is asked for fails.
 TEST(HostPiece, TakesAsMuchAsThereIs) {
   PartOptions options = OnTheCpu();
   PartReport report("", "offload");
@@ -33,7 +33,7 @@ TEST(HostPiece, TakesAsMuchAsThereIs) {
   EXPECT_FALSE(HostPiece::Make(run, too_much).ok());
 }
 
-// Where the device has little memory and the host much, offload makes sequences longer.
+// With little device memory and much host memory, offload makes sequences longer.
 TEST(Parts, OffloadMakesSequencesLonger) {
   PartOptions options = OnTheCpu();
   options.sizes.offload_tokens = {};

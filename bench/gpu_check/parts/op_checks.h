@@ -1,4 +1,4 @@
-// What checks of operators found, as tables.
+// Turns checks of operators into tables.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace shoal::bench {
 
-// Rows of the table at hand, by operator and type. What AddOpsEnd tells of is kept among the
-// report's values, so that a new process may go on.
+// Adds rows to the current table, by operator and type. Also keeps AddOpsEnd's counts among the
+// report's values, so that a new process may continue.
 void AddOpRows(const std::vector<worker::OpCheck>& checks, PartReport& report);
-// The bar of all that rows were added of, and those that failed one by one in a table of their own.
-// `left_out`: why that is not all, empty where it is. How many failed.
+// Adds the bar over all rows added, and a table of the failed checks. `left_out`: why checks are
+// missing, empty if none are. Returns how many failed.
 int AddOpsEnd(const std::string& left_out, PartReport& report);
 
-// The servers' kernels against those of the CPU: the same bits, on arrays of `count` elements.
+// Checks the servers' kernels against the CPU's, bit for bit, on arrays of `count` elements.
 std::vector<worker::OpCheck> CheckFlatKernels(worker::Device& device, worker::Stream& stream,
                                               const FlatKernels& under_test, uint64_t seed,
                                               int64_t count);

@@ -1,4 +1,4 @@
-// Every operator against the CPU's on fresh random inputs (worker/ops/testing/check_ops.h).
+// Checks every operator against the CPU's on fresh random inputs (worker/ops/testing/check_ops.h).
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -13,17 +13,17 @@
 namespace shoal::bench {
 namespace {
 
-// Of the checks that come next.
+// Assumed for the first group.
 constexpr absl::Duration kOfGroup = absl::Seconds(2);
 
-// Values of the report: how many checks there were, and rows of those that failed.
+// Keys of the report's values: the number of checks, and rows of those that failed.
 constexpr char kChecks[] = "checks";
 constexpr char kWrongChecks[] = "wrong_checks";
 using Rows = std::vector<std::vector<std::string>>;
 
 struct Group {
   int checks = 0;
-  const worker::OpCheck* worst = nullptr;  // by its share of the bound
+  const worker::OpCheck* worst = nullptr;  // largest share of its bound
 };
 
 // "RmsNormForward bf16" of "RmsNormForward bf16 37x72".
@@ -32,7 +32,7 @@ std::string GroupOf(const worker::OpCheck& check) {
   return words.size() < 2 ? check.name : words[0] + " " + words[1];
 }
 
-// Whose names say how the operators ran.
+// Adds to their names how the operators ran.
 std::vector<worker::OpCheck> Named(std::vector<worker::OpCheck> checks, const char* how) {
   for (worker::OpCheck& check : checks) {
     check.name.insert(check.name.find(' '), how);
@@ -103,9 +103,8 @@ absl::Status RunOpsPart(PartRun& run) {
                   "give the CPU's bits.",
                   run.options().seed),
       {"operator", "checks", "worst", "error", "bound", ""});
-  // The servers' kernels are the first group; attention in any order and products whose fastest
-  // algorithm was looked for, as jobs have both, are the second; kernels that take the place of
-  // libraries' are the third.
+  // First group: the servers' kernels. Second: attention in any order and tuned products, as jobs
+  // have both. Third: our own kernels in place of the libraries'.
   int64_t next = run.options().from;
   bool lost = false;
   std::string left_out;

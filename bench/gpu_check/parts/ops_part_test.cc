@@ -1,4 +1,4 @@
-// The part that checks operators, and the checks of the kernels that servers have.
+// The part that checks operators, and its checks of the servers' kernels.
 #include <cmath>
 #include <map>
 #include <string>
@@ -67,7 +67,7 @@ TEST(Parts, OpsThatTheTimeDidNotSufficeForAreNoBarMet) {
   EXPECT_THAT(report.bars().front().found, HasSubstr("no time was left"));
 }
 
-// A kernel that is off by a bit.
+// A kernel whose result is off by one bit.
 class Inexact final : public FlatKernels {
  public:
   absl::Status AdamW(worker::Stream& stream, const server::AdamWScalars& scalars,
@@ -121,7 +121,7 @@ TEST(Parts, OpsGoOnAfterACheckThatLostTheDevice) {
   EXPECT_THAT(second.why(), HasSubstr("checks of operators failed"));
 }
 
-// What an earlier process of the part was told of is added to.
+// Adds to the refused products that an earlier process of the part noted.
 TEST(Parts, ProductsThatWereRefusedAreKept) {
   PartOptions options = OnTheCpu();
   EXPECT_FALSE(RefusedProductsOf(RunOne("ops", options)).has_value());

@@ -14,7 +14,7 @@ using worker::Matrix;
 
 int64_t BytesOf(const ConstMatrix& m) { return m.rows * m.columns * SizeOf(m.dtype); }
 
-// Each read or written once.
+// Bytes of matrices that are each read or written once.
 template <typename... Matrices>
 Cost Touching(const Matrices&... matrices) {
   return BytesCost((BytesOf(ConstMatrix(matrices)) + ...));
@@ -90,7 +90,7 @@ void ProfiledOps::EmbeddingForward(const int32_t* tokens, int64_t token_count, C
 void ProfiledOps::EmbeddingBackward(const int32_t* tokens, int64_t token_count, ConstMatrix d_out,
                                     Matrix d_table) {
   inner_->EmbeddingBackward(tokens, token_count, d_out, d_table);
-  // A row of the table for each token, read and written.
+  // Reads and writes one row of the table per token.
   const ConstMatrix sums{d_table.data, d_table.dtype, d_out.rows, d_table.columns, d_table.stride};
   Note("EmbeddingBackward", Touching(d_out, sums, sums));
 }

@@ -1,9 +1,9 @@
-// Operators that note what is put through them, and how long each takes: where a step's time goes,
-// beside the bytes and operations that it cannot do without (floors.h).
+// Operators that record their calls and how long each takes, besides the bytes and operations that
+// it needs at least (floors.h): shows where a step's time goes.
 //
-// Passes everything on to the operators it owns. While it is noting, an event follows each operator
-// on the stream, so that an operator's time is that since the one before, with what was put on the
-// stream in between (zeros, copies) and where the device waited for the host. Threads: as Ops.
+// Passes everything on to the operators it owns. While recording, puts an event after each operator
+// on the stream, so an operator's time runs from the one before and includes other work put in
+// between (zeros, copies) and waiting for the host. Threads: as Ops.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class ProfiledOps final : public worker::Ops {
   explicit ProfiledOps(std::unique_ptr<worker::Ops> inner) : inner_(std::move(inner)) {}
 
   void Start();
-  // What was noted since then, those that took longest first. Waits.
+  // Waits, and returns the calls since Start, longest first.
   absl::StatusOr<std::vector<OpProfile>> Stop();
 
   worker::Stream& stream() override { return inner_->stream(); }
@@ -80,11 +80,11 @@ class ProfiledOps final : public worker::Ops {
     size_t profile;
     std::unique_ptr<worker::Event> done;
   };
-  // Of an operator that was just put on the stream.
+  // Call after putting an operator on the stream.
   void Note(std::string_view name, const Cost& cost);
 
   const std::unique_ptr<worker::Ops> inner_;
-  std::unique_ptr<worker::Event> begin_;  // null: it is not noting
+  std::unique_ptr<worker::Event> begin_;  // null: not recording
   std::vector<OpProfile> profiles_;
   std::vector<Noted> noted_;
 };

@@ -20,8 +20,8 @@
 namespace shoal::bench {
 namespace {
 
-constexpr int kLeastSteps = 2;  // that count
-// Of the budget, beside what attention takes: what reservations lose, and the rotary tables.
+constexpr int kLeastSteps = 2;  // measured
+// Kept free of the budget, besides attention's memory: what reservations lose, and rotary tables.
 constexpr int64_t kSpareBytes = int64_t{1} << 30;
 
 int64_t Elements(const std::vector<plan::UnitSpec>& units) {
@@ -32,7 +32,7 @@ int64_t Elements(const std::vector<plan::UnitSpec>& units) {
   return elements;
 }
 
-// A model with all that its steps take.
+// A model with everything its steps need.
 class Trained {
  public:
   static absl::StatusOr<std::unique_ptr<Trained>> Make(PartRun& run, const TrainCase& c) {
@@ -64,7 +64,7 @@ class Trained {
     double microbatch = 0, optimizer = 0, loss = 0;
     double seconds() const { return microbatch + optimizer; }
   };
-  // The operators of one microbatch.
+  // Profiles the operators of one microbatch.
   absl::StatusOr<std::vector<OpProfile>> Profile() {
     ops_->Start();
     const double scale = 1.0 / static_cast<double>(batch_.target_count());
@@ -127,7 +127,7 @@ absl::StatusOr<TrainPlan> PlanTraining(const TrainCase& c, const plan::ModelSpec
       const int64_t state = optimizer ? ResidentOptimizer::Bytes(units, shared) : 0;
       const TrainPlan plan{recompute, optimizer && shared, resident + state + microbatch};
       wanted = wanted == 0 ? plan.bytes : wanted;
-      // Where little is given nothing is spared: the allocation itself decides.
+      // Small budgets keep little spare: the allocation itself decides.
       const int64_t spare = kSpareBytes + plan::FusedAttentionBytes(spec, c.tokens);
       if (budget_bytes == 0 || plan.bytes + std::min(spare, budget_bytes / 16) <= budget_bytes) {
         return plan;
@@ -141,9 +141,9 @@ absl::StatusOr<TrainPlan> PlanTraining(const TrainCase& c, const plan::ModelSpec
 absl::StatusOr<ResidentTraining> TrainResident(PartRun& run, const TrainCase& c, bool profile) {
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Trained> trained, Trained::Make(run, c));
   const PartSizes& sizes = run.sizes();
-  (void)run.TakeAttentionBackward();  // of what ran before
+  (void)run.TakeAttentionBackward();  // discards earlier passes
   absl::Time begin = absl::Now();
-  // What runs first loads kernels, and a GPU that was idle takes a while to come up to its clock.
+  // First runs load kernels, and an idle GPU takes a while to raise its clock.
   do {
     SHOAL_RETURN_IF_ERROR(trained->Run().status());
   } while (absl::Now() - begin < absl::Seconds(sizes.train_warm_seconds));

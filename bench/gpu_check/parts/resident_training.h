@@ -13,33 +13,33 @@
 
 namespace shoal::bench {
 
-// How a case fits into the device's memory.
+// How a case fits device memory.
 struct TrainPlan {
   plan::Recompute recompute = plan::Recompute::kNone;
   bool shared_state = false;  // resident_optimizer.h
   int64_t bytes = 0;          // weights, gradients, state and the microbatch
 };
 
-// The first that fits into `budget_bytes` (0: any), from what the case asks for upwards: all of the
-// optimizer's state rather than a shared one, less recompute rather than more; without a state
-// where `optimizer` is false. ResourceExhausted, with what the case as it is would take.
+// Returns the first plan that fits `budget_bytes` (0: any), starting from what the case asks for:
+// all of the optimizer's state before a shared one, less recompute before more; no state if
+// `optimizer` is false. ResourceExhausted, with what the case as it is would take.
 absl::StatusOr<TrainPlan> PlanTraining(const TrainCase& c, const plan::ModelSpec& spec,
                                        bool optimizer, int64_t budget_bytes);
 
 struct ResidentTraining {
   TrainPlan plan;
-  // Medians. A whole step is a microbatch and AdamW; 0 without.
+  // Medians. A whole step is a microbatch and AdamW; 0 without AdamW.
   double microbatch_seconds = 0;
   double step_seconds = 0;
   double optimizer_seconds = 0;
-  int steps = 0;    // that counted
-  double loss = 0;  // a target's, of the last one
+  int steps = 0;    // measured
+  double loss = 0;  // per target, of the last step
   int64_t peak_bytes = 0;
-  std::string attention_backward;    // by whose kernels; empty where nobody knows
-  std::vector<OpProfile> operators;  // of one more microbatch; empty where not asked for
+  std::string attention_backward;    // by which kernels; empty if unknown
+  std::vector<OpProfile> operators;  // of one more microbatch; empty if not requested
 };
 
-// Random weights in bf16, gradients and state in fp32. ResourceExhausted where it does not fit.
+// Weights are random in bf16, gradients and state fp32. ResourceExhausted if it does not fit.
 absl::StatusOr<ResidentTraining> TrainResident(PartRun& run, const TrainCase& c, bool profile);
 
 }  // namespace shoal::bench

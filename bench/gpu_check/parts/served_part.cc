@@ -1,4 +1,4 @@
-// Training of a small model through servers on the device, its losses held against the same job's
+// Trains a small model through servers on the device, and compares its losses with the same job's
 // on the CPU.
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ constexpr int64_t kMicrobatchTokens = 256;
 constexpr double kLearningRate = 1e-3;
 constexpr absl::Duration kRunLimit = absl::Seconds(60);  // of each run, at most
 
-// Relative, of any step's loss.
+// Largest relative error of any step's loss.
 double BoundOf(plan::ComputeType compute) {
   return compute == plan::ComputeType::kFp32 ? 3e-4 : 2e-2;
 }
@@ -80,7 +80,7 @@ absl::Status RunServedPart(PartRun& run) {
       error = std::isnan(off) ? off : std::max(error, off);
     }
     const char* const type = compute == plan::ComputeType::kFp32 ? "fp32" : "bf16";
-    const bool right = error <= BoundOf(compute);  // what is no number is not
+    const bool right = error <= BoundOf(compute);  // NaN fails
     run.report().AddRow({"device", type, LossesOf(ran.steps), fmt::format("{:.1e}", error),
                          fmt::format("{:.0e}", BoundOf(compute)), right ? "right" : "**wrong**"});
     if (!right) {

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "shoal-gpu-check-";
 constexpr const char* kMemory = "/dev/shm";
 
-// Of checks whose process is gone.
+// Removes folders of checks whose process is gone.
 void RemoveLeftOvers(const fs::path& place) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(place, error)) {

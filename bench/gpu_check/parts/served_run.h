@@ -1,4 +1,4 @@
-// Jobs of the GPU check that run as processes: their folder, their data, and the logs they leave.
+// Jobs of the GPU check that run as processes: their folder, data and logs.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace shoal::bench {
 
-// A folder that is removed with all it holds: in memory where there is room for `bytes` twice. What
-// killed checks have left there goes first.
+// A folder removed with its contents: in memory if there is room for `bytes` twice. First removes
+// what killed checks left there.
 class WorkFolder {
  public:
   explicit WorkFolder(int64_t bytes);
@@ -26,25 +26,24 @@ class WorkFolder {
   const std::string path_;
 };
 
-// Of all of the part, at most `most`. DeadlineExceeded where no time is left.
+// Time left for the part, at most `most`. DeadlineExceeded if there is none.
 absl::StatusOr<absl::Duration> TimeLeft(const PartRun& run, absl::Duration most);
 
-// The path of `shoal`; FailedPrecondition where it is not there.
+// The path of `shoal`; FailedPrecondition if it is missing.
 absl::StatusOr<std::string> ShoalProgram(const PartOptions& options);
 
-// JSONL: each sample one sequence of so many random tokens.
+// Writes JSONL: each sample one sequence of random tokens.
 absl::Status WriteSamples(const std::string& path, const plan::ModelSpec& spec,
                           const std::vector<int64_t>& lengths, uint64_t seed);
 
-// One server and one worker on this host, without end.
+// A job with one server and one worker on this host, without end.
 plan::Job JobOfOneWorker(const std::string& model, const std::string& samples,
                          int64_t microbatch_tokens, plan::DeviceKind device);
 
-// All the processes' logs in one file beside the part's own, OUTPUT/NAME.log; nothing without an
-// output.
+// Joins all processes' logs to OUTPUT/NAME.log; does nothing without an output.
 void KeepLogs(const PartOptions& options, const TrainRunner& runner, const std::string& name);
 
-// The first line of a process's log that has `words`, from there on; empty where there is none.
+// The first line of a process's log with `words`, from there on; empty if there is none.
 std::string LineOfLog(const TrainRunner& runner, const std::string& process,
                       const std::string& words);
 

@@ -1,5 +1,5 @@
-// What fetching weights from servers and pushing gradients to them adds to a step: real processes
-// on this host, beside the same microbatches and the same optimizer with everything resident.
+// Measures what fetching weights from servers and pushing gradients adds to a step: real processes
+// on this host against the same microbatches and optimizer with everything resident.
 #include <algorithm>
 
 #include "absl/time/clock.h"
@@ -15,9 +15,9 @@
 namespace shoal::bench {
 namespace {
 
-constexpr int64_t kMicrobatches = 8;  // of a step
+constexpr int64_t kMicrobatches = 8;  // per step
 constexpr int64_t kWarmUp = 2;
-constexpr int64_t kModelBytes = 2;                   // of a parameter on disk
+constexpr int64_t kModelBytes = 2;                   // per parameter, on disk
 constexpr absl::Duration kLimit = absl::Minutes(5);  // of each process
 
 double MedianOfSteps(const std::vector<MeasuredStep>& steps, double MeasuredStep::*of) {
@@ -28,7 +28,7 @@ double MedianOfSteps(const std::vector<MeasuredStep>& steps, double MeasuredStep
   return Median(std::move(values));
 }
 
-// Of the worker's last step; 0 where `shoal status` did not tell.
+// The worker's share in its last step; 0 if `shoal status` did not say.
 double ShareOf(const nlohmann::json& status, const char* what) {
   for (const nlohmann::json& member : status.value("members", nlohmann::json::array())) {
     if (member.contains("last_step")) {
@@ -57,7 +57,7 @@ class ServiceTable {
     return absl::OkStatus();
   }
 
-  // How much longer than a resident step.
+  // Returns how much longer it takes than a resident step.
   double AddServed(const std::string& name, const ObservedRun& ran, const std::string& landing) {
     const double seconds = MedianOfSteps(ran.steps, &MeasuredStep::seconds);
     const double longer = seconds / resident_ - 1;
@@ -74,7 +74,7 @@ class ServiceTable {
   double resident_ = 0;
 };
 
-// A row and a bar of the job as it is.
+// Adds a row and a bar for the job as it is.
 absl::Status AddServed(PartRun& run, ServiceTable& table, const TrainRunner& runner,
                        const plan::Job& job, int64_t steps, const WantedBar& bar) {
   const bool on_gpu = job.service.memory == plan::PartitionMemory::kCuda;
@@ -113,7 +113,7 @@ absl::Status RunServicePart(PartRun& run) {
                   c.Name(), kMicrobatches, run.sizes().service_steps, kWarmUp),
       {"what", "step, ms", "longer by", "idle", "waited for weights", "for pushes", ""});
   ServiceTable table(run);
-  // One after the other: the worker has the GPU to itself.
+  // Sequentially: the worker needs the GPU exclusively.
   SHOAL_RETURN_IF_ERROR(table.AddResident(c));
 
   const WorkFolder folder(plan::ParameterCount(spec) * kModelBytes);

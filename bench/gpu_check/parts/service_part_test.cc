@@ -1,4 +1,4 @@
-// The part of the GPU check that runs processes, with workers on the CPU.
+// The part that runs processes, with workers on the CPU.
 #include <cstdlib>
 
 #include "bench/gpu_check/base/cpu_flat_kernels.h"

@@ -1,5 +1,5 @@
-// Training steps with weights, gradients and the optimizer's state resident: what a worker and its
-// servers compute when nothing makes them wait.
+// Measures training steps with weights, gradients and optimizer state resident: what a worker and
+// its servers compute if nothing makes them wait.
 #include <algorithm>
 
 #include "bench/gpu_check/base/parts.h"
@@ -14,10 +14,10 @@
 namespace shoal::bench {
 namespace {
 
-// Of a case besides its steps, the search for the fastest algorithms of its products included.
+// Expected for a case besides its steps, tuning included.
 constexpr double kSecondsOfCase = 4;
-// A whole step in seconds before there is one to judge by, and how much longer than that reckoned
-// from earlier ones it may be.
+// Expected seconds of the first whole step; and a factor for later ones, over what earlier ones
+// predict.
 constexpr double kFirstStep = 0.5;
 constexpr double kMargin = 1.5;
 
@@ -75,7 +75,7 @@ nlohmann::json OperatorsJson(const ResidentTraining& trained) {
   return operators;
 }
 
-// Seconds of the longest that a case may take.
+// The most seconds that a case may take.
 double Expected(const PartSizes& sizes, double step) {
   const double steps = std::min(sizes.train_steps * step, sizes.train_case_seconds);
   return kSecondsOfCase + std::max(sizes.train_warm_seconds, step) + std::max(2 * step, steps);
@@ -103,7 +103,7 @@ absl::Status RunTrainPart(PartRun& run) {
       "that it takes, each input read and each output written once.",
       {"case", "operator", "calls", "ms", "GB", "TB/s", "TFLOP/s"});
   nlohmann::json cases = report.values().value("cases", nlohmann::json::array());
-  double slowest = 0;  // seconds of a FLOP, of the cases so far
+  double slowest = 0;  // seconds per FLOP, of the cases so far
   const std::vector<TrainCase>& all = run.sizes().train;
   for (size_t i = static_cast<size_t>(run.options().from); i < all.size(); ++i) {
     const TrainCase& c = all[i];

@@ -21,7 +21,7 @@ TEST(Parts, TrainGivesEachCaseItsRate) {
   const json& cases = report.values()["cases"];
   ASSERT_EQ(cases.size(), 2u);
   for (const json& c : cases) {
-    // Random weights know nothing: the loss is that of a uniform guess.
+    // Random weights predict nothing: the loss is that of a uniform guess.
     EXPECT_NEAR(c["loss"].get<double>(), std::log(512.0), 0.1);
     EXPECT_NEAR(c["tokens_per_second"].get<double>() * c["step_seconds"].get<double>(),
                 c["tokens"].get<double>(), 1e-6);
@@ -30,7 +30,7 @@ TEST(Parts, TrainGivesEachCaseItsRate) {
   }
 }
 
-// All of a step's products are in the table of operators, those that are made again too.
+// The table of operators has all of a step's products, recomputed ones included.
 TEST(Parts, TrainSaysWhereTheTimeGoes) {
   PartOptions options = OnTheCpu();
   options.sizes.train_profiles = 1;
@@ -47,7 +47,7 @@ TEST(Parts, TrainSaysWhereTheTimeGoes) {
     EXPECT_GT(of["bytes"], 0) << of;
     EXPECT_GE(of["seconds"], 0) << of;
   }
-  // Attention's backward pass multiplies five times, which utilisation counts as four.
+  // Attention's backward pass has five products, which utilisation counts as four.
   const double attention = static_cast<double>(spec.layers * c.sequences) *
                            plan::BlockAttentionFlops(spec, std::pow(c.tokens / c.sequences, 2));
   EXPECT_NEAR(flops / (TrainingFlops(spec, c.tokens, c.sequences) + attention / 2), 1, 0.05);
@@ -89,7 +89,7 @@ TEST(Parts, TrainLeavesOutWhatThereIsNoTimeFor) {
   EXPECT_EQ(report.tables().front().rows[1].back(), "no time was left");
 }
 
-// What a new process does after one whose GPU was lost within a case.
+// A new process continues after one whose GPU was lost within a case.
 TEST(Parts, TrainGoesOnAfterACaseThatLostTheDevice) {
   PartOptions options = OnTheCpu();
   options.output = NewFolder();

@@ -14,7 +14,7 @@
 namespace shoal::bench {
 namespace {
 
-// For the device to come to the end of a step: the longest sequences take most of a minute.
+// Most time for the device to finish a step: the longest sequences take most of a minute.
 constexpr absl::Duration kStepTimeout = absl::Minutes(10);
 
 std::vector<plan::MicrobatchSize> SizesOf(const std::vector<worker::PackedBatch>& batches) {

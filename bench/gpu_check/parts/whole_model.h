@@ -1,5 +1,5 @@
-// A model that one stage has whole, with weights and gradients resident, run by the pipeline's
-// runtime with any part of its activations offloaded.
+// A whole model on one stage, with weights and gradients resident, run by the pipeline's runtime
+// with any part of its activations offloaded.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@
 
 namespace shoal::bench {
 
-// Pinned memory of the host in one piece, for one user at a time. It is taken once for all models:
-// to pin tens of gigabytes takes as long as all of their steps.
+// Pinned host memory in one piece, for one user at a time. Allocated once for all models: pinning
+// tens of gigabytes takes as long as all of their steps.
 class HostPiece final : public worker::Memory {
  public:
-  // As much of `bytes` as there is, by halves down to an eighth; 0: none at all.
+  // Allocates as much of `bytes` as it can, by halves down to an eighth; 0: none.
   static absl::StatusOr<std::unique_ptr<HostPiece>> Make(PartRun& run, int64_t bytes);
 
   std::string_view name() const override { return memory_->name(); }
@@ -43,30 +43,30 @@ class WholeModel {
  public:
   static constexpr plan::Recompute kRecompute = plan::Recompute::kLight;
 
-  // `host` outlives it.
+  // `host` must outlive it.
   static absl::StatusOr<std::unique_ptr<WholeModel>> Make(PartRun& run, const plan::ModelSpec& spec,
                                                           int chunks, worker::Memory& host);
 
-  // Of as many of the first chunks as `host_bytes` take.
+  // Offloads as many of the first chunks as `host_bytes` hold.
   absl::Status MakeSchedule(const std::vector<worker::PackedBatch>& batches, int64_t host_bytes,
                             const plan::PipelinePace& pace);
 
   struct Step {
     double seconds = 0;
-    double loss = 0;  // the sum of all targets'
+    double loss = 0;  // sum over all targets
     worker::StageReport report;
   };
-  // Of the schedule that was made last, on gradients of zero.
+  // Runs the latest schedule, on gradients of zero.
   absl::StatusOr<Step> Run(const std::vector<worker::PackedBatch>& batches);
   absl::StatusOr<std::vector<float>> Gradient(int unit) { return gradients_->Read(unit); }
 
-  // Of a step that has just run: seconds of all copies, were everything offloaded at the rate at
-  // which some of it was.
+  // Seconds that all copies of the step just run would take if everything were offloaded at the
+  // measured rate.
   double CopySeconds(const worker::StageReport& report) const;
-  // "10 of 12 chunks, 20.1 of 24.0 GiB": what it moved to the host of all activations.
+  // "10 of 12 chunks, 20.1 of 24.0 GiB": the share of activations that it moved to the host.
   std::string Moved(const worker::StageReport& report) const;
 
-  // Of the schedule that was made last, by the planner: its k, and the most bytes of activations on
+  // The planner's figures for the latest schedule: its k, and the most bytes of activations on
   // device and host.
   struct Planned {
     double ratio = 0;

@@ -1,4 +1,4 @@
-// The bars that a check is for: each of them is in every report, met, missed or not measured.
+// The bars of the check: every report has each of them, as met, missed or not measured.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace shoal::bench {
 
-// A bar that is to be measured, by the part that does.
+// A bar to measure, and the part that measures it.
 struct WantedBar {
   std::string part;  // or "torch"
   std::string what;
@@ -20,9 +20,9 @@ struct WantedBar {
   PartBar NotMeasured(const std::string& why) const { return {what, bar, why, false, false}; }
 };
 
-// Of whole steps on an H200, at least; either of the two.
+// The least for whole steps on an H200; either of the two.
 struct TrainFloor {
-  std::string_view name;  // of the case
+  std::string_view name;  // the case's
   double tokens_per_second = 0;
   double utilisation = 0;
 };
@@ -32,8 +32,8 @@ inline constexpr TrainFloor kTrainFloors[] = {{"124m, 16 x 1024 tokens", 460e3, 
                                               {"7b, 4096 tokens", 0, 0.5}};
 WantedBar BarOf(const TrainFloor& floor);
 
-// Shoal's tokens/s of whole steps over PyTorch's, whose optimizer has nothing but bf16 or keeps
-// fp32 masters and moments, as Shoal's does.
+// Shoal's tokens/s of whole steps over PyTorch's, whose optimizer is all bf16 or keeps fp32 masters
+// and moments, as Shoal's does.
 enum class PeerOptimizer { kBf16, kFp32Masters };
 inline constexpr double kPeerRatio = 1.1;
 WantedBar PeerBar(const std::string& case_name, PeerOptimizer optimizer);
@@ -41,8 +41,8 @@ WantedBar PeerBar(const std::string& case_name, PeerOptimizer optimizer);
 inline constexpr double kLeastOfFloor = 0.8;  // of the copy bandwidth
 inline constexpr double kMostLongerByServers = 0.05;
 inline constexpr double kRatioPrediction = 0.10;  // of the measured k
-inline constexpr double kMostK = 0.8;             // up to which full offload is to cost
-inline constexpr double kMostOffloadCost = 0.02;  // no more than this
+inline constexpr double kMostK = 0.8;             // largest k at which full offload may cost
+inline constexpr double kMostOffloadCost = 0.02;  // at most this
 WantedBar OpsBar();
 WantedBar GoldenBar();
 WantedBar ServedLossBar();
@@ -53,7 +53,7 @@ WantedBar OffloadRatioBar(int64_t tokens);
 WantedBar OffloadCostBar();
 WantedBar OffloadBitsBar();
 
-// All but PyTorch's, in order of the report.
+// All but PyTorch's, in the report's order.
 std::vector<WantedBar> WantedBars(const PartSizes& sizes);
 
 }  // namespace shoal::bench

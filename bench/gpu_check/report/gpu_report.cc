@@ -90,7 +90,7 @@ std::vector<std::vector<std::string>> LoadStates(const std::string& folder) {
   return rows;
 }
 
-// Of one that is wanted and that its part did not find.
+// Explains a wanted bar that its part did not measure.
 std::string WhyNotMeasured(const PartReport& part) {
   return part.state() == PartState::kDone
              ? "the part left it out: see its table"
@@ -158,7 +158,7 @@ void AddParts(const std::vector<PartReport>& parts, Report& report) {
   }
 }
 
-// How many there were in all parts, and a row each.
+// Counts them over all parts, with one row each.
 void AddRefusedProducts(const std::vector<PartReport>& parts, Report& report) {
   std::vector<std::vector<std::string>> rows = {{"part", "product, and why", "times"}};
   bool asked = false;

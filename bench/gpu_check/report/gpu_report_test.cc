@@ -1,4 +1,4 @@
-// The report, from what the parts and PyTorch left behind.
+// The report, from results of the parts and of PyTorch.
 #include "bench/gpu_check/report/gpu_report.h"
 
 #include <filesystem>

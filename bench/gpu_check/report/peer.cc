@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// What is unlike, in either direction.
+// Differences, in either direction.
 constexpr const char* kFairness =
     "What is unlike. Shoal adds gradients up in fp32 and keeps fp32 master weights and moments: "
     "its "
@@ -29,7 +29,7 @@ const PartReport* Find(const std::vector<PartReport>& parts, std::string_view na
   return found == parts.end() ? nullptr : &*found;
 }
 
-// The entry of that case in a list; empty where there is none.
+// The case's entry in a list; empty if there is none.
 json CaseIn(const json& list, const std::string& name) {
   for (const json& c : list) {
     if (c.value("case", "") == name) {
@@ -39,7 +39,7 @@ json CaseIn(const json& list, const std::string& name) {
   return json::object();
 }
 
-// The figures of that optimizer among those of a case; empty where there are none.
+// The optimizer's figures of a case; empty if there are none.
 json TheirsOf(const json& c, PeerOptimizer optimizer) {
   return optimizer == PeerOptimizer::kBf16 ? c : c.value("fp32_masters", json::object());
 }
@@ -58,7 +58,7 @@ std::string RatioOf(double ours, double theirs) {
   return ours > 0 && theirs > 0 ? Ratio(ours / theirs) : "-";
 }
 
-// Which of the two is missing, and why.
+// Says which of the two is missing, and why.
 std::string WhyNot(const json& ours, const json& theirs, const json& torch) {
   if (RateOf(ours) <= 0) {
     return "Shoal: " + ours.value("left_out", ours.empty() ? "not run" : "without the optimizer");

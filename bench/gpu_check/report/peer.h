@@ -1,4 +1,4 @@
-// Shoal's figures beside PyTorch's of the same cases, in one run on one GPU.
+// Compares Shoal's figures with PyTorch's for the same cases, in one run on one GPU.
 #pragma once
 
 #include <string>

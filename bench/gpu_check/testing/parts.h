@@ -1,4 +1,4 @@
-// The GPU check's parts in tests: on the CPU, at small sizes.
+// Runs the GPU check's parts in tests: on the CPU, at small sizes.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace shoal::bench {
 
-// A new one in the tests' temporary folder.
+// Makes one in the tests' temporary folder.
 std::string NewFolder();
 PartOptions OnTheCpu();
 PartReport RunOne(std::string_view name, const PartOptions& options);

@@ -34,7 +34,7 @@ constexpr double kCharacter = 8;
 constexpr double kNarrowestCell = 54;
 constexpr double kCellHeight = 34;
 constexpr double kColourLegend = 60;
-constexpr double kColourRange = 0.4;  // of the colours about 1
+constexpr double kColourRange = 0.4;  // of colours, around 1
 
 std::string Quoted(std::string text) {
   std::replace_if(
@@ -51,7 +51,7 @@ double Longest(const std::vector<std::string>& texts) {
   return longest;
 }
 
-// A picture of that many pixels; what places are given in, from the upper left corner.
+// A picture's size in pixels; places count from the upper left corner.
 struct Canvas {
   double width = 0;
   double height = 0;
@@ -140,7 +140,7 @@ std::string ScriptOf(const Panel& panel) {
   return text + PlotOf(panel) + "unset label 1\n";
 }
 
-// What is in the legend.
+// Returns the legend's entries.
 std::vector<Curve> NamedOnce(const std::vector<Panel>& panels) {
   std::vector<Curve> named;
   for (const Panel& panel : panels) {

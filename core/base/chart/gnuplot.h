@@ -1,6 +1,5 @@
-// Charts as SVG, by gnuplot (Debian's gnuplot-nox), which runs as a child process: a chart is its
-// script with the data in it, made by pure functions. Panels stand side by side, two in a row, with
-// one legend beneath them.
+// Charts as SVG, by gnuplot (Debian's gnuplot-nox) in a child process: a chart is its script with
+// the data, made by pure functions. Panels are two to a row, with one legend below.
 #pragma once
 
 #include <string>
@@ -15,13 +14,13 @@ struct Curve {
   // Lines have a dot at each point.
   enum class Style { kLine, kDashes, kRings, kMarks };
 
-  // In the legend, where each name is once; empty: not there. Without points: there alone.
+  // For the legend, where each name appears once; empty: not there. Without points: only there.
   std::string name;
   std::string colour;  // "#0072b2"
   Style style = Style::kLine;
-  double width = 2;  // of lines and marks: a wide one shows beneath a narrow one
-  int shape = 0;     // of marks: six, then again
-  // x and y; what is not finite is left out, and a line goes on to the next.
+  double width = 2;  // of lines and marks: a wide one shows below a narrow one
+  int shape = 0;     // of marks: six, then repeated
+  // x and y; skips values that are not finite, and the line continues at the next.
   std::vector<std::pair<double, double>> points = {};
 };
 
@@ -51,11 +50,11 @@ struct Chart {
   std::string script;
 };
 Chart LineChart(const std::string& title, const std::vector<Panel>& panels);
-// `legend` says what below and above 1 means.
+// `legend` explains values below and above 1.
 Chart HeatMap(const std::string& title, const std::vector<HeatPanel>& panels,
               const std::string& legend);
 
-// The SVG document. NotFound, with the package to install, where there is no gnuplot.
+// Returns the SVG document. NotFound, with the package to install, without gnuplot.
 absl::StatusOr<std::string> RenderSvg(const Chart& chart);
 
 }  // namespace shoal::chart

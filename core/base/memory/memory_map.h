@@ -1,4 +1,4 @@
-// What this process may do with memory that it has mapped, according to the kernel.
+// The kernel's view of what this process may do with mapped memory.
 #pragma once
 
 #include <cstddef>

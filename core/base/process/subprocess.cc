@@ -26,7 +26,7 @@ namespace {
 
 constexpr absl::Duration kPollInterval = absl::Milliseconds(10);
 constexpr absl::Duration kKillWait =
-    absl::Seconds(5);  // a killed process is gone at once unless the kernel is stuck
+    absl::Seconds(5);  // a killed process ends at once unless the kernel is stuck
 constexpr int64_t kTailBytes = 16 * 1024;
 
 std::vector<std::string> MergedEnvironment(const std::map<std::string, std::string>& added) {
@@ -52,7 +52,7 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   return result;
 }
 
-// Memory that reads and writes as a file does.
+// Memory to read and write as a file.
 absl::StatusOr<UniqueFd> MemoryFile(std::string_view contents = {}) {
   UniqueFd file(memfd_create("subprocess", MFD_CLOEXEC));
   if (!file.valid() ||
@@ -87,8 +87,8 @@ struct ChildFiles {
   int errors;
 };
 
-// What the child does between fork and exec. Other threads of the parent may hold any lock, so only
-// async-signal-safe calls are made here. On failure errno goes up the pipe.
+// Runs in the child between fork and exec. Other threads of the parent may hold any lock, so it
+// makes only async-signal-safe calls. On failure it writes errno to the pipe.
 [[noreturn]] void BecomeProgram(char** arguments, char** environment, const ChildFiles& files,
                                 int error_pipe, pid_t parent) {
   const auto fail = [error_pipe] {
@@ -99,7 +99,7 @@ struct ChildFiles {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
     fail();
   }
-  if (getppid() != parent) {  // it died before the line above took effect
+  if (getppid() != parent) {  // the parent died before the line above took effect
     _exit(127);
   }
   setpgid(0, 0);
@@ -207,7 +207,7 @@ std::optional<ChildEnd> Subprocess::Reap() {
   if (ended_ || Running()) {
     return std::nullopt;
   }
-  kill(-pid_, SIGKILL);  // what it left behind in its group
+  kill(-pid_, SIGKILL);  // processes left in its group
   int wait_status = 0;
   waitpid(pid_, &wait_status, 0);
   ended_ = true;
@@ -227,7 +227,7 @@ std::optional<ChildEnd> Subprocess::Wait(absl::Duration limit, Clock& clock) {
 void Subprocess::Kill() {
   if (!ended_) {
     kill(-pid_, SIGKILL);
-    kill(pid_, SIGKILL);  // where it has left its group
+    kill(pid_, SIGKILL);  // if it has left its group
     Wait(kKillWait);
   }
 }

@@ -1,8 +1,8 @@
-// Child processes that never outlive their parent. Each child runs in a process group of its own,
-// so that Ctrl-C at the terminal reaches only this process, which then decides; and the kernel
-// kills it when this process dies, however it dies (PR_SET_PDEATHSIG), so that a SIGKILL here
-// leaves no orphan. What a child started in its group is killed when the child ends. A child
-// inherits no descriptor but its input and output, and default signals.
+// Child processes that never outlive their parent. Each child runs in its own process group, so
+// that Ctrl-C at the terminal reaches only this process, which then decides. The kernel kills the
+// child when this process dies for any reason (PR_SET_PDEATHSIG), so even SIGKILL leaves no orphan.
+// When a child ends, the rest of its group is killed. A child inherits only its input and output,
+// and default signals.
 //
 // The kernel ties that signal to the THREAD that forked: Subprocess::Start and ProcessGroup::Start
 // must be called from the main thread, which is checked; RunCommand waits for its child and may be
@@ -26,10 +26,10 @@
 namespace shoal {
 
 struct Command {
-  std::string name;                    // for messages: "server 1"
-  std::vector<std::string> arguments;  // the first: a path, or a name to look for on PATH
+  std::string name;                                     // for messages: "server 1"
+  std::vector<std::string> arguments;                   // the first: a path, or a name on PATH
   std::map<std::string, std::string> environment = {};  // added to this process's own
-  std::string log_file = {};  // stdout and stderr are appended to it; empty: kept in memory
+  std::string log_file = {};  // gets stdout and stderr, appended; empty: kept in memory
   std::string input = {};     // its stdin
 };
 
@@ -57,14 +57,14 @@ class Subprocess {
   const std::string& name() const { return name_; }
   pid_t pid() const { return pid_; }
   bool Running() const;
-  // Does nothing once the child's end has been taken.
+  // Does nothing once the child's end was taken.
   void Signal(int signal_number) const;
-  // Takes how it ended, at most once. Waits at most `limit`: nothing if it still runs then.
+  // Takes the child's end, at most once. Waits at most `limit`; nothing if it still runs.
   std::optional<ChildEnd> Wait(absl::Duration limit, Clock& clock = RealClock());
-  // Kills it and all of its process group, and waits for its end.
+  // Kills the child and its process group, and waits for its end.
   void Kill();
 
-  // What it has written so far, where there is no log file.
+  // The output so far, without a log file.
   std::string Output() const;
   std::string Errors() const;
 
@@ -86,27 +86,27 @@ class Subprocess {
 // than `limit`, Internal with the last line of stderr if it fails.
 absl::StatusOr<std::string> RunCommand(const Command& command, absl::Duration limit);
 
-// Children that are watched and taken down together. Destruction kills what still runs.
+// Children that are watched and ended together. Destruction kills those that still run.
 class ProcessGroup {
  public:
   explicit ProcessGroup(Clock& clock = RealClock()) : clock_(clock) {}
 
   absl::Status Start(const Command& command);
 
-  // The children that ended since the last call. Never blocks.
+  // Returns the children that ended since the last call. Never blocks.
   std::vector<ChildEnd> Reap();
 
-  // How many still run, as far as Reap has seen.
+  // How many run, as of the last Reap.
   size_t running() const { return children_.size(); }
-  // 0 when no child of that name runs.
+  // 0 if no child of that name runs.
   pid_t PidOf(const std::string& name) const;
 
-  // Asks all to end (SIGTERM), waits at most `grace` for them, kills (SIGKILL) and reaps those that
-  // remain. Returns how the children ended; after it none runs.
+  // Asks all to end (SIGTERM), waits at most `grace`, kills (SIGKILL) and reaps the rest. Returns
+  // how they ended; none runs afterwards.
   std::vector<ChildEnd> TakeDown(absl::Duration grace);
-  // The same without asking.
+  // Same as above without asking.
   void Kill() { TakeDown(absl::ZeroDuration()); }
-  // Waits at most `limit` for all to end by themselves.
+  // Waits at most `limit` for all to end on their own.
   std::vector<ChildEnd> WaitForAll(absl::Duration limit);
 
  private:
@@ -116,10 +116,10 @@ class ProcessGroup {
   std::vector<std::unique_ptr<Subprocess>> children_;
 };
 
-// Whether there is a program of that name on PATH.
+// Whether PATH has a program of that name.
 bool ProgramExists(const std::string& name);
 
-// The last lines of a log file (at most `lines`, at most 16 KiB); empty when there is none.
+// Returns the last lines of a log file (at most `lines`, at most 16 KiB); empty if there is none.
 std::string TailOf(const std::string& path, int lines);
 
 }  // namespace shoal

@@ -1,5 +1,5 @@
-// A condition variable for absl::Mutex whose limits keep to the steady clock: absl::CondVar waits
-// until a time of the wall's clock, so one that is set back keeps it waiting for as long.
+// A condition variable for absl::Mutex that measures time by the steady clock: absl::CondVar waits
+// by the wall clock, so setting that back prolongs its waits.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class SteadyCondition {
   void SignalAll() { condition_.notify_all(); }
 
  private:
-  // As std::condition_variable_any wants it.
+  // The interface that std::condition_variable_any requires.
   struct Lockable {
     absl::Mutex* const mutex;
     void lock() ABSL_NO_THREAD_SAFETY_ANALYSIS { mutex->Lock(); }

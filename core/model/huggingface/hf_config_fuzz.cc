@@ -4,7 +4,7 @@
 
 #include "core/model/huggingface/hf_model.h"
 
-// What parses must be the same model after being written and read back.
+// A model that parses must be the same after writing and reading it back.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto spec =
       shoal::formats::ParseModelSpec({reinterpret_cast<const char*>(data), size}, "f");

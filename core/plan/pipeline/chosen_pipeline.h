@@ -1,5 +1,5 @@
-// What was chosen for a job's pipeline, as whoever plans sends it to those who run it
-// (proto/job.proto). Schedules of steps follow from it (chosen_schedule.h).
+// The choices for a job's pipeline, as the planner sends them to those who run it
+// (proto/job.proto). Schedules of steps follow from them (chosen_schedule.h).
 #pragma once
 
 #include <vector>

@@ -266,8 +266,8 @@ absl::Status CheckProgress(const Schedule& schedule) {
   }
   for (int stage = 0; stage < shape.stages; ++stage) {
     if (next[stage] < schedule.stages[stage].size()) {
-      return FailedPrecondition("{}: stage {} waits for ever at action {}: {}", schedule.name,
-                                stage, next[stage], NameOf(schedule.stages[stage][next[stage]]));
+      return FailedPrecondition("{}: stage {} waits forever at action {}: {}", schedule.name, stage,
+                                next[stage], NameOf(schedule.stages[stage][next[stage]]));
     }
   }
   return absl::OkStatus();

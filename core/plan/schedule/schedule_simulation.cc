@@ -88,7 +88,7 @@ class Simulation {
     }
     for (int stage = 0; stage < shape_.stages; ++stage) {
       if (walks_[stage].next < schedule_.stages[stage].size()) {
-        return FailedPrecondition("{}: stage {} waits for ever at action {}: {}", schedule_.name,
+        return FailedPrecondition("{}: stage {} waits forever at action {}: {}", schedule_.name,
                                   stage, walks_[stage].next,
                                   NameOf(schedule_.stages[stage][walks_[stage].next]));
       }

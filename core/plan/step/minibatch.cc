@@ -9,8 +9,8 @@ namespace shoal::plan {
 namespace {
 
 // A seeded permutation of [0, count) that computes any element directly, without a table: a Feistel
-// network over the next even power of two, iterated until it lands inside. The domain is below 4 x
-// count, so that takes few rounds.
+// network over the next even power of two, iterated until it lands inside. The domain has less
+// than 4 x count elements, so that takes few rounds.
 class Permutation {
  public:
   Permutation(int64_t count, uint64_t seed, uint64_t pass) : count_(static_cast<uint64_t>(count)) {

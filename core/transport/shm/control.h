@@ -38,7 +38,7 @@ class DoorbellSender {
   explicit DoorbellSender(ShmDirection* direction) : direction_(direction) {}
   // Returns the number of free places. DataLoss if the peer's counter is impossible.
   absl::StatusOr<int64_t> Room() const;
-  // Needs room. Whoever takes the doorbell sees all writes made before it.
+  // Needs room. The peer that takes the doorbell sees all writes made before it.
   void Ring(uint32_t immediate);
 
  private:

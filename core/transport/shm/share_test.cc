@@ -209,7 +209,7 @@ TEST_F(ShmShareTest, ItIsOpenForAsLongAsItIsConnected) {
   }
 }
 
-// Whoever closes, and though nobody waits for it: memory is freed when nobody has it open any more.
+// Whichever side closes, and without a wait: memory is freed once nobody has it open.
 TEST_F(ShmShareTest, ItStaysUntilThePeerHasClosedIt) {
   const DeviceBytes memory(4096);
   const auto server = MakeSide(server_gpu_);

@@ -142,7 +142,7 @@ void TcpConnectionState::AwaitWritable(bool wanted) {
 void TcpConnectionState::Send() {
   mutex_.Lock();
   if (sending_ || send_broken_ || phase_ != Phase::kOpen) {
-    mutex_.Unlock();  // whoever sends checks the outbox again before it stops
+    mutex_.Unlock();  // the sender checks the outbox again before it stops
     return;
   }
   sending_ = true;

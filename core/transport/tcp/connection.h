@@ -1,10 +1,9 @@
 // One end of a tcp connection.
 //
-// Who sends: whoever has something to send while nobody is sending. That is a posting thread at
-// first; the thread that moves bytes takes over when the socket is full, or when it is just
-// receiving and a request is to be sent. Who receives: the thread that moves bytes (sockets.h).
-// Both release mutex_ around system calls and say so in sending_ and receiving_, for which Close
-// waits: afterwards nobody touches regions or memory of operations any more.
+// Sends: a posting thread while nobody else is sending; the thread that moves bytes takes over when
+// the socket is full, or when it is just receiving and a request is to be sent. Receives: the
+// thread that moves bytes (sockets.h). Both release mutex_ around system calls and set sending_ or
+// receiving_, for which Close waits: afterwards nobody touches regions or memory of operations.
 #pragma once
 
 #include <cstdint>
@@ -118,11 +117,11 @@ class TcpConnectionState final : public PollListener,
   int silent_ticks_ ABSL_GUARDED_BY(mutex_) = 0;
   bool heard_ ABSL_GUARDED_BY(mutex_) = false;
 
-  // Owned by whoever set sending_.
+  // Owned by the thread that set sending_.
   TcpBatch batch_;
   TcpStaging sent_staging_;
 
-  // Owned by whoever set receiving_.
+  // Owned by the thread that set receiving_.
   TcpInbox inbox_;
   TcpStaging received_staging_;
   // of the current frame; empty: the payload is in place

@@ -1,5 +1,5 @@
-// Events of tcp connections, pushed by whoever moves their bytes: I/O threads, or the thread that
-// waits here (sockets.h).
+// Events of tcp connections, pushed by the threads that move their bytes: I/O threads, or the
+// thread that waits here (sockets.h).
 #pragma once
 
 #include <atomic>

@@ -8,8 +8,8 @@
 // borrows them again. A server that adds up what it received between two waits therefore leaves its
 // sockets to the I/O thread.
 //
-// Locks: whoever moves holds move_mutex_ for as long as it borrows, so the I/O thread only tries it
-// and goes on; mutex_ is held for a moment only, and no other is taken while it is held.
+// Locks: a moving thread holds move_mutex_ while it borrows, so the I/O thread only tries it;
+// mutex_ is held only briefly, and no other is taken under it.
 #pragma once
 
 #include <cstdint>

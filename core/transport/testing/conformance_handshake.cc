@@ -47,7 +47,7 @@ TEST_P(ConformanceTest, ADamagedAnswerNeverConnects) {
     ASSERT_TRUE(other.ok());
     EXPECT_FALSE((*other)->Complete(damaged).ok()) << "try " << i;
   }
-  // Whoever knows the secret can still connect.
+  // A peer that knows the secret can still connect.
   auto connection = (*connector)->Complete(acceptance->answer);
   EXPECT_TRUE(connection.ok()) << Describe(connection.status());
 }

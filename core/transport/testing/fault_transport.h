@@ -33,8 +33,8 @@ struct FaultOptions {
   // only when a connection breaks, but within its spirit: a doorbell is a hint.
   double drop_doorbell_probability = 0;
 
-  // Doorbells that come twice; also beyond the contract, and harmless to whoever takes a doorbell
-  // for a hint.
+  // Repeats doorbells; also beyond the contract, and harmless to readers that take a doorbell for a
+  // hint.
   double repeat_doorbell_probability = 0;
 
   // Breaks a connection, with Unavailable here, after this many posted operations; 0: never. The

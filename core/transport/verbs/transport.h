@@ -7,8 +7,8 @@
 // of them a connection uses, from what both have. Everything after the handshake is in band
 // (wire.h): no other socket exists whose life could differ from the queue pair's.
 //
-// Threads: whoever polls an EventQueue moves its connections (queue.h); VerbsService is one thread
-// for everything else.
+// Threads: the thread that polls an EventQueue moves its connections (queue.h); VerbsService is one
+// thread for everything else.
 #pragma once
 
 #include <memory>

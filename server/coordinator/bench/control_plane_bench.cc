@@ -1,5 +1,5 @@
-// What a step costs when nothing is computed and nothing is moved: coordinator, 2 servers and 4
-// workers in one process over real gRPC on loopback, with the durable record in SQLite. Bar: 5 ms.
+// The cost of a step without computing or moving weights: coordinator, 2 servers and 4 workers in
+// one process over real gRPC on loopback, with the durable record in SQLite. Bar: 5 ms.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>

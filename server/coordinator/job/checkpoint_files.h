@@ -1,5 +1,5 @@
-// The checkpoint folder of a job as the coordinator sees it: servers write the shards, the
-// coordinator the manifest, last.
+// The checkpoint folder of a job as the coordinator sees it (server/checkpoint/
+// checkpoint_directory.h; in tests in memory).
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,25 @@ struct CompleteCheckpoint {
   double loss = 0;  // of that step
 };
 
-// One per job. Calls may block on the disk; one at a time.
+// One per job. Calls may block on the disk; one at a time. Aborted: another run has taken the
+// folder.
 class CheckpointFiles {
  public:
   virtual ~CheckpointFiles() = default;
-  // The complete checkpoint of the highest step, if there is any.
+  // Returns the complete checkpoint of the highest step, if there is one.
   virtual absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() = 0;
-  // Makes the folder of a step's checkpoint, without what an interrupted attempt left in it, and
-  // returns its path.
+  // Takes the folder, before all that follow. With `resume` its record goes on.
+  virtual absl::Status Take(bool resume) = 0;
+  // Appends whole lines to the run's record.
+  virtual absl::Status Record(const std::string& lines) = 0;
+  // Makes the folder that a step's checkpoint is written to, and returns its path.
   virtual absl::StatusOr<std::string> Create(int64_t step) = 0;
-  // Removes what was written of a checkpoint that failed.
+  // Removes the files of a failed checkpoint.
   virtual absl::Status Discard(int64_t step) = 0;
-  // Everything but the manifest is there and synced: writes job.yaml and then the manifest, which
-  // makes the checkpoint complete, and removes the oldest complete ones beyond `keep`.
-  virtual absl::Status Finish(const CompleteCheckpoint& checkpoint,
-                              const std::vector<proto::CheckpointShard>& shards) = 0;
+  // All shards are there and synced: completes the checkpoint, removes the oldest complete ones
+  // beyond `keep`, and returns its path.
+  virtual absl::StatusOr<std::string> Finish(const CompleteCheckpoint& checkpoint,
+                                             const std::vector<proto::CheckpointShard>& shards) = 0;
 };
 
 }  // namespace shoal::server

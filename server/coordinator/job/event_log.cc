@@ -18,7 +18,7 @@ void EventLog::Append(proto::JobEvent event) {
   event.set_number(++last_);
   bytes_ += event.ByteSizeLong();
   events_.push_back(std::move(event));
-  // The newest stays whatever its size.
+  // The newest stays, whatever its size.
   while (events_.size() > 1 && (events_.size() > capacity_ || bytes_ > capacity_bytes_)) {
     bytes_ -= events_.front().ByteSizeLong();
     events_.pop_front();

@@ -1,6 +1,6 @@
 // The job's events, numbered 1, 2, ...: the coordinator appends, any number of watchers read, each
-// from the number it has seen last, so that a watcher reconnects without a gap. Bounded in number
-// and bytes (timelines are large): forgets the oldest. Thread-safe.
+// from the last number it saw, so a watcher reconnects without a gap. Bounded in number and bytes
+// (timelines are large): drops the oldest. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ class EventLog {
   // Sets the number. No event may follow one that ends the job (done or failed).
   void Append(proto::JobEvent event);
 
-  // Events after number `after`, oldest first; those forgotten are left out. Blocks until there is
-  // one, the log is closed or `timeout` (real time) is over, whichever is first.
+  // Returns the events after number `after` that are left, oldest first. Blocks until there is one,
+  // the log is closed, or `timeout` (real time) is over.
   std::vector<proto::JobEvent> Wait(int64_t after, absl::Duration timeout);
   std::vector<proto::JobEvent> After(int64_t after) const;
 
-  // Wakes all who wait; later waits return at once.
+  // Wakes all waiters; later waits return at once.
   void Close();
   bool closed() const;
 

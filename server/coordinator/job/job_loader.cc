@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/time/clock.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/data/token_file.h"
@@ -12,6 +13,8 @@
 #include "core/plan/step/emulation.h"
 #include "core/plan/step/step_plan.h"
 #include "server/checkpoint/checkpoint.h"
+#include "server/checkpoint/checkpoint_directory.h"
+#include "server/coordinator/record/run_record.h"
 
 namespace shoal::server {
 namespace {
@@ -40,16 +43,27 @@ class CheckpointFolder final : public CheckpointFiles {
     return CompleteCheckpoint{.step = manifest.step, .path = newest->path, .loss = manifest.loss};
   }
 
-  absl::StatusOr<std::string> Create(int64_t step) override {
-    return CreateCheckpointFolder(job_.checkpoint.directory, step);
+  absl::StatusOr<std::string> Create(int64_t step) override { return directory_->Begin(step); }
+
+  absl::Status Take(bool resume) override {
+    SHOAL_ASSIGN_OR_RETURN(directory_, CheckpointDirectory::Take(job_.checkpoint.directory));
+    resume_ = resume;
+    return absl::OkStatus();
   }
 
-  absl::Status Discard(int64_t step) override {
-    return RemoveUnfinishedCheckpoint(job_.checkpoint.directory, step);
+  absl::Status Record(const std::string& lines) override {
+    SHOAL_RETURN_IF_ERROR(directory_->CheckOwned());
+    if (!record_.has_value()) {
+      SHOAL_ASSIGN_OR_RETURN(record_, RunRecord::Open(job_.checkpoint.directory, resume_,
+                                                      plan::ToYaml(job_), absl::Now()));
+    }
+    return record_->Append(lines);
   }
 
-  absl::Status Finish(const CompleteCheckpoint& checkpoint,
-                      const std::vector<proto::CheckpointShard>& shards) override {
+  absl::Status Discard(int64_t step) override { return directory_->Discard(step); }
+
+  absl::StatusOr<std::string> Finish(const CompleteCheckpoint& checkpoint,
+                                     const std::vector<proto::CheckpointShard>& shards) override {
     Manifest manifest = {
         .step = checkpoint.step, .loss = checkpoint.loss, .spec = spec_, .special = special_};
     for (const proto::CheckpointShard& shard : shards) {
@@ -59,20 +73,21 @@ class CheckpointFolder final : public CheckpointFiles {
            .hash = shard.hash(),
            .partitions = {shard.partitions().begin(), shard.partitions().end()}});
     }
-    SHOAL_RETURN_IF_ERROR(WriteManifest(checkpoint.path, manifest, plan::ToYaml(job_)));
+    SHOAL_ASSIGN_OR_RETURN(std::string path, directory_->Complete(manifest, plan::ToYaml(job_)));
     // The new one is complete even if old ones cannot be removed.
-    if (const absl::Status pruned =
-            PruneCheckpoints(job_.checkpoint.directory, job_.checkpoint.keep);
-        !pruned.ok()) {
+    if (const absl::Status pruned = directory_->Prune(job_.checkpoint.keep); !pruned.ok()) {
       LogWarning("old checkpoints remain: {}", Message(pruned));
     }
-    return absl::OkStatus();
+    return path;
   }
 
  private:
   const plan::Job job_;
   const plan::ModelSpec spec_;
   const formats::SpecialTokens special_;
+  std::optional<CheckpointDirectory> directory_;  // once taken
+  bool resume_ = false;
+  std::optional<RunRecord> record_;  // once there are lines
 };
 
 // Steps from a token file: the walk over the dataset, packed and balanced as the job says. `cost`

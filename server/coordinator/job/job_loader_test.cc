@@ -64,10 +64,10 @@ class JobLoaderTest : public ::testing::Test {
   const TemporaryFolder folder_;
   const plan::ModelSpec spec_ = *plan::NamedShape("tiny");
   plan::Job job_;
-  int64_t workers_ = 0;  // that are there
+  int64_t workers_ = 0;  // registered
 };
 
-// The cost of the first microbatch of the first step, against that of its tokens by `expected`.
+// Expects the first step's first microbatch to cost what `expected` says.
 void ExpectCost(const LoadedJob& loaded, const PlanInputs& inputs,
                 const plan::CostModel& expected) {
   const auto plan = loaded.steps->Plan(1, inputs);
@@ -110,13 +110,13 @@ TEST_F(JobLoaderTest, ChoosesAPipelineForTheWorkersThatTakePart) {
   ASSERT_OK(one_group.status());
   EXPECT_EQ(one_group->pipeline->split_size(), 2 * one_group->pipeline->chunks());
   EXPECT_EQ(one_group->pipeline->tokens(), job_.data.microbatch_tokens);
-  workers_ = 9;  // four groups, and one that is left over
+  workers_ = 9;  // four groups, one left over
   const auto four_groups = Load();
   ASSERT_OK(four_groups.status());
   EXPECT_LT(four_groups->pipeline->microbatches(), one_group->pipeline->microbatches());
-  job_.cluster.workers = 2;  // asked for
+  job_.cluster.workers = 2;  // as the job says
   EXPECT_EQ(Load()->pipeline->microbatches(), one_group->pipeline->microbatches());
-  // Whoever submits may have planned it.
+  // The submitter may have planned it.
   proto::PipelinePlan submitted = *one_group->pipeline;
   submitted.set_microbatches(1);
   EXPECT_EQ(Load(0, submitted)->pipeline->microbatches(), 1);
@@ -177,6 +177,7 @@ TEST_F(JobLoaderTest, CheckpointsBecomeCompleteAndOldOnesGo) {
   ASSERT_OK(loaded.status());
   CheckpointFiles& files = *loaded->checkpoints;
   EXPECT_FALSE(files.Newest()->has_value());
+  ASSERT_OK(files.Take(false));
   const auto partitions =
       plan::BuildPartitions(plan::BuildUnits(spec_), job_.service.partition_bytes);
   for (int64_t step = 1; step <= 4; ++step) {
@@ -196,15 +197,17 @@ TEST_F(JobLoaderTest, CheckpointsBecomeCompleteAndOldOnesGo) {
     shard.set_bytes(entry->bytes);
     shard.set_hash(entry->hash);
     shard.mutable_partitions()->Assign(entry->partitions.begin(), entry->partitions.end());
-    ASSERT_OK(files.Finish({.step = step, .path = *path, .loss = 0.5 * static_cast<double>(step)},
-                           {shard}));
+    const auto complete =
+        files.Finish({.step = step, .loss = 0.5 * static_cast<double>(step)}, {shard});
+    ASSERT_OK(complete.status());
+    EXPECT_EQ(*complete, (*files.Newest())->path);
     ASSERT_TRUE(files.Newest()->has_value());
     EXPECT_EQ((*files.Newest())->step, step);
     EXPECT_EQ((*files.Newest())->loss, 0.5 * static_cast<double>(step));
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "checkpoints/step-00000002"));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "checkpoints/step-00000003/job.yaml"));
-  // The same folder with another model is refused.
+  // Refuses the same folder with another model.
   ASSERT_OK(formats::InitHfModel(folder_ / "other", *plan::NamedShape("6m"), 1, {}));
   job_.model = folder_ / "other";
   WriteTokens(10);

@@ -41,7 +41,9 @@ JobRun::JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvir
       submitted_(environment_.clock.Now()),
       version_(resume.has_value() ? resume->step : 0),
       last_loss_(resume.has_value() ? resume->loss : 0),
-      newest_checkpoint_(std::move(resume)) {}
+      newest_checkpoint_(std::move(resume)),
+      record_(environment_.disk,
+              [this](const std::string& lines) { return job_.checkpoints->Record(lines); }) {}
 
 JobRun::~JobRun() = default;
 
@@ -75,7 +77,7 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   for (const Member& server : servers_) {
     addresses.push_back(server.address);
   }
-  control_ = environment_.control_servers(addresses);
+  control_ = environment_.make_clients(addresses);
   groups_ = WorkerGroups(workers_.size(), job_.job.cluster.pipeline.stages);
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
     const std::string place = groups_.Place(worker);
@@ -91,6 +93,20 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   SetState("loading");
   if (version_ < job_.last_step) {
     RequestPlan(version_ + 1);
+  }
+  environment_.disk([this] {
+    const absl::Status taken = job_.checkpoints->Take(version_ > 0);
+    environment_.post([this, taken] { OnFolderTaken(taken); });
+  });
+}
+
+void JobRun::OnFolderTaken(const absl::Status& status) {
+  if (over()) {
+    return;
+  }
+  if (!status.ok()) {
+    Fail(std::string(Message(status)));
+    return;
   }
   proto::ConfigureRequest request;
   *request.mutable_job() = plan::ToMessage(job_.job);
@@ -170,6 +186,7 @@ void JobRun::OnConfigured(const std::vector<proto::ConfigureReply>& replies) {
     }
   }
   checkpoint_started_ = environment_.clock.Now();
+  RecordStart();
   SetState("training");
   Change();  // workers may join
   OpenStep();
@@ -261,17 +278,33 @@ void JobRun::OnLost(const Member& member, const std::string& why) {
   if (over()) {
     return;
   }
-  const LossDecision decision = DecideOnLoss(
-      member, why,
-      {.place = PlaceOf(member.incarnation),
-       .takes_part = TakesPart(member.incarnation),
-       .step = step_,
-       .checkpoint_step = newest_checkpoint_.has_value() ? newest_checkpoint_->step : -1});
-  if (decision.fail) {
-    Fail(decision.message);
-  } else {
-    LogWarning("{}", decision.message);
+  if (TakesPart(member.incarnation)) {
+    Record({{"event", "lost"}, {"step", step_}, {"member", NameOf(member)}, {"reason", why}});
   }
+  const LossDecision decision =
+      DecideOnLoss(member, why,
+                   {.place = PlaceOf(member.incarnation),
+                    .takes_part = TakesPart(member.incarnation),
+                    .ending = phase_ == Phase::kFinishing || stop_requested_,
+                    .step = step_});
+  switch (decision.what) {
+    case LossDecision::What::kGoOn:
+      LogWarning("{}", decision.message);
+      return;
+    case LossDecision::What::kSaveAndFail:
+      SaveAndFail(decision.message);
+      return;
+    case LossDecision::What::kFail:
+      Fail(decision.message + Remedy());
+      return;
+  }
+}
+
+std::string JobRun::Remedy() const {
+  return newest_checkpoint_.has_value()
+             ? fmt::format("; go on from the checkpoint of step {} with --resume",
+                           newest_checkpoint_->step)
+             : "; there is no checkpoint yet, start the job again";
 }
 
 void JobRun::OnServerError(int server, const absl::Status& status) {
@@ -288,6 +321,11 @@ void JobRun::Stop(const std::string& reason) {
     return;
   }
   LogInfo("stopping after step {}: {}", version_, reason);
+  Record({{"event", "stop"}, {"step", version_}, {"reason", reason}});
+  EndAfterCommit();
+}
+
+void JobRun::EndAfterCommit() {
   stop_requested_ = true;
   switch (phase_) {
     case Phase::kWaiting:
@@ -305,6 +343,15 @@ void JobRun::Stop(const std::string& reason) {
     default:
       break;  // The commit or checkpoint under way ends, then OpenStep finds stop_requested_.
   }
+}
+
+void JobRun::SaveAndFail(const std::string& message, bool non_finite) {
+  if (over() || failure_.has_value()) {
+    return;
+  }
+  LogError("{}; the job ends with a checkpoint of its last commit", message);
+  failure_ = {message, non_finite};
+  EndAfterCommit();
 }
 
 void JobRun::Fail(const std::string& message, bool non_finite) {
@@ -340,6 +387,10 @@ void JobRun::Finish(bool interrupted) {
 }
 
 void JobRun::Complete() {
+  if (failure_.has_value()) {
+    Fail(failure_->message + Remedy(), failure_->non_finite);
+    return;
+  }
   phase_ = Phase::kOver;
   Change();
   SetState(interrupted_ ? "interrupted" : "done");
@@ -401,11 +452,6 @@ void JobRun::SetState(const std::string& state) {
     event.mutable_state()->set_state(state);
     Append(std::move(event));
   }
-}
-
-void JobRun::Append(proto::JobEvent event) {
-  event.set_job_id(job_.id);
-  events_->Append(std::move(event));
 }
 
 void JobRun::Log(const absl::Status& status) const {

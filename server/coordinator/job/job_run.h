@@ -13,8 +13,9 @@
 // have work), kPreparing and kCommitting. Up to the durable commit record an attempt can be dropped
 // and the step begun again as the next attempt; what still arrives for a dropped one is recognised
 // by its number and ignored. After a bounded number of attempts the job fails. A lost member fails
-// it too (loss_decision.h). The plan of the next step is made while workers compute, or, where what
-// they measure shapes it, while the servers commit.
+// it too (loss_decision.h), after a checkpoint where servers hold all weights. The plan of the
+// next step is made while workers compute, or, where what they measure shapes it, while the servers
+// commit.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,7 @@
 #include "server/coordinator/job/worker_groups.h"
 #include "server/coordinator/members/coordinator_metrics.h"
 #include "server/coordinator/members/membership.h"
+#include "server/coordinator/record/record_queue.h"
 #include "server/coordinator/state/state_store.h"
 
 namespace shoal::server {
@@ -69,7 +71,7 @@ using Executor = std::function<void(std::function<void()>)>;
 // What jobs share.
 struct JobEnvironment {
   const Clock& clock;
-  ServerControlFactory control_servers;
+  ServerClientFactory make_clients;
   StateStore& store;
   CoordinatorMetrics& metrics;
   Executor post;
@@ -94,7 +96,7 @@ class JobRun {
   void OnLost(const Member& member, const std::string& why);
   // Ends the job after the last commit, with a checkpoint to resume from.
   void Stop(const std::string& reason);
-  // Ends the job with a message.
+  // Ends the job with a message, at once.
   void Fail(const std::string& message, bool non_finite = false);
   // Deadlines: call at NextTick() or later.
   void Tick();
@@ -148,11 +150,15 @@ class JobRun {
   absl::Status CheckStages() const;
   void FillGroup(size_t worker, proto::JoinJobReply& reply) const;
   void FillPeers(proto::JoinJobReply& reply) const;
+  void OnFolderTaken(const absl::Status& status);
   void OnConfigured(const std::vector<proto::ConfigureReply>& replies);
+  void EndAfterCommit();
+  // Ends the job with a message, after a checkpoint of the last commit.
+  void SaveAndFail(const std::string& message, bool non_finite = false);
+  std::string Remedy() const;
   void Finish(bool interrupted);
   void Complete();
   void SetState(const std::string& state);
-  void Append(proto::JobEvent event);
   void OnServerError(int server, const absl::Status& status);
   void Log(const absl::Status& status) const;
   void Change() { ++changes_; }
@@ -180,6 +186,9 @@ class JobRun {
 
   // job_run_tell.cc
   void TellStep(const StepTotals& totals, double learning_rate);
+  void Append(proto::JobEvent event);
+  void RecordStart();
+  void Record(Json line);
 
   // job_run_checkpoint.cc
   void AfterCommit();
@@ -188,13 +197,14 @@ class JobRun {
   void OnPinned();
   void OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& replies);
   void OnShardFailed(int server, const absl::Status& status);
-  void OnCheckpointDone(const absl::Status& status);
+  void OnCheckpointDone(const absl::StatusOr<std::string>& path);
   void OnCheckpointFailed(const absl::Status& status);
   void GoOnAfterCheckpoint();
   bool CheckpointDue() const;
 
   // Calls every server, in the job's name, and goes on with `then` when all have answered well. An
-  // error goes to `otherwise`, without which it ends the job.
+  // error ends the job. With `otherwise` only a server that cannot be reached does: another error
+  // goes there once all have answered, and the first one alone.
   template <typename Request, typename Reply>
   void CallAll(ServerMethod<Request, Reply> method,
                const std::type_identity_t<std::function<Request(int)>>& request,
@@ -212,6 +222,11 @@ class JobRun {
   int64_t changes_ = 0;
   std::string waiting_for_;
   bool stop_requested_ = false;
+  struct Failure {
+    std::string message;
+    bool non_finite = false;
+  };
+  std::optional<Failure> failure_;  // why the job ends, after a checkpoint
   bool interrupted_ = false;
 
   std::vector<Member> servers_;
@@ -243,6 +258,7 @@ class JobRun {
   absl::Time checkpoint_started_;  // of the last one; where there is none, of training
   absl::Time checkpoint_again_ = absl::InfiniteFuture();  // after one that failed
   int failed_checkpoints_ = 0;                            // since the last that did not
+  RecordQueue record_;                                    // last: writes the rest when it goes
 };
 
 template <typename Request, typename Reply>
@@ -253,23 +269,31 @@ void JobRun::CallAll(ServerMethod<Request, Reply> method,
   struct Round {
     std::vector<Reply> replies;
     size_t missing;
-    std::function<void(std::vector<Reply>)> then;
+    int failed_server = 0;
+    absl::Status failure;  // the first
   };
   auto round = std::make_shared<Round>(
-      Round{std::vector<Reply>(servers_.size()), servers_.size(), std::move(then)});
+      Round{.replies = std::vector<Reply>(servers_.size()), .missing = servers_.size()});
   for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
-    auto on_reply = [this, round, otherwise, server](absl::StatusOr<Reply> reply) {
+    auto on_reply = [this, round, then, otherwise, server](absl::StatusOr<Reply> reply) {
       if (over()) {
         return;
       }
-      if (!reply.ok()) {
-        otherwise ? otherwise(server, reply.status()) : OnServerError(server, reply.status());
+      if (!reply.ok() && (!otherwise || IsUnreachable(reply.status()))) {
+        OnServerError(server, reply.status());
         return;
       }
-      round->replies[static_cast<size_t>(server)] = *std::move(reply);
-      if (--round->missing == 0) {
-        round->then(std::move(round->replies));
+      if (reply.ok()) {
+        round->replies[static_cast<size_t>(server)] = *std::move(reply);
+      } else if (round->failure.ok()) {
+        round->failed_server = server;
+        round->failure = reply.status();
       }
+      if (--round->missing > 0) {
+        return;
+      }
+      round->failure.ok() ? then(std::move(round->replies))
+                          : otherwise(round->failed_server, round->failure);
     };
     Request message = request(server);
     message.set_job_id(job_.id);

@@ -83,11 +83,7 @@ void JobRun::OnPinned() {
 }
 
 void JobRun::OnShardFailed(int server, const absl::Status& status) {
-  if (IsUnreachable(status)) {
-    OnServerError(server, status);
-  } else {
-    OnCheckpointDone(Annotate(status, NameOf(servers_[static_cast<size_t>(server)])));
-  }
+  OnCheckpointDone(Annotate(status, NameOf(servers_[static_cast<size_t>(server)])));
 }
 
 void JobRun::OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& replies) {
@@ -96,23 +92,21 @@ void JobRun::OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& rep
     shards.insert(shards.end(), reply.shards().begin(), reply.shards().end());
   }
   environment_.disk([this, checkpoint = checkpoint_, shards = std::move(shards)] {
-    const absl::Status status = job_.checkpoints->Finish(checkpoint, shards);
-    environment_.post([this, status] { OnCheckpointDone(status); });
+    auto path = job_.checkpoints->Finish(checkpoint, shards);
+    environment_.post([this, path = std::move(path)] { OnCheckpointDone(path); });
   });
 }
 
-void JobRun::OnCheckpointDone(const absl::Status& status) {
+void JobRun::OnCheckpointDone(const absl::StatusOr<std::string>& path) {
   if (over()) {
     return;
   }
-  if (!checkpoint_in_progress_) {
-    return;  // Another server's failure came first.
-  }
   checkpoint_in_progress_ = false;
-  if (!status.ok()) {
-    OnCheckpointFailed(status);
+  if (!path.ok()) {
+    OnCheckpointFailed(path.status());
     return;
   }
+  checkpoint_.path = *path;
   failed_checkpoints_ = 0;
   newest_checkpoint_ = checkpoint_;
   const absl::Time now = environment_.clock.Now();
@@ -151,6 +145,14 @@ void JobRun::OnCheckpointFailed(const absl::Status& status) {
   environment_.metrics.checkpoint_failures.Increment();
   const std::string why =
       fmt::format("the checkpoint of step {} failed: {}", checkpoint_.step, Message(status));
+  if (absl::IsAborted(status)) {
+    Fail(why);  // It goes on elsewhere.
+    return;
+  }
+  if (failure_.has_value()) {
+    Fail(fmt::format("{}; {}{}", failure_->message, why, Remedy()), failure_->non_finite);
+    return;
+  }
   if (++failed_checkpoints_ >= kFailedCheckpointsInARow) {
     Fail(why + fmt::format(" (for the {}rd time in a row)", kFailedCheckpointsInARow));
     return;

@@ -188,8 +188,9 @@ void JobRun::TakeReport(size_t worker, const proto::FinishedReport& report) {
 void JobRun::DropAttempt(const absl::Status& reason) {
   environment_.metrics.dropped_attempts.Increment();
   if (attempt_ >= kMaxAttempts) {
-    Fail(fmt::format("step {} failed {} times, the last time because {}", step_, attempt_,
-                     Message(reason)));
+    phase_ = Phase::kRunning;  // no call is under way
+    SaveAndFail(fmt::format("step {} failed {} times, the last time because {}", step_, attempt_,
+                            Message(reason)));
     return;
   }
   LogWarning("step {} attempt {} is dropped and begins again: {}", step_, attempt_,
@@ -241,7 +242,8 @@ void JobRun::OnPrepared(const std::vector<proto::PrepareReply>& replies) {
   }
   if (const std::string what = NonFinite(*totals); !what.empty()) {
     environment_.metrics.nonfinite_steps.Increment();
-    Fail(
+    phase_ = Phase::kRunning;  // no call is under way
+    SaveAndFail(
         fmt::format("step {} was not committed: {}; lower train.learning_rate, or look at the data",
                     step_, what),
         /*non_finite=*/true);

@@ -1,8 +1,11 @@
-// What is told of a committed step: its event, metrics, timeline and where each worker's time went.
+// What is told of a job: its events and record, and of a committed step also metrics, timeline and
+// where each worker's time went.
 #include <numeric>
 
+#include "core/rpc/member_session.h"
 #include "server/coordinator/job/job_run.h"
 #include "server/coordinator/job/step_timing.h"
+#include "server/coordinator/record/event_json.h"
 
 namespace shoal::server {
 namespace {
@@ -64,6 +67,63 @@ void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
       Append(MakeTrace(static_cast<int>(worker), groups_.Place(worker), timing.reports[worker]));
     }
   }
+}
+
+void JobRun::Append(proto::JobEvent event) {
+  event.set_job_id(job_.id);
+  switch (event.event_case()) {
+    case proto::JobEvent::kStep: {
+      Json line = ToJson(event.step());
+      line["time_shares"] = MeanShares(last_steps_);
+      Record(std::move(line));
+      record_.Open();  // a run without a step leaves the record of the one before
+      break;
+    }
+    case proto::JobEvent::kCheckpoint:
+      Record(ToJson(event.checkpoint()));
+      break;
+    case proto::JobEvent::kDone:
+      Record(ToJson(event.done()));
+      break;
+    case proto::JobEvent::kFailed:
+      Record(ToJson(event.failed()));
+      break;
+    default:
+      break;
+  }
+  events_->Append(std::move(event));
+}
+
+void JobRun::RecordStart() {
+  const bool resumes = version_ > 0;
+  Json line = {{"event", resumes ? "resume" : "start"},
+               {"job_id", job_.id},
+               {"step", version_},
+               {"total_steps", job_.last_step},
+               {"servers", servers_.size()},
+               {"workers", workers_.size()},
+               {"version", rpc::ProgramVersion()},
+               {"members", Json::array()}};
+  if (resumes) {
+    line["checkpoint"] = newest_checkpoint_->path;
+  }
+  for (const std::vector<Member>* members : {&servers_, &workers_}) {
+    for (const Member& member : *members) {
+      line["members"].push_back({{"role", members == &servers_ ? "server" : "worker"},
+                                 {"index", member.index},
+                                 {"host", member.host},
+                                 {"pid", member.pid}});
+    }
+  }
+  Record(std::move(line));
+  if (resumes) {
+    record_.Open();
+  }
+}
+
+void JobRun::Record(Json line) {
+  line["time"] = absl::ToDoubleSeconds(environment_.clock.Now() - absl::UnixEpoch());
+  record_.Add(line);
 }
 
 const proto::LastStep* JobRun::LastStepOf(uint64_t incarnation) const {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_split.h"
 #include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -240,6 +241,7 @@ TEST(JobRunTest, NonFiniteNumbersStopBeforeTheCommit) {
     EXPECT_TRUE(world.failed()->non_finite());
     EXPECT_EQ(world.failed()->step(), 2);
     EXPECT_EQ(world.servers.server(0).version, 1);
+    EXPECT_TRUE(world.disk.complete.contains(1)) << "what was good is saved";
     EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_nonfinite_steps_total 1"));
   }
 }
@@ -365,6 +367,78 @@ TEST(JobRunTest, ADiskThatIsFullForAWhileCostsNothing) {
     EXPECT_EQ(world.disk.discarded, failures);
     EXPECT_THAT(world.Violations(), IsEmpty());
   }
+}
+
+TEST(JobRunTest, ASlowDiskIsNoLostServer) {
+  SimWorld world({.steps = 6, .checkpoint_every = 4});
+  world.servers.checkpoint_time = absl::Minutes(7);
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value());
+  EXPECT_EQ(world.done()->step(), 6);
+}
+
+std::vector<Json> RecordOf(const FakeDisk& disk) {
+  std::vector<Json> lines;
+  for (const absl::string_view line : absl::StrSplit(disk.record, '\n', absl::SkipEmpty())) {
+    lines.push_back(Json::parse(std::string(line)));
+  }
+  return lines;
+}
+
+TEST(JobRunTest, LeavesARecordOverResumes) {
+  FakeDisk disk;
+  {
+    SimWorld world({.steps = 6, .checkpoint_every = 2}, disk);
+    world.At("work", 3 * 4, [&] { world.KillWorker(0); });
+    ASSERT_TRUE(world.Run());
+    ASSERT_TRUE(world.failed().has_value());
+  }
+  {
+    SimWorld again({.steps = 6, .resume = true}, disk);
+    ASSERT_TRUE(again.Run());
+  }
+  std::vector<std::string> events;
+  std::vector<int64_t> steps;
+  for (const Json& line : RecordOf(disk)) {
+    events.push_back(line["event"]);
+    EXPECT_TRUE(line["time"].is_number());
+    if (line["event"] == "step") {
+      steps.push_back(line["step"]);
+      double sum = 0;
+      for (const auto& [name, share] : line["time_shares"].items()) {
+        sum += share.get<double>();
+      }
+      EXPECT_NEAR(sum, 1, 1e-9);
+    }
+  }
+  EXPECT_THAT(steps, ::testing::ElementsAre(1, 2, 3, 4, 5, 6)) << disk.record;
+  EXPECT_EQ(events.front(), "start");
+  EXPECT_EQ(events.back(), "done");
+  EXPECT_THAT(events, ::testing::IsSupersetOf({"lost", "failed", "resume", "checkpoint"}));
+}
+
+TEST(JobRunTest, ARunWithoutAStepLeavesTheEarlierRecord) {
+  SimWorld world({.servers = 2});
+  world.KillServer(1);
+  ASSERT_TRUE(world.Run());
+  EXPECT_EQ(world.disk.record, "");
+}
+
+TEST(JobRunTest, ARunWhoseFolderIsTakenEndsByName) {
+  SimWorld world({.steps = 6, .checkpoint_every = 2});
+  world.At("commit", 1, [&] { ++world.disk.term; });
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.failure(), HasSubstr("another run has taken the folder"));
+  EXPECT_TRUE(world.disk.complete.empty());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+}
+
+TEST(JobRunTest, AFailedCheckpointIsOverOnceEveryServerHasAnswered) {
+  SimWorld world({.steps = 8, .checkpoint_every = 1});
+  world.servers.refused_shards = 2;  // of both servers, one later than the other
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value());
+  EXPECT_EQ(world.disk.discarded, 1);
 }
 
 TEST(JobRunTest, CheckpointsGoByTimeToo) {

@@ -5,18 +5,14 @@
 namespace shoal::server {
 
 LossDecision DecideOnLoss(const Member& lost, const std::string& why, const JobSnapshot& job) {
-  if (!job.takes_part) {
-    return {
-        .fail = false,
-        .message = fmt::format("lost {}, which takes no part in the job: {}", NameOf(lost), why)};
+  const bool server = lost.role == proto::ROLE_SERVER;
+  if (!job.takes_part || (job.ending && !server)) {
+    return {.what = LossDecision::What::kGoOn,
+            .message = fmt::format("lost {}, which the job does not need: {}", NameOf(lost), why)};
   }
-  const std::string remedy =
-      job.checkpoint_step >= 0
-          ? fmt::format("go on from the checkpoint of step {} with --resume", job.checkpoint_step)
-          : "there is no checkpoint yet, start the job again";
-  return {.fail = true,
-          .message = fmt::format("lost {}{}{} in step {}: {}; {}", NameOf(lost),
-                                 job.place.empty() ? "" : ", ", job.place, job.step, why, remedy)};
+  return {.what = server ? LossDecision::What::kFail : LossDecision::What::kSaveAndFail,
+          .message = fmt::format("lost {}{}{} in step {}: {}", NameOf(lost),
+                                 job.place.empty() ? "" : ", ", job.place, job.step, why)};
 }
 
 }  // namespace shoal::server

@@ -1,4 +1,4 @@
-// Decides whether a job survives losing a process. Pure.
+// Decides what becomes of a job that loses a process. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,19 @@
 namespace shoal::server {
 
 struct JobSnapshot {
-  std::string place;             // of a worker: WorkerGroups::Place
-  bool takes_part = false;       // the lost member was given work or weights of this job
-  int64_t step = 0;              // the one in progress
-  int64_t checkpoint_step = -1;  // of the newest complete checkpoint; -1: none
+  std::string place;        // of a worker: WorkerGroups::Place
+  bool takes_part = false;  // the lost member was given work or weights of this job
+  bool ending = false;      // no more steps: only servers are needed
+  int64_t step = 0;         // the one in progress
 };
 
 struct LossDecision {
-  bool fail = false;
+  enum class What {
+    kGoOn,
+    kSaveAndFail,  // servers hold every weight of the last commit
+    kFail,
+  };
+  What what = What::kGoOn;
   std::string message;  // one line, for the event and the log
 };
 

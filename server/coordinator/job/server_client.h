@@ -1,15 +1,15 @@
-// Commands the servers of one job: over gRPC (grpc_server_client.h), in tests in process.
+// Commands the servers of one job: over gRPC (grpc_server_client.h); in tests, in process.
 //
 // All calls are asynchronous: `done` runs exactly once, on any thread, never within the call.
-// Unavailable and Cancelled mean that the server cannot be reached (after
-// retries); any other error is the server's refusal. Destruction cancels calls in flight; none
-// answers afterwards.
+// Unavailable and Cancelled mean that the server cannot be reached (after retries); any other error
+// is the server's refusal. Destruction cancels calls in flight; no `done` runs afterwards.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,7 +19,7 @@
 
 namespace shoal::server {
 
-// A member of rpc::ParameterServerService: what is called.
+// A member of rpc::ParameterServerService: the method to call.
 template <typename Request, typename Reply>
 using ServerMethod = absl::StatusOr<Reply> (rpc::ParameterServerService::*)(const Request&);
 
@@ -31,19 +31,15 @@ class ServerClient {
   void Call(int server, ServerMethod<Request, Reply> method,
             const std::type_identity_t<Request>& request,
             std::type_identity_t<rpc::Done<Reply>> done) {
-    struct Message {
-      Request request;
-      Reply reply;
-    };
-    auto message = std::make_shared<Message>(Message{request, {}});
+    auto messages = std::make_shared<std::pair<Request, Reply>>(request, Reply());
     Start(
-        server, message->request, message->reply,
-        [message, method](rpc::ParameterServerService& service) -> absl::Status {
-          SHOAL_ASSIGN_OR_RETURN(message->reply, (service.*method)(message->request));
+        server, messages->first, messages->second,
+        [messages, method](rpc::ParameterServerService& service) -> absl::Status {
+          SHOAL_ASSIGN_OR_RETURN(messages->second, (service.*method)(messages->first));
           return absl::OkStatus();
         },
-        [message, done = std::move(done)](const absl::Status& status) {
-          status.ok() ? done(std::move(message->reply)) : done(status);
+        [messages, done = std::move(done)](const absl::Status& status) {
+          status.ok() ? done(std::move(messages->second)) : done(status);
         });
   }
 
@@ -55,14 +51,14 @@ class ServerClient {
                      std::function<void(const absl::Status&)> done) = 0;
 };
 
-// Whether the error of a call says that the server cannot be reached. A late answer does not: only
-// a lease says who is lost.
+// Whether a call's error says that the server cannot be reached. A late answer does not: only its
+// lease says that a server is lost.
 inline bool IsUnreachable(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsCancelled(status);
 }
 
-// For the servers of a job, by index.
-using ServerControlFactory =
+// Makes the client for a job's servers, by index.
+using ServerClientFactory =
     std::function<std::shared_ptr<ServerClient>(const std::vector<std::string>& addresses)>;
 
 }  // namespace shoal::server

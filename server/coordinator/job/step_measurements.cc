@@ -7,7 +7,7 @@
 namespace shoal::server {
 namespace {
 
-// Of the newest step in what steps take beyond their plans.
+// Weight of the latest step in the average of time beyond the plan.
 constexpr double kNewestShare = 0.3;
 
 double Sum(const std::vector<double>& values) {
@@ -55,8 +55,8 @@ PlanInputs StepMeasurements::Inputs() const {
   return inputs;
 }
 
-// Fitted costs are seconds. Before they may price any plan (lengths were too much alike, say), the
-// plan's own costs tell how its parts compare, and the last step what they are worth.
+// Fitted costs are in seconds. Before they can price any plan (for instance if lengths were too
+// similar), compares parts by the plan's own costs, scaled by the last step.
 StepMeasurements::Prediction StepMeasurements::Predict(const plan::StepPlan& plan) const {
   const std::vector<double> speeds = KnownSpeeds();
   if (fitted_.enough) {
@@ -75,7 +75,7 @@ void StepMeasurements::AddStep(const plan::StepPlan& plan, const RanStep& ran) {
     seconds_per_cost_ = cost > 0 ? ran.pace_seconds / cost : 0;
   }
   const Prediction predicted = Predict(plan);
-  // The first step of a run also connects and allocates; the second is the first to tell.
+  // The first step of a run also connects and allocates; starts with the second.
   if (steps_ == 1 || predicted.seconds_per_unit == 0) {
     return;
   }
@@ -99,7 +99,7 @@ double StepMeasurements::PredictIdleShare(const plan::StepPlan& plan) const {
 
 plan::DrawQueue StepMeasurements::MakeDrawQueue(const plan::StepPlan& plan) const {
   plan::StepPlan priced = plan;
-  double cost_per_second = 0;  // shows as workers draw
+  double cost_per_second = 0;  // shown to workers' draws
   if (fitted_.enough) {
     cost_per_second = 1;
     for (auto& microbatches : priced.workers) {

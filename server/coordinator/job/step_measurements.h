@@ -1,5 +1,5 @@
-// Learns costs and speeds from workers' reports, and decides which of it plans the job's steps. A
-// value without clock or threads, owned by JobRun.
+// Learns costs and speeds from workers' reports, and decides which of them shape the plans of the
+// job's steps. Has no clock or threads; JobRun owns it.
 #pragma once
 
 #include <cstdint>
@@ -15,40 +15,39 @@
 
 namespace shoal::server {
 
-// What a committed step took.
+// Durations of a committed step.
 struct RanStep {
-  // Computing, summed over groups, of the worker that sets the group's pace.
+  // Computing by the worker that sets its group's pace, summed over groups.
   double pace_seconds = 0;
-  double busy_seconds = 0;  // computing, of all workers together
-  double seconds = 0;       // from handing it out
+  double busy_seconds = 0;  // computing, summed over workers
+  double seconds = 0;       // since it was handed out
 };
 
 class StepMeasurements {
  public:
-  // Plans are over worker groups.
+  // Plans are for worker groups.
   StepMeasurements(const plan::Job& job, int groups);
 
-  // Of a step, the report of the worker that the group goes at the pace of.
+  // Adds a step's report of the worker that sets the group's pace.
   void Add(int group, const proto::FinishedReport& report);
-  // All reports of the step are in: what follows uses them.
+  // Call when all reports of the step are in: later plans use them.
   void Refit() { fitted_ = fit_.Fit(); }
 
-  // A step that ran this plan is committed.
+  // Call when a step that ran this plan is committed.
   void AddStep(const plan::StepPlan& plan, const RanStep& ran);
 
-  // Plans of this job change with what is measured: so the next one is worth waiting for.
+  // Whether measurements change the job's plans, so that waiting for the next one pays.
   bool ShapePlans() const;
   PlanInputs Inputs() const;
-  // Share of the workers' time that the plan will leave idle: because the plan is uneven, and, once
-  // some steps ran, for as long as steps of late took beyond what their plans said
-  // (handing out, transfers that nothing hid, the servers' update, workers that were slower than
-  // they are on average).
+  // Predicts the share of workers' time that the plan leaves idle: through its unevenness and, once
+  // some steps ran, through the time that recent steps took beyond their plans (handing out,
+  // exposed transfers, the servers' update, workers slower than their average).
   double PredictIdleShare(const plan::StepPlan& plan) const;
-  // Workers draw the plan's microbatches from it.
+  // Makes the queue from which workers draw the plan's microbatches.
   plan::DrawQueue MakeDrawQueue(const plan::StepPlan& plan) const;
 
  private:
-  // What a plan predicts, and the seconds that one unit of it is worth: 0 while that is not known.
+  // A plan's predicted cost, and the seconds per unit of it: 0 while unknown.
   struct Prediction {
     plan::StepPrediction step;
     double seconds_per_unit = 0;
@@ -59,18 +58,18 @@ class StepMeasurements {
   const plan::Assignment assignment_;
   const plan::CostSource cost_source_;
   const plan::Synchronization synchronization_;
-  // In exact mode packs that are drawn do not follow measured speeds: who runs one does not matter
-  // to the sum, so the result is that of the plan, whatever the run was like.
+  // In exact mode, drawn packs do not follow measured speeds: the sum does not depend on who runs
+  // one, so the plan determines the result, whatever happens in the run.
   const bool plans_by_speed_;
   const int groups_;
-  const double stages_;  // of a group
+  const double stages_;  // per group
   plan::CostFit fit_;
   plan::FittedCosts fitted_;
   int64_t steps_ = 0;
   double beyond_plan_seconds_ = 0;  // of a step, smoothed
-  double seconds_per_cost_ = 0;     // of plans' own costs, by the last step; 0 before the first
-  double stage_share_ = 1;  // what a stage computes to what its group's slowest does, by the
-                            // last step
+  double seconds_per_cost_ = 0;     // of plans' own costs, in the last step; 0 before the first
+  double stage_share_ = 1;          // a stage's computing relative to its group's slowest,
+                                    // in the last step
 };
 
 }  // namespace shoal::server

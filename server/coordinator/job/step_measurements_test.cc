@@ -18,7 +18,7 @@ plan::Job JobWith(plan::Assignment assignment, plan::CostSource cost = plan::Cos
   return job;
 }
 
-// What two workers report, the second of half the first one's speed.
+// Reports of two workers, the second at half the speed of the first.
 void Measure(StepMeasurements& measurements, int microbatches) {
   for (const int worker : {0, 1}) {
     proto::FinishedReport report;
@@ -65,7 +65,7 @@ TEST(StepMeasurements, PredictsByWhatWasMeasured) {
   EXPECT_NEAR(measurements.PredictIdleShare(plan), 0.25, 1e-6);
 }
 
-// What steps take beyond their plans is learned from those that ran, but for the first.
+// Learns from steps that ran, except the first, what they take beyond their plans.
 TEST(StepMeasurements, PredictsWhatStepsTakeBeyondTheirPlans) {
   plan::StepPlan plan;
   plan.workers = {{{.samples = {1}, .tokens = 100, .squared_tokens = 1e4, .cost = 1}},
@@ -78,10 +78,10 @@ TEST(StepMeasurements, PredictsWhatStepsTakeBeyondTheirPlans) {
         plan, {.pace_seconds = 0.6, .busy_seconds = 0.6, .seconds = 9});  // the first: connects
     Measure(measurements, 30);
     EXPECT_NEAR(measurements.PredictIdleShare(plan), 0.25, 1e-6);
-    // 0.2 s and 0.4 s of computing in a step of 0.4 s and 0.1 s besides.
+    // 0.2 s and 0.4 s of computing in a step of 0.4 s, and 0.1 s more.
     measurements.AddStep(plan, {.pace_seconds = 0.6, .busy_seconds = 0.6, .seconds = 0.5});
     EXPECT_NEAR(measurements.PredictIdleShare(plan), 1 - 0.6 / (2 * 0.5), 1e-6);
-    // One slow step counts in part; a fast one is not below its plan.
+    // One slow step counts in part; a fast one does not go below its plan.
     measurements.AddStep(plan, {.pace_seconds = 0.6, .busy_seconds = 0.6, .seconds = 0.6});
     EXPECT_NEAR(measurements.PredictIdleShare(plan), 1 - 0.6 / (2 * 0.53), 1e-6);
     for (int step = 0; step < 60; ++step) {
@@ -91,7 +91,7 @@ TEST(StepMeasurements, PredictsWhatStepsTakeBeyondTheirPlans) {
   }
 }
 
-// A group goes at the pace of its slowest stage; the others' waiting for it is idle time too.
+// A group goes at the pace of its slowest stage; waiting for that is idle time too.
 TEST(StepMeasurements, PredictsWhatStagesLeaveIdle) {
   plan::StepPlan plan;
   plan.workers = {{{.samples = {1}, .tokens = 100, .squared_tokens = 1e4, .cost = 1}},
@@ -106,7 +106,7 @@ TEST(StepMeasurements, PredictsWhatStagesLeaveIdle) {
   EXPECT_NEAR(measurements.PredictIdleShare(plan), 1 - 1.2 / (4 * 0.5), 1e-9);
 }
 
-// Without enough different lengths to fit costs to, plans' own costs and the steps themselves tell.
+// With too few different lengths to fit costs, uses plans' own costs and whole steps.
 TEST(StepMeasurements, PredictsBeforeCostsAreFitted) {
   plan::StepPlan plan;
   plan.workers = {{{.samples = {1}, .tokens = 100, .squared_tokens = 1e4, .cost = 3e12}},
@@ -116,7 +116,7 @@ TEST(StepMeasurements, PredictsBeforeCostsAreFitted) {
   measurements.AddStep(
       plan, {.pace_seconds = 0.4, .busy_seconds = 0.4, .seconds = 5});  // the first: connects
   measurements.AddStep(plan, {.pace_seconds = 0.4, .busy_seconds = 0.4, .seconds = 0.35});
-  // 0.3 s on the one that has most, and 0.05 s besides.
+  // 0.3 s on the busiest worker, and 0.05 s more.
   EXPECT_NEAR(measurements.PredictIdleShare(plan), 1 - 0.4 / (2 * 0.35), 1e-9);
 }
 
@@ -135,7 +135,7 @@ TEST(StepMeasurements, DrawsByMeasuredSeconds) {
   EXPECT_NE(*queue.Draw(0, 1, 0.2, 0), nullptr);
   EXPECT_NE(*queue.Draw(0, 2, 0.4, 0), nullptr);
   EXPECT_NE(*queue.Draw(1, 1, 0.4, 0), nullptr);
-  // The last one of worker 1 would end at 1.2 there, at 0.8 here.
+  // Worker 1's last one would end at 1.2 s there, at 0.8 s here.
   EXPECT_NE(*queue.Draw(0, 3, 0.6, 0), nullptr);
   EXPECT_EQ(queue.Given(0).size(), 4U);
   EXPECT_EQ(*queue.Draw(0, 4, 0.8, 0), nullptr);

@@ -1,6 +1,6 @@
-// Plans the steps of a job: which samples, in which microbatches, on which worker, at which
-// learning rate. The samples of a step depend on the step alone (plan/), so a repeated attempt and
-// a resumed job train on the same.
+// Plans a job's steps: which samples, in which microbatches, on which worker, at which learning
+// rate. A step's samples depend only on the step (plan/), so a repeated attempt and a resumed job
+// train on the same.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace shoal::server {
 
-// What a step is planned for, as far as it is known by then.
+// Inputs of a step's plan, as far as known when planning.
 struct PlanInputs {
   int groups = 1;                       // of workers
   std::vector<double> speeds;           // by group, measured; empty: unknown

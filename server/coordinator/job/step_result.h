@@ -1,5 +1,5 @@
-// The end of a step: checks workers' reports against the plan and the servers' counts, and makes
-// the numbers of the commit. Pure functions.
+// Ends a step: checks workers' reports against the plan and the servers' counts, and computes the
+// commit's numbers. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,28 @@
 
 namespace shoal::server {
 
-// A worker that takes part in a step, for messages and for matching counts.
+// A worker taking part in a step, for messages and for matching counts.
 struct Participant {
   std::string name;  // NameOf
   uint64_t incarnation = 0;
 };
 
-// What a worker was given to run in a step.
+// The work of one worker in a step.
 struct GivenWork {
-  int64_t microbatches = 0;  // empty ones count
+  int64_t microbatches = 0;  // including empty ones
   int64_t tokens = 0;
   int64_t targets = 0;
 
   void Add(const plan::Microbatch& microbatch);
 };
 
-// The report agrees with what this worker was given and has a count for each server. Aborted,
-// naming worker and number, if not.
+// Checks that the report agrees with the worker's work and has a count for each server. Otherwise
+// Aborted, naming worker and number.
 absl::Status CheckReport(const proto::FinishedReport& report, const GivenWork& given, int servers,
                          const Participant& worker);
 
-// Each server counted from each worker exactly what that worker had acknowledged, and nothing from
-// anyone else. Aborted, naming server, worker and both numbers, if not. `reports` are by worker,
+// Checks that each server counted from each worker exactly the pushes acknowledged to it, and none
+// from others. Otherwise Aborted, naming server, worker and both numbers. `reports` are by worker,
 // `prepared` by server.
 absl::Status CheckPushes(const std::vector<proto::FinishedReport>& reports,
                          const std::vector<proto::PrepareReply>& prepared,
@@ -48,16 +48,16 @@ struct StepTotals {
   int64_t non_finite = 0;  // gradient elements
 };
 
-// Sums in worker order and in partition order, so that the same reports give the same bits whoever
-// came first. Each partition must be reported once, by its primary; Internal if not.
+// Sums in worker order and in partition order, so that the order of arrival changes no bit.
+// Internal unless each partition is reported once, by its primary.
 absl::StatusOr<StepTotals> Total(const std::vector<proto::FinishedReport>& reports,
                                  const std::vector<proto::PrepareReply>& prepared,
                                  const plan::ShardMap& map, int64_t targets);
 
-// Empty, or what is not finite, for a message: "the loss is nan".
+// Names what is not finite, for a message ("the loss is nan"); otherwise empty.
 std::string NonFinite(const StepTotals& totals);
 
-// min(1, clip_norm / (norm + 1e-6)); 1 where clip_norm is 0 (no clipping).
+// Returns min(1, clip_norm / (norm + 1e-6)); 1 if clip_norm is 0 (no clipping).
 double ClipCoefficient(double clip_norm, double grad_norm);
 
 }  // namespace shoal::server

@@ -9,7 +9,7 @@
 namespace shoal::server {
 namespace {
 
-// Waits below this part of the step are not worth a name.
+// Names nobody for waits below this share of the step.
 constexpr double kWorthNaming = 0.05;
 
 struct Culprit {
@@ -24,7 +24,7 @@ std::optional<Culprit> OtherWorker(size_t culprit, size_t self, double share) {
   return Culprit{.name = fmt::format("worker-{}", culprit), .share = share};
 }
 
-// Whoever made the others wait at layers waited least itself.
+// The worker that made others wait at layers waited least itself.
 size_t LeastLayerWait(const std::vector<proto::FinishedReport>& reports) {
   return static_cast<size_t>(std::min_element(reports.begin(), reports.end(),
                                               [](const auto& a, const auto& b) {
@@ -39,8 +39,8 @@ size_t LastToReport(const std::vector<absl::Time>& reported_at) {
                              reported_at.begin());
 }
 
-// The server that weights came from most slowly; for pushes too, since their waits are not told by
-// server.
+// The server whose weights came most slowly; used for pushes too, since their waits are not
+// reported by server.
 std::optional<Culprit> SlowestServer(const proto::FinishedReport& report, double share) {
   const auto& waits = report.get_wait_by_server();
   if (waits.empty()) {
@@ -50,7 +50,7 @@ std::optional<Culprit> SlowestServer(const proto::FinishedReport& report, double
   return Culprit{.name = fmt::format("server-{}", slowest - waits.begin()), .share = share};
 }
 
-// The stage of its group that it waited for longest.
+// The stage of its group for which it waited longest.
 std::optional<Culprit> SlowestNeighbour(const StepTiming& timing, size_t worker, double share) {
   const auto& waits = timing.reports[worker].neighbour_wait_seconds();
   const auto slowest =

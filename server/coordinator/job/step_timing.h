@@ -1,5 +1,5 @@
-// Where the time of a step went, from workers' reports: how much was idle, and for whom each
-// waited. Pure functions.
+// Accounts for a step's time from workers' reports: how much was idle, and for whom each waited.
+// Pure functions.
 #pragma once
 
 #include <vector>
@@ -11,10 +11,10 @@
 
 namespace shoal::server {
 
-// A step that was committed. All lists are by worker.
+// A committed step. All lists are by worker.
 struct StepTiming {
   int64_t step = 0;
-  double seconds = 0;  // from handing it out to its commit
+  double seconds = 0;  // from handing out to commit
   plan::Synchronization synchronization = plan::Synchronization::kStep;
   WorkerGroups groups;
   std::vector<proto::FinishedReport> reports;
@@ -24,7 +24,7 @@ struct StepTiming {
 // 1 - time spent computing / (workers * seconds): within 0 and 1.
 double IdleShare(const StepTiming& timing);
 
-// Each worker's step as shares of its duration. What is in no other share is the wait at its end.
+// Each worker's step as shares of its duration. The rest is its wait at the end.
 std::vector<proto::LastStep> DescribeStep(const StepTiming& timing);
 
 }  // namespace shoal::server

@@ -21,11 +21,11 @@ class WorkerGroups {
   size_t GroupOf(size_t worker) const { return worker / stages_; }
   size_t WorkerAt(size_t group, size_t stage) const { return group * stages_ + stage; }
 
-  // "stage 1 of group 0"; empty where every worker is a group by itself.
+  // "stage 1 of group 0"; empty if every worker is a group by itself.
   std::string Place(size_t worker) const;
 
-  // The worker that says how fast a group is: a pipeline goes at the pace of the stage that
-  // computes longest. `busy_seconds` by worker.
+  // The worker that sets the group's pace: the stage that computes longest. `busy_seconds` by
+  // worker.
   size_t PaceOf(size_t group, std::span<const double> busy_seconds) const;
 
  private:

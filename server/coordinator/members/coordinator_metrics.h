@@ -9,7 +9,7 @@ namespace shoal::server {
 struct CoordinatorMetrics {
   explicit CoordinatorMetrics(Metrics& metrics);
 
-  // A step was committed.
+  // Call when a step is committed.
   void OnStep(const proto::StepEvent& step, double unix_seconds);
 
   Metrics::Counter& steps;

@@ -89,9 +89,8 @@ absl::Status Membership::Renew(uint64_t incarnation, absl::Time now) {
   const auto found = members_.find(incarnation);
   if (found == members_.end()) {
     return NotFound(
-        "incarnation {:016x} is not a member: its lease is over or the coordinator was started "
-        "anew; "
-        "this process must end",
+        "incarnation {:016x} is not a member: its lease is over or the coordinator has been "
+        "restarted; this process must end",
         incarnation);
   }
   found->second.renewed = std::max(found->second.renewed, now);
@@ -167,7 +166,7 @@ absl::StatusOr<int> Membership::IndexFor(const proto::RegisterRequest& request) 
 }
 
 int Membership::FreeIndex(proto::Role role) const {
-  std::vector<bool> taken(members_.size() + 1, false);  // one of these is free
+  std::vector<bool> taken(members_.size() + 1, false);  // at least one is free
   for (const auto& [incarnation, member] : members_) {
     if (member.role == role && static_cast<size_t>(member.index) < taken.size()) {
       taken[static_cast<size_t>(member.index)] = true;
@@ -177,9 +176,8 @@ int Membership::FreeIndex(proto::Role role) const {
 }
 
 uint64_t Membership::NewIncarnation() {
-  // The low bits count, so that none is given twice by this coordinator or (the count is durable)
-  // by a later life of it; the high bits are random, so that one of another job is never taken for
-  // one of ours.
+  // The low bits are a durable count, so no incarnation repeats in this or a later life of the
+  // coordinator; the high bits are random, so another coordinator's is never taken for one of ours.
   constexpr int kCountBits = 24;
   constexpr uint64_t kCountMask = (uint64_t{1} << kCountBits) - 1;
   ++issued_;

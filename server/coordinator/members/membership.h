@@ -1,6 +1,6 @@
-// Who takes part: servers and workers with their index within the role, their incarnation (unique
-// to one life of one process) and their lease. A member whose lease is over, or that leaves, is
-// returned once and forgotten; its incarnation is refused from then on.
+// Members: servers and workers with their index within the role, incarnation (unique to one life of
+// one process) and lease. A member that leaves, or whose lease is over, is returned once and
+// forgotten; its incarnation is refused from then on.
 //
 // No clock, threads or I/O: the caller passes the time and guards access.
 #pragma once
@@ -32,12 +32,12 @@ struct Member {
                          // is being kept
 };
 
-// "worker 1 (host build-7, pid 4242)": what every message calls a member.
+// "worker 1 (host build-7, pid 4242)": a member's name in every message.
 std::string NameOf(const Member& member);
 // "server" or "worker".
 const char* RoleName(proto::Role role);
 
-// The lease decision: a member that renewed at `renewed` is lost from renewed + lease on.
+// Decides on a lease: a member that renewed at `renewed` is lost from renewed + lease on.
 bool LeaseIsOver(absl::Time renewed, absl::Time now, absl::Duration lease);
 
 struct MembershipOptions {
@@ -51,25 +51,25 @@ class Membership {
  public:
   explicit Membership(const MembershipOptions& options);
 
-  // FailedPrecondition for another version, InvalidArgument for a bad request, ResourceExhausted
-  // for too many. FailedPrecondition, too, for an index that another has.
+  // FailedPrecondition for another version or an index that is taken, InvalidArgument for a bad
+  // request, ResourceExhausted for too many.
   absl::StatusOr<Member> Register(const proto::RegisterRequest& request, absl::Time now);
   // NotFound if the incarnation is not (or no longer) a member's.
   absl::Status Renew(uint64_t incarnation, absl::Time now);
   std::optional<Member> Remove(uint64_t incarnation);
-  // As if all had renewed so much later.
+  // As if all had renewed later by that much.
   void ExtendLeases(absl::Duration by);
-  // Removes and returns those whose lease is over at `now`.
+  // Removes and returns the members whose lease is over at `now`.
   std::vector<Member> TakeExpired(absl::Time now);
 
   const Member* Find(uint64_t incarnation) const;
-  // By ascending index.
+  // In order of index.
   std::vector<Member> members(proto::Role role) const;
   size_t size() const { return members_.size(); }
   // When the next lease ends; InfiniteFuture without members.
   absl::Time NextExpiry() const;
   int64_t issued() const { return issued_; }
-  // What members are told from now on when they register or renew.
+  // The lease that members get from now on when they register or renew.
   absl::Duration lease() const { return options_.lease; }
   void set_lease(absl::Duration lease) { options_.lease = lease; }
 

@@ -69,7 +69,7 @@ TEST_F(MembershipTest, IncarnationsAreNeverReusedAlsoAcrossLives) {
   std::set<uint64_t> seen;
   int64_t issued = 0;
   for (int life = 0; life < 4; ++life) {
-    // The same seed in each life is the worst case: the durable count alone keeps them apart.
+    // The same seed in each life is the worst case: only the durable count keeps them apart.
     Membership members({.version = "1.0", .lease = absl::Seconds(10), .seed = 7, .issued = issued});
     for (int i = 0; i < 500; ++i) {
       const Member member = *members.Register(Request(proto::ROLE_WORKER, i), clock_.Now());

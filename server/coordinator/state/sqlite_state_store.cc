@@ -1,10 +1,9 @@
-// One file in write-ahead mode. synchronous=NORMAL: a transaction is handed to the system but not
-// synced on its own, so a commit record costs tens of microseconds instead of the milliseconds of a
-// sync, and a step waits for it. What that gives up is the tail of the log when the machine (not
-// the process) fails. It is enough: records are read by a coordinator that starts again while
-// servers that hold the weights are still there, and they answer which version they published and
-// take a repeated commit for what it is; where the machine failed with them, the checkpoint is the
-// truth, not this file.
+// One file in write-ahead mode. synchronous=NORMAL hands transactions to the system without a sync
+// each, so a commit record, for which a step waits, costs tens of microseconds instead of
+// milliseconds. If the machine fails (not the process), the tail of the log is lost. That is
+// enough: a restarted coordinator reads records while the servers with the weights still run, and
+// those answer which version they published and recognise a repeated commit; if the machine failed
+// with them, the checkpoint is the truth, not this file.
 #include <sqlite3.h>
 
 #include <functional>
@@ -197,7 +196,7 @@ class SqliteStateStore final : public StateStore {
 
   const std::string path_;
   sqlite3* const database_;
-  sqlite3_stmt* record_commit_ = nullptr;  // compiled once: it runs in every step
+  sqlite3_stmt* record_commit_ = nullptr;  // compiled once: runs in every step
 };
 
 }  // namespace

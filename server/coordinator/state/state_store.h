@@ -1,9 +1,8 @@
-// What of a coordinator outlives it: how many incarnations it has given, and by job its last commit
-// and checkpoints. A coordinator that starts again reads this, gives no incarnation twice, and says
-// what the last commit of each job was.
+// The coordinator's durable state: how many incarnations it has given, and each job's last commit
+// and checkpoints. A restarted coordinator reads this, gives no incarnation twice, and reports each
+// job's last commit.
 //
-// Calls are made under the coordinator's lock, one per step: they must take well under a
-// millisecond.
+// Called under the coordinator's lock, once per step: must take well under a millisecond.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@
 
 namespace shoal::server {
 
-// All that is needed to repeat a commit at a server that has not heard of it.
+// Everything needed to repeat a commit at a server that missed it.
 struct CommitRecord {
   int64_t step = 0;
   int64_t attempt = 0;
@@ -39,14 +38,14 @@ struct SavedJob {
   std::string id;
   std::string job_yaml;
   std::string token_file;
-  std::string outcome;  // empty: the job was still running
+  std::string outcome;  // empty: still running
   std::optional<CommitRecord> last_commit;
   std::vector<CheckpointRecord> checkpoints;  // ascending steps
 };
 
 struct SavedState {
   int64_t incarnations = 0;
-  std::vector<SavedJob> jobs;  // as they began
+  std::vector<SavedJob> jobs;  // in order of beginning
 };
 
 class StateStore {
@@ -54,20 +53,20 @@ class StateStore {
   virtual ~StateStore() = default;
   virtual absl::StatusOr<SavedState> Load() = 0;
   virtual absl::Status SaveIncarnations(int64_t issued) = 0;
-  // Forgets the jobs that have ended. Fails for an id that a job has.
+  // Forgets jobs that have ended. Fails if a job has that id.
   virtual absl::Status BeginJob(const std::string& id, const std::string& job_yaml,
                                 const std::string& token_file) = 0;
-  // Replaces the record of the job's commit before.
+  // Replaces the job's last record.
   virtual absl::Status RecordCommit(const std::string& id, const CommitRecord& commit) = 0;
   virtual absl::Status RecordCheckpoint(const std::string& id,
                                         const CheckpointRecord& checkpoint) = 0;
   virtual absl::Status EndJob(const std::string& id, const std::string& outcome) = 0;
 };
 
-// Forgets all when it goes: for tests, and for runs that ask for no state file.
+// In memory, lost on destruction: for tests, and for runs without a state file.
 std::unique_ptr<StateStore> MakeMemoryStateStore();
 
-// One SQLite file (created where absent). FailedPrecondition when another coordinator has it open.
+// One SQLite file (created if missing). FailedPrecondition if another coordinator has it open.
 absl::StatusOr<std::unique_ptr<StateStore>> OpenSqliteStateStore(const std::string& path);
 
 }  // namespace shoal::server

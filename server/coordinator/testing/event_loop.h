@@ -1,6 +1,6 @@
-// Discrete-event time for the simulation: functions run one after the other in order of their time
-// (ties in order of scheduling), and the clock stands at the time of the one that runs. A run is a
-// function of its seed.
+// Discrete-event time for the simulation: runs functions sequentially in order of their time (ties
+// in order of scheduling), with the clock at the time of the running one. A run is a function of
+// its seed.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ absl::StatusOr<plan::StepPlan> FakeSteps::Plan(int64_t step, const PlanInputs& i
   plan::StepPlan plan;
   plan.workers.resize(static_cast<size_t>(workers));
   for (const int64_t sample : Samples(step)) {
-    // The first worker more often than all others together; the last ones often get nothing.
+    // The first worker gets more than all others together; the last ones often get nothing.
     const uint64_t draw = random.Below(static_cast<uint64_t>(2 * workers));
     auto& microbatches = plan.workers[draw < static_cast<uint64_t>(workers) ? draw : 0];
     if (microbatches.empty() || random.Below(2) == 0) {
@@ -43,8 +43,23 @@ absl::StatusOr<std::optional<CompleteCheckpoint>> FakeCheckpointFiles::Newest() 
                                 : std::make_optional(disk_.complete.rbegin()->second);
 }
 
+absl::Status FakeCheckpointFiles::Take(bool /*resume*/) {
+  absl::MutexLock lock(&disk_.mutex);
+  term_ = ++disk_.term;
+  return absl::OkStatus();
+}
+
+absl::Status FakeCheckpointFiles::Record(const std::string& lines) {
+  absl::MutexLock lock(&disk_.mutex);
+  disk_.record += lines;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> FakeCheckpointFiles::Create(int64_t step) {
   absl::MutexLock lock(&disk_.mutex);
+  if (term_ != disk_.term) {
+    return Aborted("another run has taken the folder");
+  }
   if (disk_.complete.contains(step)) {
     return FailedPrecondition("step {} has a complete checkpoint", step);
   }
@@ -60,8 +75,8 @@ absl::Status FakeCheckpointFiles::Discard(int64_t step) {
   return absl::OkStatus();
 }
 
-absl::Status FakeCheckpointFiles::Finish(const CompleteCheckpoint& checkpoint,
-                                         const std::vector<proto::CheckpointShard>& shards) {
+absl::StatusOr<std::string> FakeCheckpointFiles::Finish(
+    const CompleteCheckpoint& checkpoint, const std::vector<proto::CheckpointShard>& shards) {
   absl::MutexLock lock(&disk_.mutex);
   if (!disk_.next_finish.ok() && disk_.failures_left-- > 0) {
     return disk_.next_finish;
@@ -71,7 +86,7 @@ absl::Status FakeCheckpointFiles::Finish(const CompleteCheckpoint& checkpoint,
                     disk_.shards[checkpoint.path], servers_);
   }
   disk_.complete[checkpoint.step] = checkpoint;
-  return absl::OkStatus();
+  return checkpoint.path;
 }
 
 LoadedJob MakeFakeJob(const FakeJobOptions& options, FakeDisk& disk) {

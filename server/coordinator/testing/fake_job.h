@@ -1,5 +1,5 @@
-// A job without files: plans from a seed, checkpoints in memory. What outlives a run (checkpoints)
-// is apart from it, so that a second run can resume.
+// A job without files: plans from a seed, checkpoints in memory. What survives a run (checkpoints)
+// is kept separately, so that a second run can resume.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class FakeSteps final : public StepPlanner {
   double LearningRate(int64_t step) const override { return 1.0 / static_cast<double>(step); }
 
   static int64_t Targets(int64_t sample) { return sample % 7 + 1; }
-  // What a worker's loss over one sample adds to loss_sum.
+  // A sample's contribution to a worker's loss_sum.
   static double Loss(int64_t sample) { return static_cast<double>(sample % 11); }
   std::vector<int64_t> Samples(int64_t step) const;
 
@@ -32,39 +32,44 @@ class FakeSteps final : public StepPlanner {
   const int64_t samples_;
 };
 
-// What is on the disk. Threads that share it hold `mutex`, as FakeCheckpointFiles does.
+// The disk's contents. Threads that share it hold `mutex`, as FakeCheckpointFiles does.
 struct FakeDisk {
   absl::Mutex mutex;
   std::map<int64_t, CompleteCheckpoint> complete;
-  std::map<std::string, int> shards;  // by folder: how many servers wrote theirs
+  std::map<std::string, int> shards;  // by folder: number of servers that wrote theirs
   absl::Status next_finish;           // what Finish answers
   int failures_left = 1 << 30;        // how often it is not OK
   int discarded = 0;
+  int term = 0;  // how often it was taken
+  std::string record;
 };
 
 class FakeCheckpointFiles final : public CheckpointFiles {
  public:
   FakeCheckpointFiles(FakeDisk& disk, int servers) : disk_(disk), servers_(servers) {}
   absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() override;
+  absl::Status Take(bool resume) override;
+  absl::Status Record(const std::string& lines) override;
   absl::StatusOr<std::string> Create(int64_t step) override;
   absl::Status Discard(int64_t step) override;
   // Fails unless every server has written its shard.
-  absl::Status Finish(const CompleteCheckpoint& checkpoint,
-                      const std::vector<proto::CheckpointShard>& shards) override;
+  absl::StatusOr<std::string> Finish(const CompleteCheckpoint& checkpoint,
+                                     const std::vector<proto::CheckpointShard>& shards) override;
 
  private:
   FakeDisk& disk_;
   const int servers_;
+  int term_ = 0;
 };
 
 struct FakeJobOptions {
   int64_t steps = 0;
   int servers = 0;
   int workers = 0;
-  int64_t samples = 0;  // of a step
+  int64_t samples = 0;  // per step
   uint64_t seed = 1;
 };
-// Partition k lies on server k.
+// Partition k is on server k.
 LoadedJob MakeFakeJob(const FakeJobOptions& options, FakeDisk& disk);
 
 }  // namespace shoal::server::testing

@@ -12,14 +12,14 @@ FakeServers::FakeServers(EventLoop& loop, FakeDisk& disk, StateStore& store, int
   }
 }
 
-ServerControlFactory FakeServers::factory() {
+ServerClientFactory FakeServers::factory() {
   return [this](const std::vector<std::string>& addresses) {
     SHOAL_CHECK(addresses.size() == servers_.size());
     return std::shared_ptr<ServerClient>(std::shared_ptr<void>(), this);
   };
 }
 
-// Where a hook may make something happen.
+// The point at which a hook may run, by request.
 std::string PointOf(const google::protobuf::Message& request) {
   static const auto* const kPoints = new std::map<std::string, std::string>{
       {"ConfigureRequest", "configure"}, {"BeginAttemptRequest", "begin"},
@@ -30,8 +30,8 @@ std::string PointOf(const google::protobuf::Message& request) {
                                              : kPoints->at(request.GetDescriptor()->name());
 }
 
-// The request arrives after a while, the server acts, works, and the answer takes a while: it can
-// die before each.
+// Delivers the request after a delay; the server acts, works, and answers after another delay. It
+// can die before each.
 void FakeServers::Start(int index, const Message& request, Message& /*reply*/,
                         std::function<absl::Status(rpc::ParameterServerService&)> here,
                         std::function<void(const absl::Status&)> done) {
@@ -123,7 +123,7 @@ absl::StatusOr<proto::PrepareReply> FakeServer::Prepare(const proto::PrepareRequ
       client->set_pushes(count - 1);
     }
   }
-  auto* partition = reply.add_partitions();  // partition k lies on server k
+  auto* partition = reply.add_partitions();  // partition k is on server k
   partition->set_partition(index_);
   partition->set_sum_of_squares(static_cast<double>(index_ + 1));
   partition->set_non_finite(request.step() == all_->non_finite_at_step ? 2 : 0);
@@ -164,6 +164,10 @@ absl::StatusOr<proto::WriteCheckpointReply> FakeServer::WriteCheckpoint(
   }
   if (!pinned.contains(request.version())) {
     all_->Violation(fmt::format("checkpoint of version {} was not begun", request.version()));
+  }
+  if (all_->refused_shards > 0) {
+    --all_->refused_shards;
+    return ResourceExhausted("no space left on device");
   }
   ++all_->disk_.shards[request.directory()];
   reply.add_shards()->set_file(fmt::format("shard-{}", index_));

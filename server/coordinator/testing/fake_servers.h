@@ -1,5 +1,5 @@
-// Parameter servers that keep books instead of weights, behind ServerClient. They insist on the
-// protocol (every violation is recorded), answer after random delays, and can die.
+// Parameter servers that keep books instead of weights, behind ServerClient. They check the
+// protocol (and record every violation), answer after random delays, and can die.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ class FakeServer final : public rpc::ParameterServerService {
   int64_t attempt = 0;
   bool sealed = false;                                  // prepared: no more pushes
   std::map<uint64_t, int64_t> pushes;                   // by incarnation, in this attempt
-  std::multiset<int64_t> samples;                       // that the pushes of this attempt stand for
+  std::multiset<int64_t> samples;                       // of this attempt's pushes
   std::map<int64_t, std::multiset<int64_t>> committed;  // step -> samples
   std::set<int64_t> pinned;                             // versions
   std::set<uint64_t> fenced;                            // incarnations
@@ -59,18 +59,18 @@ class FakeServer final : public rpc::ParameterServerService {
   const int index_;
 };
 
-// Where something may be made to happen: "configure", "begin", "prepare", "commit", "committed",
-// "pin", "write", "fence" (on arrival at a server), "work" (a worker got some), "plan".
+// Points at which a test can act: "configure", "begin", "prepare", "commit", "committed", "pin",
+// "write", "fence" (on arrival at a server), "work" (a worker got some), "plan".
 using Hook = std::function<void(const std::string& point, int index)>;
 
 class FakeServers final : public ServerClient {
  public:
   FakeServers(EventLoop& loop, FakeDisk& disk, StateStore& store, int count);
 
-  // For the one job of a world: it outlives it.
-  ServerControlFactory factory();
+  // For the only job of a world. This must outlive it.
+  ServerClientFactory factory();
 
-  // From a worker. False: refused (another attempt, sealed, fenced, or the server is dead).
+  // Takes a worker's push. False: refused (another attempt, sealed, fenced, or the server is dead).
   bool Push(int server, uint64_t incarnation, int64_t step, int64_t attempt,
             const std::vector<int64_t>& samples);
 
@@ -81,9 +81,10 @@ class FakeServers final : public ServerClient {
   void Violation(const std::string& what) { violations_.push_back(what); }
 
   Hook hook = [](const std::string&, int) {};
-  int64_t non_finite_at_step = 0;         // a server reports a non-finite gradient there
+  int64_t non_finite_at_step = 0;         // in this step a server reports a non-finite gradient
   std::vector<uint64_t> barrier_workers;  // of the last attempt begun
   int64_t gpu_bytes = 0;                  // taken of a GPU of its own, and a tenth for each client
+  int refused_shards = 0;                 // so many servers cannot write theirs
   int lost_pushes = 0;                    // so many prepare calls count one push too few
   absl::Duration checkpoint_time = absl::Milliseconds(5);
 

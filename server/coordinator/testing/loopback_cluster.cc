@@ -20,7 +20,7 @@
 namespace shoal::server::testing {
 namespace {
 
-// Counts pushes and answers at once. Threads share it with the workers, which "push" by calling it.
+// Counts pushes and answers at once. Shared with the workers' threads, which "push" by calling it.
 class EmptyServer final : public rpc::ParameterServerService {
  public:
   explicit EmptyServer(FakeDisk& disk) : disk_(disk) {}
@@ -129,7 +129,7 @@ absl::Status Cluster::Start() {
                                               .samples = options_.samples},
                                              disk_);
                         },
-                        MakeGrpcServerControls(token_), std::move(store), RealClock(), metrics_));
+                        MakeGrpcServerClients(token_), std::move(store), RealClock(), metrics_));
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeCoordinatorService(coordinator_.get()));
   SHOAL_ASSIGN_OR_RETURN(coordinator_server_,

@@ -11,7 +11,7 @@ namespace shoal::server::testing {
 
 namespace {
 
-// What a stage's pushes stand for: its part of the model for these samples.
+// Identifies a stage's pushes for these samples: its part of the model.
 std::vector<int64_t> OfStage(std::vector<int64_t> samples, int stage) {
   for (int64_t& sample : samples) {
     sample += int64_t{1'000'000'000} * stage;
@@ -40,7 +40,7 @@ SimWorld::SimWorld(const SimOptions& options, FakeDisk& fake_disk)
   core_ = std::make_unique<CoordinatorCore>(
       MembershipOptions{.version = "1", .lease = absl::Seconds(10), .seed = options.seed},
       JobEnvironment{.clock = loop.clock(),
-                     .control_servers = servers.factory(),
+                     .make_clients = servers.factory(),
                      .store = *store,
                      .metrics = coordinator_metrics_,
                      .post = [](const std::function<void()>& work) { work(); },
@@ -48,7 +48,7 @@ SimWorld::SimWorld(const SimOptions& options, FakeDisk& fake_disk)
                      .disk = later});
   loop.After(loop.ShortDelay(), [this] { Submit(); });
   for (int index = 0; index < options.servers; ++index) {
-    // In order, so that server k of the job is process k.
+    // Staggered, so that server k of the job is process k.
     loop.After(absl::Milliseconds(index + 1), [this, index] { RegisterServer(index); });
   }
   for (int index = 0; index < options.workers; ++index) {
@@ -131,8 +131,7 @@ void SimWorld::Renew(Process& process) {
   });
 }
 
-// One poll of a worker: JoinJob until it is ready, then NextStep with the report of the step
-// before.
+// Polls as a worker: JoinJob until it is ready, then NextStep with the last step's report.
 void SimWorld::Ask(int index) {
   Worker& worker = workers_[static_cast<size_t>(index)];
   if (!worker.alive || !worker.present) {
@@ -186,7 +185,7 @@ void SimWorld::Ask(int index) {
   }
 }
 
-// Those that may exchange among themselves learn of each other, or why they cannot.
+// Checks that workers that may exchange directly know each other's addresses, or why they cannot.
 void SimWorld::CheckPeers(int index, const proto::JoinJobReply& reply) {
   const bool wanted = options_.layer && options_.workers > 1;
   const bool reachable = options_.addresses && !options_.hosts_and_loopback;
@@ -197,7 +196,7 @@ void SimWorld::CheckPeers(int index, const proto::JoinJobReply& reply) {
   }
 }
 
-// All workers of a group get the same, in the same order.
+// Checks that all workers of a group get the same work, in the same order.
 void SimWorld::CheckGroup(int index, const proto::StepWork& work) {
   const Worker& worker = workers_[static_cast<size_t>(index)];
   const auto [first, fresh] =
@@ -221,7 +220,7 @@ void SimWorld::Work(int index, const proto::StepWork& work) {
              [this, index, work, report] { PushAndReport(index, work, 0, report); });
 }
 
-// Pushes microbatch after microbatch to every server, then reports.
+// Pushes one microbatch after the other to every server, then reports.
 void SimWorld::PushAndReport(int index, const proto::StepWork& work, size_t microbatch,
                              proto::FinishedReport report, int64_t next_draw) {
   Worker& worker = workers_[static_cast<size_t>(index)];
@@ -271,7 +270,7 @@ void SimWorld::PushAndReport(int index, const proto::StepWork& work, size_t micr
   });
 }
 
-// Draws until it is told that nothing is left; what it does not hear it asks again.
+// Draws until nothing is left; repeats a request whose answer is lost.
 void SimWorld::DrawNext(int index, proto::StepWork work, int64_t number,
                         proto::FinishedReport report) {
   Worker& worker = workers_[static_cast<size_t>(index)];
@@ -346,7 +345,7 @@ void SimWorld::Report(int index, proto::FinishedReport report) {
   worker.report = report;
   if (Chance(options_.repeated_report)) {
     loop.After(loop.ShortDelay() * 5, [this, &worker, report] {
-      proto::NextStepRequest request;  // a late copy; whatever it answers is lost
+      proto::NextStepRequest request;  // a late copy; its answer is ignored
       request.set_job_id(job_id_);
       request.set_incarnation(worker.incarnation);
       *request.mutable_finished() = report;
@@ -446,7 +445,7 @@ std::optional<proto::FailedEvent> SimWorld::failed() const {
 
 std::vector<std::string> SimWorld::Violations() const {
   std::vector<std::string> found = servers.violations();
-  // Steps are told once each, in order, with the loss that the plan says whoever ran it.
+  // Steps are reported once each, in order, with the planned loss, whichever worker ran them.
   int64_t previous = 0;
   for (const proto::StepEvent& event : step_events()) {
     if (previous != 0 && event.step() != previous + 1) {

@@ -1,4 +1,4 @@
-// A whole job in one thread: the real CoordinatorCore, fake servers, fake workers, simulated time
+// A whole job in one thread: the real CoordinatorCore, fake servers and workers, simulated time,
 // and faults from a seed.
 #pragma once
 
@@ -23,12 +23,12 @@ struct SimOptions {
   uint64_t seed = 1;
   int servers = 2;
   int workers = 3;
-  int stages = 1;                   // of a worker group
-  bool addresses = true;            // workers register with one
-  bool hosts_and_loopback = false;  // each on a host of its own, with an address of that alone
+  int stages = 1;                   // per worker group
+  bool addresses = true;            // workers register with addresses
+  bool hosts_and_loopback = false;  // each on its own host, with an address valid only there
   int64_t steps = 5;
   int64_t stop_after = 0;  // LoadedJob::last_step, 0: steps
-  int64_t samples = 8;     // of a step
+  int64_t samples = 8;     // per step
   int64_t checkpoint_every = 2;
   double checkpoint_seconds = 0;
   bool resume = false;
@@ -36,15 +36,15 @@ struct SimOptions {
   bool layer = false;  // train.synchronization: layer
   bool trace = false;
   // Probabilities, each per occasion.
-  // A worker never sees the answer of NextStep or DrawMicrobatch and asks again.
+  // A worker misses the answer of NextStep or DrawMicrobatch and asks again.
   double lost_reply = 0;
   double repeated_report = 0;  // the report arrives a second time, later
-  double failed_report = 0;    // the worker says that it could not finish
-  double slow_worker = 0;      // takes a hundred times as long
-  double early_report = 0;     // the worker does not draw all that is its own
+  double failed_report = 0;    // the worker reports that it failed
+  double slow_worker = 0;      // takes a hundred times longer
+  double early_report = 0;     // the worker leaves some of its own work undrawn
 };
 
-// How a worker lies: for directed tests.
+// How a worker lies, for directed tests.
 enum class Lie { kNone, kTargets, kMicrobatches, kPushes, kServers };
 
 class SimWorld {
@@ -52,16 +52,16 @@ class SimWorld {
 
  public:
   explicit SimWorld(const SimOptions& options) : SimWorld(options, own_disk_) {}
-  // On a disk that an earlier world may have written to.
+  // Uses a disk that an earlier world may have written to.
   SimWorld(const SimOptions& options, FakeDisk& disk);
 
-  // Runs until the job is over and all have left. False: it did not come to that (a hang, or too
-  // many events).
+  // Runs until the job is over and all have left. False if that did not happen (a hang, or too many
+  // events).
   bool Run();
-  // Also checks it: returns Violations(), and whether it hung.
+  // Same as Run, with checks: returns Violations(), and whether it hung.
   std::vector<std::string> RunAndCheck();
 
-  // Runs `action` at the `nth` time that a point (fake_servers.h) is reached.
+  // Runs `action` when a point (fake_servers.h) is reached for the `nth` time.
   void At(const std::string& point, int nth, std::function<void()> action);
   void KillServer(int index);
   void KillWorker(int index);
@@ -73,11 +73,11 @@ class SimWorld {
   FakeServers servers;
   FakeSteps steps;
   Metrics metrics;
-  absl::Time over_at;    // when the job was over
-  Lie lie = Lie::kNone;  // of worker 0, in step lie_step, so many times
+  absl::Time over_at;    // when the job ended
+  Lie lie = Lie::kNone;  // of worker 0, in step lie_step, that many times
   int64_t lie_step = 2;
   int lies_left = 1;
-  double loss_of_step_2 = 0;  // non-zero: what worker 0 reports as its loss there
+  double loss_of_step_2 = 0;  // if not zero, the loss that worker 0 reports for it
 
   CoordinatorCore& core() { return *core_; }
   uint64_t worker_incarnation(int index) const {
@@ -92,7 +92,7 @@ class SimWorld {
   std::string failure() const { return failed().value_or(proto::FailedEvent()).message(); }
   int64_t works_given() const { return works_given_; }
   int64_t drawn() const { return drawn_; }  // microbatches
-  // Checks what must hold after any run, however it ended; returns what does not.
+  // Checks the invariants of any run, however it ended; returns what is violated.
   std::vector<std::string> Violations() const;
 
  private:
@@ -105,7 +105,7 @@ class SimWorld {
     bool joined = false;
     int group = 0;
     int stage = 0;
-    bool waiting = false;  // for an answer of Join or Next
+    bool waiting = false;  // for an answer of JoinJob or NextStep
     std::optional<proto::FinishedReport> report;
   };
 
@@ -131,9 +131,9 @@ class SimWorld {
   std::unique_ptr<CoordinatorCore> core_;
   std::vector<Process> server_processes_;
   std::vector<Worker> workers_;
-  // What the first worker of a group was given: step, attempt, group.
+  // The work given to the first worker of a group: by step, attempt, group.
   std::map<std::tuple<int64_t, int64_t, int>, std::string> given_;
-  std::string job_id_;  // once submitted
+  std::string job_id_;  // after submission
   int64_t seen_changes_ = 0;
   int64_t works_given_ = 0;
   int64_t drawn_ = 0;

@@ -1,6 +1,5 @@
-// A client in the test's own process that speaks the data path by hand, so that tests can send what
-// an honest client never would: duplicates, garbage, headers of other steps, pushes without a
-// doorbell.
+// A client in the test's process that speaks the data path by hand, to send what a real client
+// never would: duplicates, garbage, headers of other steps, pushes without a doorbell.
 #pragma once
 
 #include <map>
@@ -17,7 +16,7 @@
 
 namespace shoal::server {
 
-// Of testing clusters, and of the clients that name none.
+// The job of testing clusters, and of clients that name none.
 inline constexpr const char* kTestingJob = "job-1";
 
 template <typename Request>
@@ -43,31 +42,31 @@ class TestingClient {
     bool operator==(const Answer&) const = default;
   };
 
-  // `name` it has; empty: by its incarnation.
+  // `name`; empty: derived from its incarnation.
   TestingClient(ParameterService* service, transport::Transport* transport, uint64_t incarnation,
                 int64_t generation, const std::string& name = "",
                 const std::string& job_id = kTestingJob);
   ~TestingClient();
 
-  // Makes a connection; an older one is dropped. `read_only` asks for no slots, `in_gpu` for
-  // weights and slots in the server's GPU, where the transport opens its memory.
+  // Connects, dropping an older connection. `read_only` asks for no slots, `in_gpu` for weights and
+  // slots in the server's GPU, if the transport opens its memory.
   absl::Status Connect(bool read_only = false, bool in_gpu = false);
   const proto::ConnectReply& granted() const { return granted_; }
   bool closed() const { return closed_; }
 
-  // The header as an honest client would write it.
+  // Returns the header that a real client would write.
   transport::PushHeader Header(const Push& push);
-  // Writes header and gradient into a slot, as they are.
+  // Writes header and gradient into a slot, unchanged.
   void Write(int64_t slot, const transport::PushHeader& header, const std::vector<float>& gradient,
              bool ring);
   void WriteBytes(int64_t slot, const std::string& bytes, bool ring);
   void Ring(uint32_t immediate);
 
-  // Sends into `slot` and returns without waiting.
+  // Pushes into `slot` without waiting for the answer.
   uint64_t Send(int64_t slot, const Push& push);
-  // The answer to that push if it is there.
+  // Returns the answer to that push if it has arrived.
   std::optional<Answer> Poll(int64_t slot, uint64_t push_id);
-  // Sends and waits up to five seconds for the answer.
+  // Pushes and waits up to five seconds for the answer.
   std::optional<Answer> SendAndWait(const Push& push);
   std::optional<Answer> WaitFor(int64_t slot, uint64_t push_id);
 

@@ -133,7 +133,7 @@ std::vector<uint64_t> TestingCluster::Checksums() {
 std::vector<float> TestingCluster::Gradient(uint64_t worker, int64_t step, int64_t sequence,
                                             int partition) const {
   const plan::PartitionSpec& spec = partitions_[static_cast<size_t>(partition)];
-  // By element of the unit, so that it does not depend on how units are cut.
+  // By element of the unit, so independent of how units are cut.
   std::vector<float> gradient(static_cast<size_t>(spec.count));
   const auto key =
       worker * 1000003 + static_cast<uint64_t>(step) * 1009 + static_cast<uint64_t>(sequence);

@@ -1,5 +1,5 @@
-// Servers in the test's own process over one transport, with a small random model: what the tests
-// of this folder drive by hand in the coordinator's place.
+// Servers in the test's process over one transport, with a small random model: tests in this folder
+// drive them in the coordinator's place.
 #pragma once
 
 #include <functional>
@@ -23,23 +23,23 @@ struct TestingServer {
 
 struct TestingTransport {
   std::string name = "shm";
-  // Of a client: the way to GPUs.
+  // The clients' access to GPUs.
   std::shared_ptr<transport::GpuMemory> client_gpus;
-  // Around each server's, to inject faults; none: as it is.
+  // Wraps each server's transport, to inject faults; empty: none.
   std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>
       wrap_server;
 };
 
 class TestingCluster {
  public:
-  // Where given, clusters made from then on keep their partitions there.
+  // If set, later clusters keep their partitions in these.
   inline static GpuOpener gpus;
 
-  // `folder` holds the model, which is made here if it is not there yet.
+  // `folder` holds the model, created on first use.
   TestingCluster(const std::string& folder, int servers, plan::Accumulate accumulate,
                  int64_t partition_bytes = 1 << 14, const TestingTransport& over = {});
 
-  // Configures all servers, from `checkpoint` where it is not empty.
+  // Configures all servers, from `checkpoint` unless it is empty.
   absl::Status Configure(const std::string& checkpoint = "");
   proto::ConfigureRequest ConfigureRequest(int server, const std::string& checkpoint = "") const;
 
@@ -55,15 +55,15 @@ class TestingCluster {
   transport::Transport& client_transport() { return *client_transport_; }
 
   absl::Status BeginAttempt(int64_t step, int64_t attempt);
-  // All servers' partitions.
+  // Returns all servers' partitions.
   absl::StatusOr<std::vector<proto::PartitionGradient>> Prepare(int64_t step, int64_t attempt);
   absl::Status Commit(int64_t step, int64_t attempt, double learning_rate = 1e-3,
                       double clip = 1.0);
   // By partition.
   std::vector<uint64_t> Checksums();
 
-  // The gradient that worker `worker` pushes as its `sequence`-th of a partition: the same for the
-  // same arguments.
+  // The gradient that worker `worker` pushes as its `sequence`-th of a partition; a function of the
+  // arguments.
   std::vector<float> Gradient(uint64_t worker, int64_t step, int64_t sequence, int partition) const;
 
  private:

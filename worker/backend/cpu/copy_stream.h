@@ -1,8 +1,8 @@
 // A copy stream of the CPU device: commands in order on the stream's own thread.
 //
 // It keeps the time of a bus with a set rate. A command begins when it has been put on the stream,
-// earlier commands have ended and what the stream waits for has happened; a copy of n bytes ends n
-// / rate after that. The thread sleeps towards these times, piece by piece, and wakes up slightly
+// earlier commands have ended and what the stream waits for has happened; a copy of n bytes takes
+// n / rate from then. The thread sleeps towards these times, piece by piece, and wakes up slightly
 // late; since the next copy's time counts from when the previous one should have ended, lateness
 // does not add up. Only worker/backend/cpu includes it.
 #pragma once

@@ -13,8 +13,8 @@ namespace shoal::worker {
 
 // How copy streams copy.
 struct CpuCopyOptions {
-  // Rate of each stream; 0: as fast as memory. A copy of n bytes takes at least n /
-  // bytes_per_second from when it is put on the stream and the stream is free.
+  // Rate of each stream; 0: as fast as memory. A copy of n bytes takes at least
+  // n / bytes_per_second from when it is put on the stream and the stream is free.
   double bytes_per_second = 0;
 
   // For tests. Each copy begins up to this much later, depending on the seed.

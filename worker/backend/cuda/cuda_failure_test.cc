@@ -244,8 +244,7 @@ absl::Status UseEverything() {
   return here.data()[999] == std::byte{5} ? absl::OkStatus() : Internal("wrong data");
 }
 
-// Whichever call fails, the caller learns of it or everything went well without it; nothing is left
-// behind.
+// If any call fails, the caller gets an error or everything still works; nothing leaks.
 TEST(CudaFailure, EveryCallMayFail) {
   int64_t told = 0;
   for (const char* function :

@@ -12,8 +12,8 @@ namespace shoal::worker::cuda {
 CudaEvent::~CudaEvent() { context_.GiveMark(mark_); }
 
 bool CudaEvent::WaitDone(absl::Duration timeout) {
-  // Also if this thread only waits: otherwise the runtime would set up the first GPU for it,
-  // whichever is ours.
+  // Needed even to wait: otherwise the runtime would set up the first GPU for this thread, which
+  // need not be ours.
   (void)context_.MakeCurrent();
   return context_.LookUntil(mark_, timeout) != cudaErrorNotReady;
 }

@@ -1,5 +1,4 @@
-// A step's gradients in tests of sinks: contributions of integers, which sums keep exactly, in
-// whatever order a schedule comes to them.
+// A step's gradients in tests of sinks: integers, whose sums are exact in any order.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +20,8 @@ struct Contribution {
   std::vector<float> gradient;
 };
 
-// Of each unit as many a microbatch as `per_microbatch` says, in the order that the seed gives.
-// Other workers have other gradients in the same order.
+// Makes `per_microbatch` contributions of each unit per microbatch, in random order. Other workers
+// have other gradients in the same order.
 inline std::vector<Contribution> RandomContributions(const std::vector<plan::UnitSpec>& units,
                                                      const std::vector<int>& per_microbatch,
                                                      int microbatches, uint64_t seed,
@@ -42,7 +41,7 @@ inline std::vector<Contribution> RandomContributions(const std::vector<plan::Uni
   return contributions;
 }
 
-// What servers have added up once they have these, by unit.
+// Expected sums at servers, by unit.
 using GradientSums = std::vector<std::vector<int64_t>>;
 inline void AddUp(const Contribution& contribution, GradientSums& sums) {
   std::vector<int64_t>& sum = sums[static_cast<size_t>(contribution.unit)];
@@ -52,8 +51,7 @@ inline void AddUp(const Contribution& contribution, GradientSums& sums) {
   }
 }
 
-// Adds to an accumulator in a device's memory, on the compute stream. `kept` is read until that is
-// done.
+// Adds to an accumulator in device memory, on the compute stream, which reads `kept` until done.
 inline absl::Status AddOnDevice(std::span<float> accumulator, const std::vector<float>& gradient,
                                 Stream& compute, std::deque<std::vector<float>>& kept) {
   std::vector<float> sum(accumulator.size());

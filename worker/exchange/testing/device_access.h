@@ -1,6 +1,6 @@
-// What tests of source and sink between a device's memory and the service have in common: servers,
-// a client and a device, which the program chooses (devices.h). Each test runs through
-// pinned memory, and directly into and out of the device's where transports reach that.
+// Shared by tests of source and sink between device memory and the service: servers, a client and a
+// device, which the program chooses (devices.h). Each test runs through pinned memory, and directly
+// to and from device memory if transports reach it.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +33,12 @@ class DeviceAccess : public testing::TestWithParam<AccessCase> {
   DeviceAccess();
   void TearDown() override { Leave(); }
 
-  // Ends what the test has between the client and the device, and the client.
+  // Destroys the test's object between client and device, and the client.
   virtual void Leave() = 0;
   void MakeDevice(uint64_t seed, int64_t fail_at_copy = 0);
-  // One beside the test's whose memory does not suffice for the units.
+  // Makes a second device with too little memory for the units.
   std::unique_ptr<Device> MakeSmallDevice() const { return GetParam().device.make(1, 0, 1000); }
-  // On the test's device, or on another.
+  // For the test's device, or another.
   StepEnvironment environment(Device* device = nullptr) {
     return {.units = rig_.unit_specs,
             .device = device == nullptr ? device_.get() : device,
@@ -48,7 +48,7 @@ class DeviceAccess : public testing::TestWithParam<AccessCase> {
             .barriers = &barriers_,
             .time_kinds = &time_kinds_};
   }
-  // A step of its own for each.
+  // A new step each time.
   void BeginStep();
   int64_t CountOf(int unit) const { return rig_.unit_specs[static_cast<size_t>(unit)].count; }
 

@@ -1,4 +1,4 @@
-// The devices that tests of source and sink run on: each test program links one list of them.
+// The devices on which tests of source and sink run: each test program links one list of them.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace shoal::worker {
 
 struct DeviceCase {
   std::string name;
-  bool fails = true;  // whether it can be made to
-  // Streams run late, by the seed; the copy of number `fail_at_copy` (from 1) of a stream (or of
-  // all) fails, 0: none.
+  bool fails = true;  // whether tests can make it fail
+  // Makes a device whose streams run late, by the seed; copy number `fail_at_copy` (from 1) of a
+  // stream (or of all) fails, 0: none.
   std::function<std::unique_ptr<Device>(uint64_t seed, int64_t fail_at_copy, int64_t budget_bytes)>
       make;
-  // Has it refuse to record the event of that number from now (1: the next), which may be had again
-  // afterwards; null: it refuses none.
+  // Makes it refuse to record one event, that of this number from now (1: the next); null: cannot
+  // refuse.
   std::function<void(int64_t number)> refuse_event;
   bool reached = true;  // by transports
-  // By which they do; null: its memory is the host's.
+  // Access for transports; null: its memory is the host's.
   std::shared_ptr<transport::GpuMemory> reach;
 };
 

@@ -9,7 +9,7 @@ std::vector<DeviceCase> DeviceCases() {
   return {{.name = "FakeGpu",
            .make = [](uint64_t seed, int64_t fail_at_copy,
                       int64_t budget_bytes) -> std::unique_ptr<Device> {
-             if (budget_bytes == 0) {  // else it is one beside another
+             if (budget_bytes == 0) {  // otherwise a second device
                gpu::SetFakeGpus({.seed = seed});
              }
              if (fail_at_copy > 0) {

@@ -1,6 +1,5 @@
-// The workers of a job that exchange weights and gradients among themselves, in one process, for
-// tests: each is a thread with a fake GPU of its own, over the fake NCCL, and a client of
-// servers that all of them share.
+// A job's workers that exchange weights and gradients, in one process, for tests: each is a thread
+// with its own fake GPU, over the fake NCCL, and a client of shared servers.
 #pragma once
 
 #include <atomic>
@@ -34,7 +33,7 @@ struct ExchangingWorker {
   std::unique_ptr<Stream> compute;
   std::unique_ptr<Memory> host;  // pinned
   std::unique_ptr<LayerExchange> exchange;
-  std::unique_ptr<CollectiveSink> sink;  // which the client reads from
+  std::unique_ptr<CollectiveSink> sink;  // the client reads from it
   std::unique_ptr<client::ParameterClient> client;
   std::unique_ptr<CollectiveSource> source;
 };
@@ -43,10 +42,10 @@ class TestingExchange {
  public:
   struct Options {
     int workers = 3;
-    uint64_t seed = 1;  // of the order of work on the GPUs
+    uint64_t seed = 1;  // for the order of work on the GPUs
     DType compute_type = DType::kF32;
   };
-  // All are there and have settled that they exchange.
+  // All workers are started and have agreed to exchange.
   explicit TestingExchange(const Options& options);
   ~TestingExchange();
 
@@ -54,7 +53,7 @@ class TestingExchange {
   const std::vector<plan::UnitSpec>& units() const { return rig_.unit_specs; }
   ExchangingWorker& worker(int rank) { return *workers_[static_cast<size_t>(rank)]; }
 
-  // Of a worker, with the client that it has by now.
+  // For a worker, with its current client.
   StepEnvironment environment(ExchangingWorker& worker) const {
     return {.units = rig_.unit_specs,
             .device = worker.device.get(),
@@ -64,16 +63,16 @@ class TestingExchange {
             .barriers = &worker.barriers,
             .time_kinds = &worker.time_kinds};
   }
-  // Sources that compute with weights of the exchange's type, sinks by a rule.
+  // Makes a source with weights of the exchange's type, or a sink.
   absl::Status MakeSource(ExchangingWorker& worker, const CollectiveSource::Options& options);
   absl::Status MakeSink(ExchangingWorker& worker, const CollectiveSink::Options& options);
 
-  // A thread for each worker; what each of them returned.
+  // Runs one thread per worker; returns their results.
   using Work = std::function<absl::Status(ExchangingWorker& worker)>;
   std::vector<absl::Status> Run(const Work& work);
-  // An attempt: `work` of all workers once all are connected, and the attempt's end, as a worker's
-  // job has it. Where one fails the attempt is dropped, as the coordinator would. Step s has
-  // weights of version s - 1.
+  // Runs an attempt: `work` of all workers once all are connected, then the attempt's end, as in a
+  // worker's job. If one fails the attempt is dropped, as the coordinator would. Step s has weights
+  // of version s - 1.
   std::vector<absl::Status> RunAttempt(const StepAttempt& attempt, const Work& work);
 
  private:
@@ -84,7 +83,7 @@ class TestingExchange {
 
   const Options options_;
   client::ClientRig rig_{{}};
-  std::atomic<bool> dropped_ = false;  // the attempt, which workers ask while they wait
+  std::atomic<bool> dropped_ = false;  // the attempt; waiting workers check it
   std::vector<std::unique_ptr<ExchangingWorker>> workers_;
 };
 

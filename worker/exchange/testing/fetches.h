@@ -1,4 +1,4 @@
-// How often a source over the service must fetch.
+// Counts the fetches that a source over the service must make.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 namespace shoal::worker {
 
 // Fetches follow from the order of a step alone: those of a cache that takes each use when
-// `prefetch` uses before are asked for, and keeps it until it is over (or for the step).
+// `prefetch` uses before are requested, and keeps it until it is over (or for the step).
 inline int64_t FetchesOf(const std::vector<int>& uses, int64_t prefetch, bool keep) {
   int64_t fetches = 0;
   std::vector<int> held(4, 0);

@@ -23,12 +23,12 @@ namespace {
 // Products work on panels of 32 rows of A and 32 columns of B: 2 x 2 tiles of C.
 constexpr int64_t kPanel = 2 * kTileRows;
 constexpr int64_t kLine = 64;  // bytes of a cache line, and of a tile's row
-// Packed A that is used against all of B: a quarter of the second-level cache of the CPUs that have
-// AMX, and in any case enough panels for those of B to be worth fetching.
+// Bytes of packed A used against all of B: a quarter of the second-level cache of the CPUs that
+// have AMX, and in any case enough panels to make fetching those of B worthwhile.
 constexpr int64_t kBlockBytes = int64_t{512} << 10;
 constexpr int64_t kFewestPanels = 8;
-// Packed B that is kept: whole matrices of small models, and bounded for those whose vocabulary is
-// large. A is packed once for each such part.
+// Bytes of packed B kept at a time: whole matrices of small models, parts of those with a large
+// vocabulary. A is packed once for each part.
 constexpr int64_t kPartBytes = int64_t{16} << 20;
 
 // What ldtilecfg reads: all eight tiles are 16 rows of 64 bytes.
@@ -41,7 +41,7 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// Memory for tiles, kept by the thread.
+// Memory for tiles, one per thread.
 class TileMemory {
  public:
   BFloat16* Reserve(int64_t tiles) {
@@ -66,16 +66,16 @@ class TileMemory {
   int64_t capacity_ = 0;
 };
 
-// A block of C that is fetched while its products are made, two rows at a step. To the second-level
-// cache: rows a power of two apart would push each other, and the tiles, out of the first.
+// A block of C to prefetch during its products, two rows per step. Into the second-level cache:
+// rows a power of two apart would evict each other, and the tiles, from the first.
 struct Wanted {
   const char* row;
   int64_t step;       // bytes to the next row
   int64_t last_line;  // bytes to the last line of a row
 };
 
-// out[32, 32] = the product of a panel of A with one of B. Dense: stored straight to C, whose rows
-// are often a power of two apart, the tiles would wait for each other's cache lines.
+// out[32, 32] = a panel of A times one of B. Dense, because tiles stored straight to C, whose rows
+// are often a power of two apart, would wait for each other's cache lines.
 SHOAL_TARGET_AMX void MultiplyPanels(const BFloat16* a, const BFloat16* b, int64_t tiles_deep,
                                      Wanted wanted, float* out) {
   constexpr size_t kStep = kPanel * sizeof(float);
@@ -109,7 +109,7 @@ SHOAL_TARGET_AMX void MultiplyPanels(const BFloat16* a, const BFloat16* b, int64
   _tile_stored(3, out + kTileRows * kPanel + kTileRows, kStep);
 }
 
-// The part of a 32 x 32 result that is inside C, 32 columns of it.
+// Stores the part of a 32 x 32 result that is inside C, 32 columns of it.
 SHOAL_TARGET_AMX void StoreRounded(const float* from, int64_t rows, BFloat16* to, int64_t stride) {
   for (int64_t row = 0; row < rows; ++row, from += kPanel, to += stride) {
     const __m512bh rounded =
@@ -132,7 +132,7 @@ SHOAL_TARGET_AMX void StoreSums(const float* from, int64_t rows, bool accumulate
   }
 }
 
-// The same of fewer columns.
+// Same as above for fewer columns.
 void StoreEdge(const GemmShape& shape, const float* from, int64_t rows, int64_t columns, void* c,
                int64_t first) {
   for (int64_t row = 0; row < rows; ++row, from += kPanel, first += shape.c_stride) {
@@ -147,7 +147,7 @@ void StoreEdge(const GemmShape& shape, const float* from, int64_t rows, int64_t 
   }
 }
 
-// C's 32 x 32 block at (row, column).
+// Computes C's 32 x 32 block at (row, column).
 void Block(const GemmShape& shape, const BFloat16* a, const BFloat16* b, int64_t row,
            int64_t column, void* c) {
   const int64_t first = row * shape.c_stride + column;

@@ -14,7 +14,7 @@
 namespace shoal::worker::cpu {
 namespace {
 
-// Each packs the two tiles of 32 rows and 32 of k.
+// Packs two tiles: 32 rows by 32 of k.
 using TilePacker = void (*)(const BFloat16* from, int64_t stride, BFloat16* tiles);
 
 // tiles[row][k] = from[row][k]
@@ -24,7 +24,7 @@ SHOAL_TARGET_AVX512 void CopyTiles(const BFloat16* from, int64_t stride, BFloat1
   }
 }
 
-// Which elements of two rows of 32 make 16 pairs from column `first` on.
+// Indexes the elements of two rows of 32 that make 16 pairs from column `first` on.
 struct alignas(64) PairIndex {
   uint16_t from[32];
   explicit constexpr PairIndex(uint16_t first) : from() {
@@ -95,7 +95,7 @@ void TurnTiles(const BFloat16* from, int64_t stride, BFloat16* tiles) {
   TurnPairs(pairs + kTileElements, kTileDepth, tiles + kTileElements);
 }
 
-// Tiles that reach over the matrix's edge: packed from a copy with zeros.
+// Packs tiles that reach over the matrix's edge, from a copy padded with zeros.
 void PackEdge(const TileSource& source, const BFloat16* from, int64_t rows, int64_t depth,
               TilePacker pack, BFloat16* tiles) {
   BFloat16 copy[kTileDepth * kTileDepth] = {};
@@ -108,7 +108,7 @@ void PackEdge(const TileSource& source, const BFloat16* from, int64_t rows, int6
   pack(copy, kTileDepth, tiles);
 }
 
-// Walks along the lines in which the operand lies in memory.
+// Walks along the lines of the operand as stored.
 void Pack(const TileSource& source, int64_t first, int64_t panels, TilePacker pack,
           BFloat16* tiles) {
   static_assert(2 * kTileRows == kTileDepth);  // blocks are square

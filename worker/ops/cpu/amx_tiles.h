@@ -14,8 +14,9 @@ inline constexpr int64_t kTileRows = 16;       // of A, or columns of B
 inline constexpr int64_t kTileDepth = 32;      // elements of k
 inline constexpr int64_t kTileElements = 512;  // kTileRows x kTileDepth
 
-// An operand as stored: op(X)[row, k] is at data[row * stride + k], or with `k_major` at data[k *
-// stride + row]. Rows are those of A or the columns of B.
+// An operand as stored: op(X)[row, k] is at
+//   data[row * stride + k], or with `k_major` at data[k * stride + row].
+// Rows are those of A or the columns of B.
 struct TileSource {
   const BFloat16* data = nullptr;
   int64_t stride = 0;
@@ -24,9 +25,8 @@ struct TileSource {
   bool k_major = false;
 };
 
-// Packs tiles of rows [first, first + 16 x `panels` x 2) and all of k: for each pair of tiles'
-// rows, for each 32 of k, the two tiles. `tiles` needs room for panels x 2 x TilesDeep(depth)
-// tiles.
+// Packs tiles of rows [first, first + 32 x `panels`) and all of k: for each 32 rows, for each 32 of
+// k, two tiles. `tiles` needs room for panels x 2 x TilesDeep(depth) tiles.
 void PackA(const TileSource& source, int64_t first, int64_t panels, BFloat16* tiles);
 void PackB(const TileSource& source, int64_t first, int64_t panels, BFloat16* tiles);
 

@@ -10,7 +10,7 @@
 namespace shoal::worker::cpu {
 namespace {
 
-// delta = sum(d_out * out): what the softmax's gradient subtracts from every d_probability of the
+// delta = sum(d_out * out), which the softmax's gradient subtracts from every d_probability of the
 // row.
 template <typename T>
 struct DeltaRow {
@@ -20,8 +20,9 @@ struct DeltaRow {
   }
 };
 
-// One row: scores and d_probabilities (d_out V^T) give probabilities and d_scores = p * (dp -
-// delta) * scale; zero from `visible` to `columns`.
+// One row: from scores and d_probabilities (d_out V^T) computes probabilities p and
+//   d_scores = p * (d_probabilities - delta) * scale,
+// zero from `visible` to `columns`.
 template <typename T>
 struct ScoreGradientRow {
   SHOAL_INLINE void Run(float* scores, float* d_probabilities, int64_t visible, int64_t columns,
@@ -54,7 +55,7 @@ struct ConvertRow {
   }
 };
 
-// Memory of the blocks of one thread.
+// Memory of one thread's blocks.
 template <typename T>
 struct BackwardBlocks {
   std::vector<T> queries;              // [rows, D]
@@ -105,8 +106,8 @@ class Backward {
         blocking_(blocking),
         d_qkv_(d_qkv) {}
 
-  // Every (sequence, kv head) is one task: its d_keys and d_values are summed over query blocks in
-  // their order.
+  // Each (sequence, kv head) is one task, which sums d_keys and d_values over query blocks in
+  // order.
   void Run(std::span<const int32_t> cu_seqlens) {
     const int64_t sequences = static_cast<int64_t>(cu_seqlens.size()) - 1;
     const int64_t kv_heads = blocking_.shape.kv_heads;

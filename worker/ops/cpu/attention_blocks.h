@@ -1,4 +1,4 @@
-// What forward and backward of attention share: how queries and keys are cut, and copies between
+// Shared by attention's forward and backward pass: how queries and keys are cut, and copies between
 // the packed matrices and the dense blocks of one kv head.
 //
 // A block of queries of all the heads that share a kv head is multiplied with blocks of keys, so

@@ -11,10 +11,9 @@
 namespace shoal::worker::cpu {
 namespace {
 
-// One row of a block of scores: the first `visible` keys take part. Updates the row's running
-// maximum (of scaled scores) and sum, writes exp(score - maximum), zero from `visible` to `columns`
-// (a multiple of kVectorElements), and returns in *correction what earlier blocks' results must be
-// multiplied with.
+// Updates one row of a block of scores, of which the first `visible` keys take part: the running
+// maximum (of scaled scores) and sum. Writes exp(score - maximum), zero from `visible` to `columns`
+// (a multiple of kVectorElements). Sets *correction to the factor for results of earlier blocks.
 template <typename T>
 struct SoftmaxRow {
   SHOAL_INLINE void Run(float* scores, int64_t visible, int64_t columns, float scale,
@@ -52,10 +51,10 @@ struct ScaleRow {
   }
 };
 
-// Before the first key is seen: e^(this - anything) is (nearly) zero and multiplies zeros.
+// The maximum before the first key: e^(this - anything) is (nearly) zero and multiplies zeros.
 constexpr float kNoMaximum = -1e30f;
 
-// Memory of the blocks of one thread.
+// Memory of one thread's blocks.
 template <typename T>
 struct ForwardBlocks {
   std::vector<T> queries;        // [rows, D]
@@ -110,8 +109,7 @@ class Forward {
     context_.pool.ParallelFor(
         static_cast<int64_t>(tasks.size()), 1, [&](int64_t begin, int64_t end) {
           thread_local ForwardBlocks<T> blocks;
-          int64_t kv_head =
-              -1;  // whose keys and values the blocks hold: consecutive tasks mostly share them
+          int64_t kv_head = -1;  // of the blocks' keys; consecutive tasks mostly share them
           int64_t sequence = -1;
           for (int64_t i = begin; i < end; ++i) {
             const Task& task = tasks[static_cast<size_t>(i)];

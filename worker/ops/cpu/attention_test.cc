@@ -92,7 +92,7 @@ TEST_P(Attention, PackedIsTheSameAsEachSequenceAlone) {
   }
 }
 
-// Not a number in one sequence stays there, forward and backward, and so does what lies in padding.
+// NaN in one sequence or in padding stays there, forward and backward.
 TEST_P(Attention, NeverReadsAcrossSequences) {
   const AttentionCase c{GetParam(), {4, 2, 8}, {0, 20, 45, 60}, 64};
   Random random(12);
@@ -118,7 +118,7 @@ TEST_P(Attention, NeverReadsAcrossSequences) {
   EXPECT_EQ(d_qkv.back(), 0.0);
 }
 
-// On a thread that has attended to nothing before, so that it has no memory for keys yet.
+// Runs on a thread that has not attended before, so it has no memory for keys yet.
 TEST_P(Attention, TakesEmptySequences) {
   const AttentionCase c{GetParam(), {2, 1, 8}, {0, 0, 0, 3, 3}, 4};
   std::thread([&] {

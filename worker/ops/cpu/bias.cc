@@ -26,8 +26,7 @@ struct SumRow {
   }
 };
 
-// Columns per range: ranges of columns are summed over all tokens in order, whatever the number of
-// threads.
+// Columns per range. Each range sums over all tokens in order, whatever the number of threads.
 constexpr int64_t kColumnsPerRange = 64;
 
 }  // namespace

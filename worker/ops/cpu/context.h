@@ -1,5 +1,4 @@
-// What a CPU operator works with: the threads, the matrix products, and the place where failures
-// are kept.
+// State shared by the CPU operators: threads, matrix products, and the first failure.
 #pragma once
 
 #include <algorithm>

@@ -9,8 +9,8 @@
 namespace shoal::worker::cpu {
 namespace {
 
-// exp(logits - max) in place; *log_sum is log(sum(exp(logits))), *inverse_sum 1 / sum(exp(logits -
-// max)).
+// Replaces logits with exp(logits - max); *log_sum = log(sum(exp(logits))),
+// *inverse_sum = 1 / sum(exp(logits - max)).
 struct ExponentialsRow {
   SHOAL_INLINE void Run(float* logits, int64_t columns, float* log_sum, float* inverse_sum) {
     float largest = -std::numeric_limits<float>::infinity();

@@ -18,15 +18,13 @@ namespace {
 using DnnlType = dnnl::memory::data_type;
 
 dnnl::engine& Engine() {
-  static auto* engine =
-      new dnnl::engine(dnnl::engine::kind::cpu, 0);  // lives as long as the process
+  static auto* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never destroyed
   return *engine;
 }
 
 DnnlType TypeOf(DType dtype) { return dtype == DType::kF32 ? DnnlType::f32 : DnnlType::bf16; }
 
-// oneDNN asks OpenMP how many threads to use, when a kernel is compiled and when it runs; here it
-// is always this one.
+// Makes OpenMP answer one thread, which oneDNN asks when it compiles and when it runs a kernel.
 void UseOneThread() {
   thread_local const bool done = [] {
     omp_set_num_threads(1);

@@ -1,6 +1,5 @@
-// Single-threaded matrix products: oneDNN's, behind a bounded cache of compiled kernels, or for
-// bf16 on a CPU with AMX those of cpu/amx_gemm.h, which compiles nothing (oneDNN does those too
-// thin for it).
+// Single-threaded matrix products: oneDNN's, behind a bounded cache of compiled kernels. On a CPU
+// with AMX, cpu/amx_gemm.h does bf16 products without compiling, except those too thin for it.
 //
 // Each product runs on the calling thread; cpu/matmul.cc splits a large one over the pool's
 // threads. So oneDNN never starts its own threads, which would compete with the pool's for the

@@ -1,4 +1,4 @@
-// What a matrix product multiplies: sizes, strides and types.
+// Sizes, strides and types of a matrix product.
 #pragma once
 
 #include <compare>

@@ -1,5 +1,4 @@
-// The instructions with which this CPU multiplies bf16, as oneDNN finds them (it heeds its own
-// environment variable, ONEDNN_MAX_CPU_ISA).
+// The CPU's instructions for bf16 products, as oneDNN finds them (it obeys ONEDNN_MAX_CPU_ISA).
 #pragma once
 
 namespace shoal::worker::cpu {

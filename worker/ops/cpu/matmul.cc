@@ -9,21 +9,21 @@
 namespace shoal::worker::cpu {
 namespace {
 
-// Rows of C per product, and tokens per product where tokens are what is summed over. Token counts
-// vary from microbatch to microbatch; cut into pieces of this size and one rest (a multiple of the
-// padding), all counts together need but a handful of compiled kernels per weight matrix. Smaller
-// pieces would pack B more often for the same work.
+// Rows of C per product, and tokens per product where the sum is over tokens. Token counts vary by
+// microbatch; cut into pieces of this size and one rest (a multiple of the padding), all of them
+// need only a handful of compiled kernels per weight matrix. Smaller pieces pack B more often for
+// the same work.
 constexpr int64_t kPiece = 512;
-// Columns of C are cut only to give every thread something to do, at multiples of this.
+// Columns of C are cut only to occupy every thread, at multiples of this.
 constexpr int64_t kColumnUnit = 64;
 
-// Cuts n columns so that `row_pieces` times the parts come out even over the threads.
+// Cuts n columns so that `row_pieces` times the parts are even over the threads.
 int64_t ColumnsPerPart(int64_t n, int64_t row_pieces, int64_t threads) {
   const int64_t parts = row_pieces >= 4 * threads ? 1 : threads / std::gcd(threads, row_pieces);
   return std::min(n, RoundUp((n + parts - 1) / parts, kColumnUnit));
 }
 
-// AMX takes any shape as it comes, and packs B once for all rows it is given.
+// AMX takes any shape, and packs B once for all rows given to it.
 int64_t RowsPerThread(int64_t m, int64_t threads) {
   constexpr int64_t kRowUnit = 32;
   return std::min(m, RoundUp((m + threads - 1) / threads, kRowUnit));
@@ -99,7 +99,7 @@ void Matmul(Context& context, const MatmulArgs& args) {
                                   : args.b.Rows(inner, shape.k).Columns(column, shape.n);
         context.gemm.Run(shape, a.data, b.data, c.data);
       }
-      if (has_addend) {  // the piece is in the cache still
+      if (has_addend) {  // the piece is still in the cache
         AddRows(args.addend.Rows(row, shape.m).Columns(column, shape.n), c);
       }
     }

@@ -53,7 +53,7 @@ TEST_P(RmsNorm, ForwardAndBackwardAgreeWithTheOracle) {
 
   const Doubles without = d_x.doubles();
   const Doubles partials = d_weights.doubles();
-  // Over d_y, which the weight's gradient is of too.
+  // Overwrites d_y, from which the weight's gradient is computed too.
   cpu.ops->RmsNormBackward(d_y.view(), x.view(), weight.vector(), inverse_rms.data(),
                            residual.view(), d_y.view(), d_weights.view());
   EXPECT_EQ(d_weights.doubles(), partials);

@@ -1,5 +1,4 @@
-// What the benches of operators on the machine's GPU share: random values in its memory, times, and
-// main.
+// Shared by the benches of operators on the machine's GPU: random values, timing, and main.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,7 +23,7 @@
 
 namespace shoal::worker::cuda {
 
-// Random values: products of zeros draw less power, and run faster than any real one.
+// Random values: products of zeros draw less power and run faster than real ones.
 inline absl::StatusOr<Buffer> RandomBf16(Device& device, Stream& stream, int64_t count) {
   SHOAL_ASSIGN_OR_RETURN(Buffer buffer, device.Allocate(count * SizeOf(DType::kBF16)));
   std::vector<BFloat16> values(static_cast<size_t>(count));

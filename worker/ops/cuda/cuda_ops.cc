@@ -25,10 +25,10 @@ namespace shoal::worker {
 namespace cuda {
 namespace {
 
-// Each operator checks shapes as the CPU's does, leaves alone what is empty, and launches.
+// Each operator checks shapes as the CPU's does, skips empty work, and launches.
 class CudaOps : public Ops {
  public:
-  // `matmuls` are on the stream.
+  // `matmuls` uses the stream.
   CudaOps(Device& device, std::unique_ptr<Stream> stream, std::unique_ptr<Matmuls> matmuls,
           AttentionOptions attention)
       : stream_(std::move(stream)),
@@ -44,7 +44,7 @@ class CudaOps : public Ops {
   absl::Status Check() override {
     const cudaError_t error = cudaStreamQuery(context_.stream());
     if (error != cudaSuccess) {
-      (void)cudaGetLastError();  // which the next launch would take for its own
+      (void)cudaGetLastError();  // or the next launch reports it
     }
     context_.Keep("the compute stream", error == cudaErrorNotReady ? cudaSuccess : error);
     absl::Status failure = context_.Take();
@@ -235,7 +235,7 @@ class CudaOps : public Ops {
   }
 
  private:
-  // Whether there is work and a GPU for it.
+  // Whether there is work and the GPU can take it.
   bool Begins(std::string_view what, const ConstMatrix& work) {
     what_ = what;
     return !IsEmpty(work) && context_.Begin(what);
@@ -248,7 +248,7 @@ class CudaOps : public Ops {
   OpContext context_;
   const std::unique_ptr<Matmuls> matmuls_;
   Attention attention_;
-  std::string_view what_;  // the operator at work
+  std::string_view what_;  // the operator in progress
 };
 
 }  // namespace

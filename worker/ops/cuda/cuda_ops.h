@@ -2,7 +2,7 @@
 // attention what matmul/ and attention/ choose.
 //
 // Operators put their work on the table's stream and return. The table owns a few MiB of scratch
-// memory, from the device, which grows to what the largest shapes need.
+// memory on the device, which grows as shapes need.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ struct CudaOpsOptions {
   bool cublas_lt = true;  // matrix products by cuBLASLt if it is found
   bool tf32 = false;      // fp32 products by cuBLASLt on tensor cores, to 10 bits
   bool cudnn = true;      // attention by cuDNN if it is found and serves
-  // the same input gives the same bits; if false, attention's backward pass may add in any order,
-  // as cuDNN's does, and the fastest of cuBLASLt's algorithms takes over for frequent shapes
+  // The same input gives the same bits. If false, attention's backward pass may add in any order,
+  // as cuDNN's does, and cuBLASLt's fastest algorithm takes over for frequent shapes.
   bool deterministic = true;
   // Uses of a product's shape after which, if bits may differ, cuBLASLt's fastest algorithm for it
-  // is measured: that takes as long as a fifth of these uses. One microbatch has fewer, even
-  // through 64 layers twice, so shapes of microbatches that all differ are never measured.
+  // is measured, which takes as long as a fifth of these uses. One microbatch has fewer, even with
+  // 64 layers twice, so shapes that occur in one microbatch only are never measured.
   int64_t tune_after = 160;
   // Called with each matrix product that cuBLASLt refuses and our own kernels make instead: its
   // shape and why. The log has each shape once.
@@ -37,7 +37,7 @@ struct CudaOpsOptions {
   std::function<void(bool cudnn)> attention_backward = {};
 };
 
-// `device` must come from MakeCudaDevice and outlive the table. Fails if the device does, or has no
+// `device` must come from MakeCudaDevice and outlive the table. Fails if the device fails or has no
 // scratch memory left.
 absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device,
                                                  const CudaOpsOptions& options = {});

@@ -1,5 +1,4 @@
-// What the table does when the machine refuses, and when there is nothing to do: over the fake
-// runtime alone.
+// The table when the machine refuses, and when there is no work: over the fake runtime only.
 #include "core/gpu/fake_cuda/fake_cuda.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -46,7 +45,7 @@ TEST_F(CudaOpsFailureTest, WhatIsEmptyIsNotLaunched) {
   EXPECT_EQ(gpu::Counters().launches, before);
 }
 
-// What the runtime says of a stream that is not done is no failure of what comes next.
+// "Stream not ready" must not count as the next operator's failure.
 TEST_F(CudaOpsFailureTest, LookingForFailuresNeitherWaitsNorMakesOne) {
   ops_->Zero(Dense(4, 8));
   EXPECT_TRUE(ops_->Check().ok());
@@ -58,7 +57,7 @@ TEST_F(CudaOpsFailureTest, LookingForFailuresNeitherWaitsNorMakesOne) {
 TEST_F(CudaOpsFailureTest, AnOperatorWithoutScratchMemoryIsNamedAndTheNextOneWorks) {
   ASSERT_TRUE(ops_->Finish().ok());
   {
-    // All that is left.
+    // Takes all memory that is left.
     std::vector<Buffer> taken;
     for (int64_t bytes = 64 * kMiB; bytes >= kMiB / 16;) {
       absl::StatusOr<Buffer> more = device_->Allocate(bytes);
@@ -84,7 +83,7 @@ TEST_F(CudaOpsFailureTest, AFailedLaunchIsKeptForFinish) {
   EXPECT_FALSE(ops_->Finish().ok());
 }
 
-// What an operator reads was perhaps not copied then: tokens above all, which say where it reads.
+// An operator's inputs may not have been copied then, such as tokens, which say where it reads.
 TEST_F(CudaOpsFailureTest, NothingIsLaunchedOnAStreamThatHasFailed) {
   ops_->Zero(Dense(4, 8));
   ASSERT_TRUE(ops_->Finish().ok());

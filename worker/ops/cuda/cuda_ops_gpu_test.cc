@@ -1,5 +1,4 @@
-// The table of the machine's GPU as programs have it, with cuBLASLt where that is found, against
-// the CPU's at shapes of training.
+// The machine's GPU, with cuBLASLt if found, against the CPU at shapes of training.
 #include "core/gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cpu/cpu_device.h"

@@ -1,4 +1,4 @@
-// The table of a GPU against the CPU's, operator by operator.
+// A GPU's operators against the CPU's, one by one.
 #include "worker/ops/cuda/cuda_ops.h"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ TEST_P(CudaOpsTest, SwiGluMadeAgainHasTheForwardsBits) {
   const std::unique_ptr<Ops> ops =
       MakeCudaOps(*device_, {.cublas_lt = false, .cudnn = false}).value();
   Random random(GetParam());
-  std::vector<BFloat16> values(4 * kRows * kColumns);  // gate and up, and two of what they make
+  std::vector<BFloat16> values(4 * kRows * kColumns);  // gate and up, and two outputs
   for (BFloat16& value : values) {
     value = BFloat16(static_cast<float>(3 * random.Normal()));
   }

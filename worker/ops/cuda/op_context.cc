@@ -29,7 +29,7 @@ void* OpContext::Scratch(std::string_view what, int64_t bytes) {
   if (bytes > scratch_.bytes()) {
     const int64_t grown =
         RoundUp(std::max({bytes, kLeastScratchBytes, 2 * scratch_.bytes()}), kLeastScratchBytes);
-    // The device gives freed memory out again only after the work that was put so far.
+    // The device reuses freed memory only after the work enqueued so far.
     scratch_.Reset();
     absl::StatusOr<Buffer> buffer = device_.Allocate(grown);
     if (!buffer.ok()) {

@@ -1,5 +1,5 @@
-// What the operators of a GPU work with: the stream, scratch memory, and the place where failures
-// are kept. The operator table and its parts use it, from one thread at a time.
+// State shared by a GPU's operators: the stream, scratch memory, and the first failure. Used by the
+// operator table and its parts, from one thread at a time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,13 +21,13 @@ class OpContext {
   cudaStream_t stream() const { return native_; }
 
   // Makes the device's GPU current in the calling thread, as launches need. The table calls it once
-  // per operator. False: that failed, which is kept, or the stream has failed, which it reports
-  // itself.
+  // per operator. False if that failed, which is kept, or if the stream has failed, which it
+  // reports itself.
   bool Begin(std::string_view what);
 
   // Returns `bytes` > 0 of device memory for the calling operator, aligned to kBufferAlignment,
   // with undefined contents. The next operator that asks gets the same memory, in the stream's
-  // order. Null if there is none, which is kept as the failure of `what`.
+  // order. Null if there is none; then keeps a failure of `what`.
   void* Scratch(std::string_view what, int64_t bytes);
 
   // Keeps the first failure since the last Take. `what` names the operator.

@@ -1,4 +1,4 @@
-// When the table's products are measured for the fastest algorithm, over a cuBLASLt that is a fake.
+// When the table tunes products, over a fake cuBLASLt.
 #include "core/gpu/fake_cuda/fake_cuda.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cpu/cpu_device.h"
@@ -27,7 +27,7 @@ class TunedProductsTest : public testing::Test {
     options.cudnn = false;
     ops_ = MakeCudaOps(*device_, options, &lt_).value();
   }
-  // The same product so often.
+  // Runs the same product `times` times.
   void Multiply(int64_t times) {
     const Buffer memory = device_->Allocate(4096).value();
     ops_->stream().Zero(memory.data(), memory.bytes());
@@ -44,7 +44,7 @@ class TunedProductsTest : public testing::Test {
   std::unique_ptr<Ops> ops_;
 };
 
-// Which algorithm is the fastest may differ from process to process, and the last bits with it.
+// The fastest algorithm may differ between processes, and the last bits with it.
 TEST_F(TunedProductsTest, WhereTheSameBitsAreAskedForNothingIsMeasured) {
   Make({.deterministic = true, .tune_after = 1});
   Multiply(5);
@@ -61,7 +61,7 @@ TEST_F(TunedProductsTest, ElseWhatComesOftenIs) {
   EXPECT_GT(cuda::Fake().products, 4);
 }
 
-// As a real one's are checked, which is asked to measure them at once.
+// As on a real one, which is told to tune at once.
 TEST_F(TunedProductsTest, TunedProductsAgreeWithTheCpu) {
   Make({.deterministic = false, .tune_after = 1});
   const std::unique_ptr<Device> cpu = MakeCpuDevice();

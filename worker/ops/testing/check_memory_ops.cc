@@ -98,7 +98,7 @@ void Checks::Rows(const Size& size, int64_t vocabulary) {
   const int64_t count = size.rows - size.rows / 8;  // the rest is padding
   CheckedArray table = Normal({vocabulary, size.columns, size.layout});
   CheckedArray out = Output(size);
-  // Half of the tokens are one id, as in text some are.
+  // Half of the tokens share one id, as in text.
   std::vector<int32_t> ids = Below(count, vocabulary);
   for (size_t i = 0; i < ids.size(); i += 2) {
     ids[i] = static_cast<int32_t>(vocabulary / 2);

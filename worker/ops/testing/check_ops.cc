@@ -8,15 +8,15 @@
 namespace shoal::worker {
 namespace {
 
-// A layout in which nothing starts where 16 bytes could be read.
+// No row starts at a multiple of 16 bytes.
 constexpr ArrayLayout kApart = {.padding = 6, .offset = 3};
 // Columns of a wider matrix, aligned.
 constexpr ArrayLayout kWithin = {.padding = 32, .offset = 16};
 
-// Between the seeds of groups, so that runs of neighbouring seeds have no group in common.
+// Distance between groups' seeds, so that runs with neighbouring seeds share no group.
 constexpr uint64_t kBetweenSeeds = uint64_t{1} << 32;
 
-// Operators that are done together, at all their sizes.
+// Operators checked together, at all their sizes.
 using Group = std::function<void(Checks&)>;
 
 void SmallProducts(Checks& checks) {
@@ -54,9 +54,9 @@ std::vector<Group> SmallGroups() {
       checks.SwiGlu(size);
     }
     checks.Norms({9, 1032, {}});
-    checks.Norms({5, 2568, {}});  // several warps a row
+    checks.Norms({5, 2568, {}});  // several warps per row
     checks.Norms({2, 8200, {}});  // too long for registers
-    checks.Norms({4300, 8, {}});  // more rows a partial sum than the least
+    checks.Norms({4300, 8, {}});  // more rows per partial sum than the least
     checks.ColumnSums({300, 40, {}});
     checks.Rows({130, 75, kApart}, 40);
     checks.Rows({70, 600, {}}, 50);
@@ -64,7 +64,7 @@ std::vector<Group> SmallGroups() {
     checks.Rotary(9, 5, 16, {});
     checks.Rotary(5, 3, 6, kApart);
     checks.CrossEntropy({10, 101, kApart});
-    checks.CrossEntropy({9, 9000, {}});  // several blocks a row
+    checks.CrossEntropy({9, 9000, {}});  // several blocks per row
     checks.CrossEntropy({3, 9001, {}});
     SmallProducts(checks);
     SmallAttention(checks);
@@ -80,7 +80,7 @@ std::vector<Group> LargeGroups() {
         }
         checks.Norms({77, 8192, {}});
         checks.Norms({33, 20000, {}});
-        checks.Norms({9000, 768, {}});  // more rows a partial sum than the least
+        checks.Norms({9000, 768, {}});  // more rows per partial sum than the least
       },
       [](Checks& checks) {
         for (const Size& size : kSizes) {
@@ -104,7 +104,7 @@ std::vector<Group> LargeGroups() {
       [](Checks& checks) {
         checks.CrossEntropy({128, 50257, {}});
         checks.CrossEntropy({64, 128256, {}});
-        checks.CrossEntropy({200, 50304, {}});  // as many as have a block a row
+        checks.CrossEntropy({200, 50304, {}});  // the most rows that get one block each
         checks.CrossEntropy({160, 32000, {}});
       },
       LargeProducts,

@@ -26,16 +26,16 @@ void CheckOps(Device& device, Ops& under_test, Ops& oracle, uint64_t seed, Check
 std::vector<OpCheck> CheckOps(Device& device, Ops& under_test, Ops& oracle, uint64_t seed,
                               CheckScale scale);
 
-// Only what libraries may do, matrix products and attention: for a table that is told to do without
-// them.
+// Checks only matrix products and attention, which libraries may compute: for a table told to do
+// without them.
 std::vector<OpCheck> CheckProducts(Device& device, Ops& under_test, Ops& oracle, uint64_t seed,
                                    CheckScale scale);
 
-// Only matrix products: for a table that looks for the fastest algorithm at a shape's first use.
+// Checks only matrix products: for a table that tunes at a shape's first use.
 std::vector<OpCheck> CheckMatmuls(Device& device, Ops& under_test, Ops& oracle, uint64_t seed,
                                   CheckScale scale);
 
-// Attention in bf16 by a table that may add in any order, and so need not give the same bits twice.
+// Checks attention in bf16 for a table that may add in any order, so bits may differ between runs.
 std::vector<OpCheck> CheckAttentionInAnyOrder(Device& device, Ops& under_test, Ops& oracle,
                                               uint64_t seed, CheckScale scale);
 

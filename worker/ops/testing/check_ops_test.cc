@@ -1,4 +1,4 @@
-// The checks themselves: the CPU's operators agree with themselves, and what is wrong is seen.
+// Tests the checks themselves: the CPU's operators agree with themselves, and errors are found.
 #include "worker/ops/testing/check_ops.h"
 
 #include <cstring>

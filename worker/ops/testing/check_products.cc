@@ -80,7 +80,7 @@ void Checks::Attention(const std::vector<int32_t>& lengths, int64_t padding,
   CheckedArray positions = checker_.Integers(Below(tokens, kPositions));
   CheckedArray cosines = checker_.Normal(DType::kF32, kPositions, shape.head_dim / 2, 0.7);
   CheckedArray sines = checker_.Normal(DType::kF32, kPositions, shape.head_dim / 2, 0.7);
-  // An element takes the roundings of its pair's other one too, which may be larger.
+  // An element also gets the rounding errors of its pair's other one, which may be larger.
   backward("AttentionBackwardTurned", 2 * gradient_bound, [&](OpSide s) {
     return Rotation{.positions = positions.data<int32_t>(s),
                     .cosines = cosines.data<float>(s),

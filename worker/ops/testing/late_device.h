@@ -1,10 +1,9 @@
-// A device for tests that computes asynchronously on the CPU, as late as it may: work on its
-// streams runs when somebody waits for it, in any order that events allow, drawn from a seed. Only
-// work on its streams may touch its memory: any other access ends the process. New memory is full
-// of NaN.
+// A test device that computes asynchronously on the CPU, as late as possible: work on its streams
+// runs when somebody waits for it, in any order that events allow, drawn from a seed. Only work on
+// its streams may touch its memory; any other access aborts. New memory is full of NaN.
 //
-// With LateOps the operators of the CPU run on it, to the same bits: an error then means a wrong
-// order of work. Copies read and write host memory when they run, as with pinned memory.
+// With LateOps the CPU's operators run on it, to the same bits, so a difference means a wrong order
+// of work. Copies read and write host memory when they run, as with pinned memory.
 //
 // Thread-safe; work runs in the thread that waits, one piece at a time.
 #pragma once

@@ -1,4 +1,4 @@
-// Each operator is put on the stream with its arguments, and runs there as the CPU's.
+// Puts each operator on the stream with its arguments; it runs there on the CPU.
 #include <memory>
 #include <vector>
 

@@ -59,7 +59,7 @@ struct Shape {
   int64_t offset;
 };
 
-// Raises check.error to the largest error there is; names what is wrong beyond that.
+// Raises check.error to the largest error; describes anything else that is wrong.
 void Compare(const Shape& shape, const std::vector<std::byte>& before,
              const std::vector<std::byte>& actual, const std::vector<std::byte>& expected,
              OpCheck& check) {
@@ -213,7 +213,7 @@ void OpChecker::Check(std::string name, double bound, std::initializer_list<Chec
     results_.push_back(std::move(check));
     return;
   }
-  // What there was, and what two runs make of it.
+  // Outputs before, and after each of two runs.
   std::vector<std::vector<std::byte>> before;
   std::vector<std::vector<std::byte>> actual;
   for (CheckedArray* array : outputs) {

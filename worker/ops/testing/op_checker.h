@@ -30,8 +30,8 @@ struct OpCheck {
   // The largest |result - expected| / max(|expected|, root mean square of what is expected).
   double error = 0;
   double bound = 0;
-  // What was wrong regardless of size: a failure of the device, an element that is NaN or must not
-  // be written, two runs that differ. Empty if nothing.
+  // What is wrong regardless of size: a device failure, NaN, a write outside the output, two runs
+  // that differ. Empty if nothing.
   std::string wrong;
   bool passed() const { return wrong.empty() && error <= bound; }
 };

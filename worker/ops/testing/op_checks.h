@@ -23,8 +23,8 @@ inline constexpr double kAttentionBF16Bound = 3e-2;
 // are sums of large terms, and their small elements keep the roundings.
 inline constexpr double kLongAttentionGradientBF16Bound = 0.15;
 inline constexpr int64_t kLongAttentionTokens = 256;
-// For still longer ones the typical value is as small as roundings of the first tokens' values:
-// this bound only catches gross errors.
+// Still longer: typical values are as small as the roundings of the first tokens' values, so this
+// bound only catches gross errors.
 inline constexpr double kLongestAttentionBound = 0.5;
 inline constexpr int64_t kLongestAttentionTokens = 8192;
 // The same operations in the same order.

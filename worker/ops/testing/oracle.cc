@@ -70,7 +70,7 @@ void ExpectClose(const Doubles& actual, const Doubles& expected, double toleranc
   double worst = 0;
   size_t where = 0;
   for (size_t i = 0; i < actual.size(); ++i) {
-    // An element may be off by the tolerance of its own size or of the typical one.
+    // An error is relative to the element's size or the typical one, whichever is larger.
     const double error = std::abs(actual[i] - expected[i]) / std::max(scale, std::abs(expected[i]));
     if (!(error <= worst)) {
       worst = error;
@@ -110,7 +110,7 @@ void ExpectGradient(const std::function<Doubles(const Doubles&)>& function, cons
       squares += gradient[i] * gradient[i];
     }
     const double expected = (value(up) - value(down)) / (2 * kStep);
-    // A random direction meets the gradient with about its length.
+    // A random direction's product with the gradient is about as large as the gradient's norm.
     EXPECT_NEAR(along, expected, (tolerance + 1e-7) * (std::sqrt(squares) + 1e-9) * 3) << what;
   }
 }

@@ -20,7 +20,8 @@ constexpr int64_t kTriedBytes = 64;
 
 CommunicatorPair::CommunicatorPair(const Options& options) : options_(options) {
   for (Path& path : paths_) {
-    path.stream = options_.device->NewStream(StreamKind::kCopy);  // beside the compute, before it
+    path.stream =
+        options_.device->NewStream(StreamKind::kCopy);  // runs concurrently with the compute
   }
 }
 

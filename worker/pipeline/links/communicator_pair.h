@@ -63,7 +63,7 @@ class CommunicatorPair {
   // From the lower stage to the higher one, and back.
   struct Path {
     std::unique_ptr<Stream> stream;
-    std::shared_ptr<Communicator> communicator;  // destroyed first; whoever aborts it holds it too
+    std::shared_ptr<Communicator> communicator;  // destroyed first; shared with its aborter
   };
 
   bool lower() const { return options_.stage < options_.peer; }

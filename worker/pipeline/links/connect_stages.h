@@ -70,7 +70,7 @@ class StageConnections {
     // How long neighbours have to close the device's memory that they opened.
     absl::Duration parting_patience = absl::Seconds(10);
   };
-  // Port and door must outlive it.
+  // `client` and `service` must outlive it.
   StageConnections(Options options, StageClient* client, StageService* service);
 
   // By stage, like `neighbours`, to whom there must be no links any more.
@@ -110,9 +110,9 @@ class StageConnections {
   };
 
   const Options options_;
-  const std::string best_;          // the best of the ways, whether available or not
+  const std::string best_;          // the best of all paths, available or not
   std::vector<Path> paths_;         // by preference
-  std::vector<std::string> names_;  // of the ways
+  std::vector<std::string> names_;  // of the paths
   std::vector<std::string> unavailable_;
   StageClient* const client_;
   StageService* const service_;

@@ -68,7 +68,7 @@ class StageLinks {
 
   // ResourceExhausted if the links have too little memory for such messages.
   virtual absl::Status BeginStep(const StepMessages& step) = 0;
-  // Returns when everything sent has arrived, whoever has closed by then.
+  // Returns when everything sent has arrived, even if a peer has closed.
   virtual absl::Status EndStep(absl::Duration timeout) = 0;
 
   // Returns room for this stage's next message.

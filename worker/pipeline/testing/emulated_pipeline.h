@@ -70,7 +70,7 @@ class EmulatedPipeline {
     std::unique_ptr<MemoryUnitSource> source;
     std::unique_ptr<MemoryGradientSink> sink;
     std::unique_ptr<StageRunner> runner;
-    const plan::ScheduleCosts* costs = nullptr;  // of the step at hand
+    const plan::ScheduleCosts* costs = nullptr;  // of the current step
   };
   void MakeStage(int index, const plan::ScheduleShape& shape, const plan::ModelSpec& spec,
                  const std::vector<plan::UnitRange>& split);

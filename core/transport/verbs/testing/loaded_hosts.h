@@ -221,7 +221,7 @@ class TwoHosts {
       }
     }
   }
-  // Waits until both have seen the end, whichever way it came; then nothing may be open any more.
+  // Waits until both have seen the end, from either side; nothing may be open afterwards.
   void AwaitEnds(absl::Duration most = absl::Seconds(10)) {
     const absl::Time deadline = RealClock().Now() + most;
     while (!a->closed || !b->closed) {

@@ -26,7 +26,7 @@ constexpr int64_t kScratchUnit = int64_t{1} << 20;
 AttentionProblem ProblemOf(const AttentionShape& shape, int64_t tokens) {
   SHOAL_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 && shape.head_dim > 0);
   const auto group = static_cast<int32_t>(shape.heads / shape.kv_heads);
-  // What rows are counted in, and GroupDivider's range.
+  // Limit of int32 row counts, and of GroupDivider.
   SHOAL_CHECK(tokens * group * std::max<int64_t>(group, shape.kv_heads) < int64_t{1} << 31);
   return {.tokens = static_cast<int32_t>(tokens),
           .kv_heads = static_cast<int32_t>(shape.kv_heads),
@@ -35,20 +35,20 @@ AttentionProblem ProblemOf(const AttentionShape& shape, int64_t tokens) {
           .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)))};
 }
 
-// Sequences lie side by side from the first row on; the tokens they have.
+// Returns how many tokens the sequences have; they are packed from the first row on.
 int64_t UsedTokens(std::span<const int32_t> cu_seqlens, int64_t tokens) {
   SHOAL_CHECK(!cu_seqlens.empty() && cu_seqlens.front() == 0 && cu_seqlens.back() <= tokens);
   SHOAL_CHECK(std::is_sorted(cu_seqlens.begin(), cu_seqlens.end()));
   return cu_seqlens.back();
 }
 
-// What tensor cores are told to read or write.
+// Whether tensor cores can read or write the matrix.
 bool IsForTensorCores(const ConstMatrix& matrix, const AttentionShape& shape) {
   return matrix.dtype == DType::kBF16 &&
          RowsAreAligned(matrix.data, matrix.stride, ToElement(matrix.dtype), shape.head_dim);
 }
 
-// What joining rows reads 16 bytes at a time.
+// Whether JoinRows can read 16 bytes at a time.
 bool IsForWideLoads(const Rotation& rotation) {
   return (reinterpret_cast<uintptr_t>(rotation.cosines) |
           reinterpret_cast<uintptr_t>(rotation.sines)) %

@@ -41,7 +41,7 @@ absl::Status RunModel(const Model& model, int64_t tokens, Device& device, Stream
                          device.Allocate(tokens * shape.heads * SizeOf(DType::kF32)));
   auto* const log_sum_exp = reinterpret_cast<float*>(sums.data());
   const std::vector<int32_t> cu_seqlens = {0, static_cast<int32_t>(tokens)};
-  // Two products forward, five backward, of the scores that are seen.
+  // Of the visible scores: two products forward, five backward.
   const double product = static_cast<double>(tokens) * static_cast<double>(tokens) *
                          static_cast<double>(shape.q_size());
   std::printf("%-8s", model.name);

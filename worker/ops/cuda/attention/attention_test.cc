@@ -27,7 +27,7 @@ struct Case {
   AttentionShape shape;
   std::vector<int32_t> cu_seqlens;
   int64_t rows;              // padding included
-  int64_t more_columns = 0;  // that the matrices have beside those of attention
+  int64_t more_columns = 0;  // of the matrices, besides attention's
 };
 
 struct Result {
@@ -36,7 +36,7 @@ struct Result {
   std::vector<float> log_sum_exp;
 };
 
-// A GPU with what a test has put there; matrices may be columns of wider ones.
+// A GPU and the test's memory on it; matrices may be columns of wider ones.
 class Gpu {
  public:
   Gpu(bool usable, bool with_fused) : usable_(usable) {
@@ -65,7 +65,7 @@ class Gpu {
     }
     return to;
   }
-  // Null of none. The stream reads `values` until the next Take.
+  // Null for none. The stream reads `values` until the next Take.
   template <typename T>
   const T* PutArray(const std::vector<T>& values) {
     if (values.empty()) {
@@ -76,7 +76,7 @@ class Gpu {
     stream_->Copy(buffers_.back().data(), values.data(), bytes);
     return reinterpret_cast<const T*>(buffers_.back().data());
   }
-  // Not a number everywhere.
+  // Full of NaN.
   Matrix Poisoned(DType dtype, int64_t rows, int64_t columns, int64_t more_columns = 0) {
     const int64_t stride = columns + more_columns;
     buffers_.push_back(*device_->Allocate(rows * stride * SizeOf(dtype)));
@@ -105,7 +105,7 @@ class Gpu {
   std::vector<Buffer> buffers_;
 };
 
-// What the case's queries and keys were turned by, nothing where heads have no pairs.
+// The angles that turned the case's queries and keys; empty if heads have no pairs.
 struct Angles {
   explicit Angles(const Case& c) {
     constexpr int kPositions = 50;
@@ -145,7 +145,7 @@ Result Attend(Gpu& gpu, const Case& c, Tensor& qkv, Tensor& d_out) {
   return {gpu.Take(out), gpu.Take(d_qkv), {sums.f32(), sums.f32() + c.rows * c.shape.heads}};
 }
 
-// The CPU's, in fp32, of the same values.
+// The CPU's result in fp32 for the same values.
 Result Expected(const Case& c, const Tensor& qkv, const Tensor& d_out) {
   const auto in_f32 = [&c](const Tensor& from, int64_t columns) {
     Tensor to(DType::kF32, c.rows, columns);
@@ -186,7 +186,7 @@ class CudaAttention : public testing::TestWithParam<Kind> {
   static constexpr int64_t kAdaShared = 99 << 10;
 
   void SetUp() override { UseGpu(1); }
-  // A new one; what the last had is gone.
+  // Replaces the GPU; the last one's memory is freed.
   void UseGpu(uint64_t seed, int64_t shared_bytes = kHopperShared) {
     gpu_.reset();
     gpu_ = std::make_unique<Gpu>(PrepareGpu(seed, shared_bytes), GetParam().with_fused);
@@ -205,7 +205,7 @@ class CudaAttention : public testing::TestWithParam<Kind> {
     const Result result = Attend(*gpu_, c, qkv, d_out);
     const Result expected = Expected(c, qkv, d_out);
     ExpectForward(c, qkv, result, expected);
-    // bf16 is rounded before it is turned back, and by fused kernels on their way.
+    // bf16 is rounded before it is turned back, and within fused kernels.
     oracle::ExpectClose(result.d_qkv.doubles(), expected.d_qkv.doubles(),
                         (c.dtype == DType::kBF16 ? 2 : 1) * oracle::Tolerance(c.dtype), "d_qkv");
   }
@@ -214,7 +214,7 @@ class CudaAttention : public testing::TestWithParam<Kind> {
     oracle::ExpectClose(result.out.doubles(),
                         oracle::Attention(qkv.doubles(), c.shape, c.cu_seqlens),
                         oracle::Tolerance(c.dtype), "out");
-    // Tensor cores cut off what does not fit into their sums, and powers of two are approximate.
+    // Tensor cores cut off bits below their sums', and powers of two are approximate.
     const double tolerance = c.dtype == DType::kF32 ? 1e-5 : 5e-5;
     for (int64_t head = 0; head < c.shape.heads; ++head) {
       for (int64_t token = 0; token < c.cu_seqlens.back(); ++token) {
@@ -244,8 +244,8 @@ TEST_P(CudaAttention, AgreesWhereTilesEnd) {
   Check({GetParam().dtype, {1, 1, 64}, {0, 127, 255, 384}, 384});
 }
 
-// Maxima of rows that rise by much, and by little, from one tile of keys to the next. (Such scores'
-// gradients lose too much in bf16 to be compared.)
+// Maxima of rows that rise by much, and by little, from one tile of keys to the next. (Gradients of
+// such scores lose too much in bf16 to be compared.)
 TEST_P(CudaAttention, AgreesWhereScoresGrow) {
   for (const int64_t head_dim : {64, 128}) {
     const Case c{GetParam().dtype, {2, 1, head_dim}, {0, 40, 200}, 200};
@@ -263,7 +263,7 @@ TEST_P(CudaAttention, AgreesWhereScoresGrow) {
   }
 }
 
-// Groups of heads that rows are copied in steps of, larger than these, and neither.
+// Groups that divide the steps in which rows are copied, larger ones, and others.
 TEST_P(CudaAttention, AgreesForEveryGroup) {
   for (const int64_t group : {2, 3, 5, 7, 12}) {
     Check({GetParam().dtype, {2 * group, 2, 64}, {0, 5, 20}, 20});
@@ -279,7 +279,7 @@ TEST_P(CudaAttention, AgreesForWideHeads) {
   Check({GetParam().dtype, {2, 1, 256}, {0, 40, 70}, 70});
 }
 
-// Where large tiles leave no room for a second block, and where none is small enough.
+// Shared memory with no room for a second block of large tiles, and too little for any tile.
 TEST_P(CudaAttention, AgreesWithLittleSharedMemory) {
   UseGpu(1, kAdaShared);
   Check({GetParam().dtype, {4, 2, 96}, {0, 33, 100}, 100});
@@ -290,7 +290,7 @@ TEST_P(CudaAttention, AgreesWithLittleSharedMemory) {
   Check({GetParam().dtype, {2, 1, 64}, {0, 70}, 72});
 }
 
-// Heads that tensor cores do not take, and rows that are not aligned to 16 bytes.
+// Heads that tensor cores do not take, and rows not aligned to 16 bytes.
 TEST_P(CudaAttention, AgreesForOddShapes) {
   Check({GetParam().dtype, {3, 1, 5}, {0, 40, 70}, 72});
   Check({GetParam().dtype, {2, 1, 8}, {0, 40, 70}, 72, 3});
@@ -307,8 +307,7 @@ TEST_P(CudaAttention, PaddingAloneIsZero) {
   EXPECT_EQ(result.d_qkv.doubles(), Doubles(5 * 32, 0.0));
 }
 
-// What other sequences and padding hold changes no bit, though it be not a number; nor does the
-// order of work.
+// Other sequences and padding, even NaN, change no bit; nor does the order of work.
 TEST_P(CudaAttention, NeverReadsAcrossSequences) {
   for (const int64_t head_dim : {8, 64}) {
     const Case c{GetParam().dtype, {4, 2, head_dim}, {0, 20, 45, 75}, 80};

@@ -1,8 +1,8 @@
 // Attention backward, bf16, on tensor cores.
 //
-// One launch for both kinds of blocks: those of keys first, which take longest where few kv heads
-// have long sequences, then those of queries, each kind's longest first. So what is left of the
-// multiprocessors while the last blocks of keys run is not idle.
+// One launch for both kinds of blocks, each longest first: those of keys before those of queries,
+// as they take longest if few kv heads have long sequences. Blocks of queries then fill the
+// multiprocessors that the last blocks of keys leave idle.
 #include "worker/ops/cuda/attention/backward_keys.h"
 #include "worker/ops/cuda/attention/backward_queries.h"
 

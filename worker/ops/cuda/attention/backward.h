@@ -27,8 +27,8 @@ struct AttentionBackwardArgs {
   int64_t d_qkv_stride = 0;
 };
 
-// On tensor cores: `tiles` must be large or small ones of head_dim and within what a block may
-// have, and all rows must start at multiples of 16 bytes.
+// Runs on tensor cores: `tiles` must be large or small ones of head_dim that fit a block's shared
+// memory, and all rows must start at multiples of 16 bytes.
 cudaError_t AttentionBackward(cudaStream_t stream, const AttentionBackwardArgs& args);
 
 }  // namespace shoal::worker::cuda

@@ -107,9 +107,9 @@ struct KeyGradients {
   }
 };
 
-// Turns scores and d_probabilities of 16 keys, the lane's first being `lane_key`, and of 16 rows
-// from `first_row` of the sequence on, into P^T and dS^T as left operands. Rows are columns here.
-// `hidden`: some keys are not seen by some rows.
+// Turns scores and d_probabilities of 16 keys, from the lane's first, `lane_key`, and of 16 rows
+// from `first_row` of the sequence, into P^T and dS^T as left operands. Rows are columns here.
+// `hidden`: some rows do not see some keys.
 SHOAL_DEVICE void KeySoftmax(float scale, bool hidden, int group, int lane_key, int first_row,
                              const RowStatistics* statistics, const float (&scores)[2][4],
                              const float (&d_probabilities)[2][4], uint32_t (&probabilities)[4],
@@ -136,7 +136,7 @@ SHOAL_DEVICE void KeySoftmax(float scale, bool hidden, int group, int lane_key, 
   }
 }
 
-// The work of block `block` of keys.blocks() x kParts, kRows rows at a time.
+// Computes block `block` of keys.blocks() x kParts, kRows rows at a time.
 template <int kWidth, int kRows>
 SHOAL_DEVICE void KeyGradientsOfBlock(const AttentionBackwardArgs& args, int block) {
   using Sizes = KeySizes<kWidth>;

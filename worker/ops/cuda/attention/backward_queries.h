@@ -79,8 +79,8 @@ struct QueryGradients {
     }
   }
 
-  // Computes dS as left operands, for 16 keys from `first_key` on. `hidden`: some are not seen by
-  // some rows.
+  // Computes dS as left operands, for 16 keys from `first_key`. `hidden`: some rows do not see
+  // some.
   SHOAL_DEVICE void Softmax(float scale, bool hidden, GroupDivider group, int warp_row,
                             int first_key, const float (&scores)[kStrips][2][4],
                             const float (&d_probabilities)[kStrips][2][4],
@@ -128,7 +128,7 @@ struct QueryGradients {
   }
 };
 
-// The work of block `block` of rows.blocks(), kKeys keys at a time.
+// Computes block `block` of rows.blocks(), kKeys keys at a time.
 template <int kWidth, int kKeys>
 SHOAL_DEVICE void QueryGradientsOfBlock(const AttentionBackwardArgs& args, int block) {
   using Sizes = QuerySizes<kWidth>;

@@ -1,5 +1,5 @@
-// Attention of one new token. It is bound by memory, the cache of keys and values, and by how many
-// warps read it: a warp a head and split, whose sums a second launch adds up in the splits' order.
+// Attention of one new token. Bound by memory, the cache of keys and values, and by how many warps
+// read it: one warp per head and split. A second launch adds up the splits' sums in order.
 #include "worker/ops/cuda/attention/plain.h"
 #include "worker/ops/cuda/attention/plain_ops.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = kAttentionThreads;
 
-// Of one head and split: sums[head_dim], then the sum of weights and the maximum.
+// Returns one head's and split's sums[head_dim], followed by its sum of weights and its maximum.
 SHOAL_DEVICE float* PartialOf(const AttentionDecodeArgs& args, int head, int split) {
   return args.partials +
          (static_cast<int64_t>(head) * args.splits + split) * (args.problem.head_dim + 2);
@@ -44,7 +44,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4) DecodePartialKernel(const Attentio
   }
 }
 
-// A warp a head.
+// One warp per head.
 template <typename T>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4) DecodeMergeKernel(const AttentionDecodeArgs args) {
   const int width = args.problem.head_dim;

@@ -1,18 +1,25 @@
 // Attention forward, bf16, on tensor cores.
 //
 // A block takes a tile of rows and goes over the keys that they see, a tile at a time, from the
-// first: scores = Q K^T in registers, the running reference and sum of each row, O += P V,
-// corrected where the reference was raised. The next tile of K and V is copied into the other half
-// of shared memory meanwhile: one SyncBlock a tile. Only tiles on the diagonal are masked; the
-// first key is seen by every row, so no maximum stays at minus infinity.
+// first:
 //
-// What it takes of an H200 at head_dim 128: 4 D operations for each visible score. Products:
-// mma.sync reaches about 60 % of wgmma's rate, 2450 of 4096 operations a cycle and multiprocessor,
-// so 4.8 scores a cycle. Exponentials (16 a cycle) and other instructions (about 8 a score of 128
-// a cycle) fit beside them where one block's overlap the other's products: two a multiprocessor.
-// Shared memory: for 64 keys a warp of 32 rows reads 40 KiB, 320 cycles of 128 bytes against 427 of
-// the products. So at best about 400 Tflop/s for long sequences, bound by mma.sync; from L2 come 19
-// bytes a cycle, just below what it has.
+//   S = Q K^T                         in registers
+//   update each row's running reference and sum
+//   O += P V                          corrected where the reference rose
+//
+// Meanwhile the next tile of K and V is copied into the other half of shared memory: one SyncBlock
+// per tile. Only tiles on the diagonal are masked. Every row sees the first key, so no maximum
+// stays at minus infinity.
+//
+// Limits on an H200 at head_dim 128: 4 D operations for each visible score.
+// - Products: mma.sync reaches about 60 % of wgmma's rate, 2450 of 4096 operations per cycle and
+//   multiprocessor, so 4.8 scores per cycle.
+// - Exponentials (16 per cycle) and other instructions (about 8 per score of 128 per cycle) fit
+//   if one block's overlap the other's products: two blocks per multiprocessor.
+// - Shared memory: for 64 keys a warp of 32 rows reads 40 KiB, 320 cycles of 128 bytes against 427
+//   of the products.
+// - L2: 19 bytes per cycle, just below its limit.
+// So at best about 400 Tflop/s for long sequences, bound by mma.sync (predicted).
 #include "worker/ops/cuda/attention/forward.h"
 #include "worker/ops/cuda/attention/tile_ops.h"
 
@@ -22,12 +29,12 @@ namespace {
 template <int kWidth, int kKeys>
 struct ForwardSizes {
   static constexpr int kRows = LargeAttentionTiles(kWidth).forward_rows;
-  static constexpr int kStrips = kRows / kAttentionWarps / 16;  // of 16 rows, of a warp
-  // Wide queries are read again for each tile of keys: they and the sums would not fit.
+  static constexpr int kStrips = kRows / kAttentionWarps / 16;  // of 16 rows, per warp
+  // Wide queries are read again for each tile of keys: registers do not hold them and the sums.
   static constexpr bool kQueriesHeld = kWidth <= 64;
 };
 
-// A warp's rows: scores of one tile of keys, and what is carried from tile to tile.
+// A warp's rows: scores of one tile of keys, and the state carried from tile to tile.
 template <int kWidth, int kKeys>
 struct ForwardRows {
   using Sizes = ForwardSizes<kWidth, kKeys>;
@@ -36,7 +43,7 @@ struct ForwardRows {
 
   uint32_t queries[Sizes::kQueriesHeld ? kWidth / 16 : 1][kStrips][4];
   float out[kStrips][kWidth / 8][4];
-  float reference[kStrips][2];  // what the row's unscaled scores are taken less
+  float reference[kStrips][2];  // subtracted from the row's unscaled scores
   float sum[kStrips][2];        // of the lane's own columns
 
   SHOAL_DEVICE void LoadQueries(const Bf16* from, int column_step, int held) {
@@ -76,7 +83,7 @@ struct ForwardRows {
     }
   }
 
-  // Queries are worked out here, not held: most tiles are not masked.
+  // Recomputes which query each row is of instead of keeping it: most tiles are not masked.
   SHOAL_DEVICE void Mask(int warp_row, GroupDivider group, int first_key,
                          float (&scores)[kStrips][kKeyTiles][4]) {
     const int lane_key = first_key + LaneIndex() % 4 * 2;
@@ -98,13 +105,13 @@ struct ForwardRows {
     }
   }
 
-  // Powers of two are of scores less a reference that the row has had for a while, so that what is
-  // summed seldom has to be corrected: it follows the row's maximum only when that has come to
-  // exceed it by this much, 2^8 where the sums have 24 bits and probabilities 8 of any size.
+  // Powers of two are of scores less the row's reference. It follows the maximum only when that
+  // exceeds it by this much, so sums are seldom corrected; 2^8 leaves room in sums of 24 bits, and
+  // probabilities have 8 bits of any size.
   static constexpr float kMostAbove = 8;
 
-  // Raises references that were exceeded by more, and corrects what was summed with them. All rows
-  // of the warp at once: each tile of keys asks one question.
+  // Raises references exceeded by more, and corrects the sums made with them. All rows of the warp
+  // at once: one vote per tile of keys.
   SHOAL_DEVICE void RaiseReferences(float scale, const float (&scores)[kStrips][kKeyTiles][4]) {
     float largest[kStrips][2];
     bool exceeded = false;
@@ -141,7 +148,7 @@ struct ForwardRows {
     }
   }
 
-  // Probabilities up to the row's final reference and sum, as left operands of the next product.
+  // Computes unnormalised probabilities as left operands of the next product.
   SHOAL_DEVICE void Softmax(float scale, const float (&scores)[kStrips][kKeyTiles][4],
                             uint32_t (&probabilities)[kStrips][kKeyTiles / 2][4]) {
 #pragma unroll
@@ -179,7 +186,7 @@ struct ForwardRows {
   }
 };
 
-// What a warp's rows, from `first_row` on, have come to.
+// Stores the results of a warp's rows, from `first_row` on.
 template <int kWidth, int kKeys>
 SHOAL_DEVICE void StoreForward(const AttentionForwardArgs& args, const HeadOfSequence& head,
                                int first_row, const ForwardRows<kWidth, kKeys>& own) {
@@ -238,7 +245,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
 
   const int warp_row = WarpIndex() * kWarpRows;  // within the tile
   const int warp_end = Smaller(rows, first_row + warp_row + kWarpRows);
-  // How many tiles the warp's rows see, and from which on not all of a tile.
+  // How many tiles the warp's rows see, and the first that they see only in part.
   const int own_tiles =
       first_row + warp_row < rows ? problem.group.Quotient(warp_end - 1) / kKeys + 1 : 0;
   const int masked_tile = (problem.group.Quotient(first_row + warp_row) + 1) / kKeys;

@@ -19,8 +19,8 @@ struct AttentionForwardArgs {
   float* log_sum_exp = nullptr;
 };
 
-// On tensor cores: `tiles` must be large or small ones of head_dim and within what a block may
-// have, all rows must start at multiples of 16 bytes, and the problem's tiles must be of
+// Runs on tensor cores: `tiles` must be large or small ones of head_dim that fit a block's shared
+// memory, all rows must start at multiples of 16 bytes, and the problem's tiles must be of
 // `forward_rows` rows.
 cudaError_t AttentionForward(cudaStream_t stream, const AttentionForwardArgs& args);
 

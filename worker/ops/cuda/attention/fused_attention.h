@@ -1,5 +1,5 @@
 // Attention by another library's fused kernels, for batches that they accept. Attention
-// (attention.h) asks it first and does itself what it declines.
+// (attention.h) asks it first and computes what it declines.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ In<T> InOf(const ConstView& view) {
   return {static_cast<const T*>(view.data), view.stride};
 }
 
-// The sums of the calling warp, `vectors` of them.
+// Returns the calling warp's `vectors` sums.
 SHOAL_DEVICE float* WarpSums(int columns, int vectors) {
   return reinterpret_cast<float*>(DynamicShared()) + WarpIndex() * columns * vectors;
 }
@@ -52,7 +52,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4)
   }
 }
 
-// The probability of a score and the score's gradient but for the scale.
+// A score's probability, and its gradient without the scale.
 struct Gradient {
   float probability;
   float d_score;

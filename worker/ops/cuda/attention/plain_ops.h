@@ -10,8 +10,8 @@
 
 namespace shoal::worker::cuda {
 
-// Sums `count` rows times their lanes' weights: sums[j] = sums[j] * correction + weight of lane i *
-// source(i)[j].
+// Sums `count` rows times their lanes' weights:
+//   sums[j] = sums[j] * correction + weight of lane i * source(i)[j].
 template <typename T, typename Source>
 SHOAL_DEVICE void AddWeighted(float* sums, float correction, float weight, int count, int columns,
                               const Source& source) {

@@ -1,5 +1,5 @@
-// What every attention kernel knows of its problem, and where in the packed matrices a row or a key
-// lies.
+// What every attention kernel knows of its problem, and where a row or a key lies in the packed
+// matrices.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,9 @@ struct AttentionProblem {
   constexpr int32_t heads() const { return kv_heads * group.size; }
 };
 
-// log_sum_exp times log2(e), so that 2^(score - it) is the probability, and the row's sum(d_out *
-// out). For all rows: those of kv head h at [h * tokens * group, ...), token by token.
+// Of one row: log_sum_exp times log2(e), so that 2^(score - it) is the probability, and
+// sum(d_out * out). Covers all rows: those of kv head h at [h * tokens * group, ...), token by
+// token.
 struct alignas(8) RowStatistics {
   float log2_sum_exp;
   float delta;

@@ -1,5 +1,5 @@
-// Both are bound by memory: delta reads d_out and out once, each lane 16 bytes where rows are
-// aligned to that, lanes of a head side by side.
+// Both kernels are bound by memory. Delta reads d_out and out once: each lane reads 16 bytes if
+// rows are aligned, neighbouring lanes share a head.
 #include "worker/ops/cuda/attention/elements.h"
 #include "worker/ops/cuda/attention/statistics.h"
 #include "worker/ops/cuda/attention/tile_ops.h"
@@ -16,7 +16,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4)
   const AttentionProblem& problem = args.problem;
   const int lanes = 1 << lanes_log2;
   const auto heads = static_cast<uint32_t>(problem.heads());
-  // Of a head of a token: fewer than 2^31.
+  // Head of a token: fewer than 2^31.
   const uint32_t index = static_cast<uint32_t>(BlockX()) * (kThreads >> lanes_log2) +
                          (static_cast<uint32_t>(ThreadIndex()) >> lanes_log2);
   const bool valid = index < static_cast<uint32_t>(args.used_tokens) * heads;

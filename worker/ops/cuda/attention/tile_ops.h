@@ -175,8 +175,8 @@ SHOAL_DEVICE void CopyRows(const AttentionProblem& problem, const HeadOfSequence
   }
 }
 
-// Of the four lanes of a row, lane t has two columns of each of four tiles; afterwards all eight of
-// tile t.
+// Transposes four tiles among the four lanes of a row: lane t has two columns of each tile before,
+// all eight columns of tile t after.
 SHOAL_DEVICE void TransposeInRow(uint32_t (&words)[4]) {
   const bool odd = LaneIndex() % 2 != 0;
   const bool high = LaneIndex() % 4 >= 2;

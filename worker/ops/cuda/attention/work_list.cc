@@ -8,8 +8,7 @@
 namespace shoal::worker::cuda {
 namespace {
 
-// How much there is to do for a tile: the keys that its rows go over, or the queries that its keys
-// are gone over for.
+// Returns a tile's work: the keys that its rows see, or the queries that see its keys.
 int64_t WorkOf(const TileCut& cut, const AttentionTile& tile) {
   if (cut.of == TileCut::Of::kKeys) {
     return tile.length - tile.first;

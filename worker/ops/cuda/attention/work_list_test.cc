@@ -61,7 +61,7 @@ TEST(AttentionTilesFor, TwoBlocksShareAMultiprocessorWhereTilesAllowIt) {
 }
 
 TEST(ListTiles, LongestFirst) {
-  // Two heads a token: 6, 2 and 10 rows in tiles of 4.
+  // Two heads per token: 6, 2 and 10 rows in tiles of 4.
   const std::vector<int32_t> cu_seqlens = {0, 3, 4, 9};
   EXPECT_THAT(ListTiles({.of = TileCut::Of::kRows, .size = 4, .group = 2}, cu_seqlens),
               ElementsAre(FieldsAre(4, 5, 8), FieldsAre(4, 5, 4), FieldsAre(0, 3, 4),
@@ -110,8 +110,8 @@ TEST_F(WorkListsTest, UploadsEachListOnce) {
   EXPECT_EQ(Counters().copies_to_device, 3);
 }
 
-// What is kept was copied, whatever the stream has to tell; what was not is copied when it is asked
-// for again.
+// A list is kept only if it was copied, whatever error the stream reports; otherwise the next
+// request copies it.
 TEST_F(WorkListsTest, AFailureLeavesNoListThatWasNotCopied) {
   const TileCut cut{.of = TileCut::Of::kRows, .size = 4, .group = 2};
   const std::vector<int32_t> cu_seqlens = {0, 3, 9};
@@ -130,8 +130,8 @@ TEST_F(WorkListsTest, AFailureLeavesNoListThatWasNotCopied) {
   }
 }
 
-// Many more than are kept, none read before all are asked for: what is dropped stays as it was for
-// work that was put before.
+// Asks for many more than are kept before any is read: dropped ones stay intact for work already on
+// the stream.
 TEST_F(WorkListsTest, ForgetsTheOldestWithoutWaiting) {
   const TileCut cut{.of = TileCut::Of::kKeys, .size = 2, .group = 1};
   std::vector<Buffer> copies;
@@ -155,7 +155,7 @@ TEST_F(WorkListsTest, ForgetsTheOldestWithoutWaiting) {
       ASSERT_EQ(tiles[t].first, expected[t].first);
     }
   }
-  // The latest are still there, the first is not.
+  // The latest are still kept, the first is not.
   const auto uploads = Counters().copies_to_device;
   EXPECT_TRUE(lists_->Get(cut, std::vector<int32_t>{0, kLists}).ok());
   EXPECT_EQ(device_->allocated_bytes(), before);

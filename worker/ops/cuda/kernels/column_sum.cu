@@ -5,14 +5,14 @@
 namespace shoal::worker::cuda {
 namespace {
 
-// Rows whose chunks a thread has in flight.
+// Rows whose chunks a thread loads at once.
 constexpr int kRows = 4;
 
-// Rows of fp32 that are added in one step.
+// Rows of fp32 that are summed in one step.
 constexpr int64_t kFewRows = 512;
 
-// Block (x, y): 32 chunks of columns of slab y. Warp w takes rows w, w + 8, ... of the slab, lane l
-// the l-th chunk; the warps' sums are added in order.
+// Block (x, y) sums 32 chunks of columns of slab y. Warp w takes rows w, w + 8, ... of the slab,
+// lane l the l-th chunk; the warps' sums are added in order.
 template <typename T, int kCount>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
     SlabKernel(ConstView x, int64_t rows_per_slab, float* partials) {
@@ -60,13 +60,14 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
   }
 }
 
-// 32 columns a block; warp w takes slabs w, w + 8, ..., and the warps' sums are added in order.
+// A block takes 32 columns; warp w takes slabs w, w + 8, ..., and the warps' sums are added in
+// order.
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
     AddPartialsKernel(const float* partials, int64_t slabs, int64_t columns, float* sums) {
   SHOAL_SHARED float shared[kBlockWarps][kWarp];
   constexpr int kSlabs = 8;
   const int64_t column = int64_t{BlockX()} * kWarp + LaneIndex();
-  // What is added to is on its way before anything else.
+  // Loads the destination first, to hide its latency.
   const bool adds = WarpIndex() == 0 && column < columns;
   const float before = adds ? sums[column] : 0.0f;
   float sum = 0;

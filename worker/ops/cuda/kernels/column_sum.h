@@ -2,8 +2,7 @@
 // Contracts are in worker/ops/ops.h; the caller checks shapes, none is empty.
 //
 // In two steps, whose order of additions depends only on the shape: slabs of rows into `partials`,
-// then these into the vector. A dense fp32 matrix of a few hundred rows is added in one step, as
-// partial sums are.
+// then these into the vector. A dense fp32 matrix of a few hundred rows takes only the second step.
 #pragma once
 
 #include <cuda_runtime_api.h>

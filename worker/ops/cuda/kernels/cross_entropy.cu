@@ -18,7 +18,7 @@ SHOAL_DEVICE T* GradientsOf(const CrossEntropyArgs& args, int64_t row) {
   return static_cast<T*>(args.d_logits.data) + row * args.d_logits.stride;
 }
 
-// A block's part of a row.
+// The part of a row that a block takes.
 struct PartOfRow {
   int64_t row;
   int64_t part;
@@ -66,7 +66,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   }
 }
 
-// One block: the rows' losses in double, each thread's in order, then the threads' pairwise.
+// One block adds the rows' losses in double: each thread's in order, then the threads' pairwise.
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 1)
     LossKernel(CrossEntropyArgs args, LongRowTiling tiling, Scratch scratch) {
   SHOAL_SHARED double shared[kBlockThreads];
@@ -89,8 +89,8 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 1)
   }
 }
 
-// Of the rows after `count` too. Rows from the last on: what PartKernel read last may be in the
-// second-level cache still.
+// Also writes the rows after `count`. Goes from the last row to the first: what PartKernel read
+// last may still be in the second-level cache.
 template <typename T, int kCount>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
     GradientKernel(CrossEntropyArgs args, LongRowTiling tiling, Scratch scratch) {
@@ -121,15 +121,15 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   }
 }
 
-// Rows that shared memory holds have a block each, which reads them once.
+// Rows that fit shared memory have one block each, which reads them once.
 constexpr int kRowThreads = 1024;
 constexpr int kRowCount = kWide<float>;
-// Of shared memory, beside the row.
+// Bytes of shared memory besides the row.
 constexpr int64_t kRowOverhead = 1024;
 static_assert(kRowThreads == kWarp * kWarp);
 
-// With gradients, or for the loss alone: the same order of sums. `whole`: gradients of a chunk may
-// be stored at once.
+// With gradients or for the loss alone: the order of sums is the same. `whole`: gradients of a
+// chunk may be stored at once.
 template <typename T, bool kGradient>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kRowThreads, 1)
     RowKernel(CrossEntropyArgs args, Scratch scratch, bool whole) {
@@ -148,7 +148,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kRowThreads, 1)
   }
   const float* logits = LogitsOf(args, row);
   const int64_t label = args.labels[row];
-  // Before any thread may write gradients over it.
+  // Read before any thread overwrites it with gradients.
   const float chosen = logits[label];
   auto* const kept = reinterpret_cast<Bits128*>(DynamicShared());
   Exponentials mine;
@@ -196,7 +196,8 @@ bool Chunked(const ConstView& view, int64_t count) {
   return view.stride % count == 0 && Takes(view.data, count * SizeOf(view.element));
 }
 
-// Few rows leave most multiprocessors idle if each has one block, short ones most threads.
+// Whether to use one block per row: too few rows leave most multiprocessors idle, short ones most
+// threads.
 bool HasBlockPerRow(const CrossEntropyArgs& args) {
   constexpr int64_t kLeastRows = kManyBlocks / 8;
   return args.count >= kLeastRows && args.logits.columns >= kRowThreads * kRowCount &&
@@ -244,7 +245,7 @@ cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const CrossEntropyArgs& arg
                                        : TileLongRows(args.count, args.logits.columns);
   auto* const parts = static_cast<Exponentials*>(scratch);
   const Scratch pieces = {parts, reinterpret_cast<float*>(parts + args.count * tiling.parts)};
-  // How rows are read decides in which order their sums are: the same with a gradient or without.
+  // kCount decides the order of sums, so it is the same with and without a gradient.
   constexpr int kCount = kWide<float>;
   cudaError_t error = cudaSuccess;
   if (by_rows) {

@@ -3,8 +3,8 @@
 //
 // A row that fits a block's shared memory (some 57,000 logits on an H100) gets one block, which
 // reads it once. Longer rows, and few rows, are cut into parts with one block each (TileLongRows):
-// maxima and sums of the parts, then, combining these, the gradient, which reads logits once more,
-// from the second-level cache as far as they fit it.
+// first maxima and sums of the parts, then the gradient, which combines these and reads the logits
+// again, from the second-level cache as far as they fit.
 #pragma once
 
 #include <cuda_runtime_api.h>

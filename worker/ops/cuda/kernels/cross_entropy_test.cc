@@ -1,5 +1,5 @@
-// Softmax and cross entropy in all ways that rows are shared out to blocks, against double
-// precision. (What ops.h promises beside is checked for all operators alike.)
+// Cross entropy in all ways of assigning rows to blocks, against double precision. (The checks of
+// all operators cover the rest of the contract in ops.h.)
 #include "worker/ops/cuda/kernels/cross_entropy.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct Case {
 
 struct Result {
   double loss = 0;
-  std::vector<float> gradients;  // with what lies between rows
+  std::vector<float> gradients;  // including gaps between rows
 };
 
 class CrossEntropy : public testing::Test {
@@ -137,8 +137,8 @@ class CrossEntropy : public testing::Test {
 
 TEST_F(CrossEntropy, ABlockHasARow) {
   Check({136, 133, 4096, 4096, 4096});
-  Check({133, 132, 4101, 4104, 4104});  // the last chunk is not whole
-  Check({132, 132, 4103, 4104, 4103});  // nor are gradients stored at once
+  Check({133, 132, 4101, 4104, 4104});  // the last chunk is partial
+  Check({132, 132, 4103, 4104, 4103});  // and gradients are stored one by one
 }
 
 TEST_F(CrossEntropy, SeveralBlocksShareARow) {

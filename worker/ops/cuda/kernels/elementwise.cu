@@ -5,7 +5,7 @@
 namespace shoal::worker::cuda {
 namespace {
 
-// Rows whose chunks a thread has in flight.
+// Rows whose chunks a thread loads at once.
 constexpr int kRows = 4;
 
 template <typename T, int kCount>
@@ -102,7 +102,7 @@ cudaError_t AddBias(cudaStream_t stream, const void* bias, const View& y) {
 cudaError_t Convert(cudaStream_t stream, const ConstView& in, const View& out) {
   return WithElement(in.element, [&]<typename From>() {
     return WithElement(out.element, [&]<typename To>() {
-      // The wider of the two types in accesses of 16 bytes.
+      // The wider of the two types is accessed 16 bytes at a time.
       constexpr int kCount = kWide<From> < kWide<To> ? kWide<From> : kWide<To>;
       return WithCount<kCount>(
           [&](auto count) {

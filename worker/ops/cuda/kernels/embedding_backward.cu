@@ -6,8 +6,8 @@
 namespace shoal::worker::cuda {
 namespace {
 
-// Columns of a chunk, chunks that a lane adds up, and rows of one id whose chunks it has in flight:
-// more where the id occurs often, because then its warps run longest and wait for nothing else.
+// Columns per chunk, chunks per lane, and rows of one id that it loads at once: more if the id
+// occurs often, because its warps then run longest.
 constexpr int kColumns = 4;
 constexpr int kChunks = 2;
 constexpr int kRows = 4;
@@ -24,15 +24,14 @@ SHOAL_DEVICE int WarpCount(bool mine) {
 }
 
 // sums += the lane's chunks of the `rows` rows from lane `first`'s position on, at most
-// kRowsAtOnce: all on their way before the first is added, and added in order. `columns` are where
-// chunks start.
+// kRowsAtOnce. Requests all before it adds the first; adds in order. `columns`: where chunks start.
 template <typename T, int kCount, int kRowsAtOnce>
 SHOAL_DEVICE void AddRows(const ConstView& d_out, int32_t position, int first, int rows,
                           const int64_t (&columns)[kChunks], float (&sums)[kChunks][kCount]) {
   Packed<T, kCount> added[kRowsAtOnce][kChunks];
 #pragma unroll
   for (int i = 0; i < kRowsAtOnce; ++i) {
-    // Past the last row, the first again.
+    // After the last row, reads the first again.
     const int64_t start = Shuffle(position, first + (i < rows ? i : 0)) * d_out.stride;
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
@@ -55,8 +54,8 @@ SHOAL_DEVICE void AddRows(const ConstView& d_out, int32_t position, int first, i
   }
 }
 
-// A warp for each place in the sorted order and each 32 x kChunks chunks of columns. The first
-// place of an id does the work for all of them, the others return.
+// A warp for each place in the sorted order and each 32 x kChunks chunks of columns. The warp at
+// the first place of an id does the work for all, the others return.
 template <typename T, int kCount>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
     AddRowsKernel(SortedTokens tokens, int64_t count, ConstView d_out, View d_table,
@@ -74,8 +73,8 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
   if (id == id_before) {
     return;
   }
-  // The lane's chunks: neighbouring lanes have neighbouring ones. For those beyond the columns the
-  // row's first is read, and nothing stored.
+  // The lane's chunks; neighbouring lanes have neighbouring ones. Past the columns it reads the
+  // row's first chunk and stores nothing.
   int64_t columns[kChunks];
   bool has[kChunks];
   float sums[kChunks][kCount] = {};
@@ -90,7 +89,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
     }
   }
   for (;;) {
-    // Equal ids are neighbours, so those of this one are the first lanes'.
+    // Equal ids are neighbours, so the first lanes have this id.
     const int rows = WarpCount(id_here == id);
     int first = 0;
 #pragma unroll 1

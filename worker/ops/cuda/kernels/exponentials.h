@@ -1,5 +1,5 @@
-// Parts of softmax over long rows, in device code: logits of a row as chunks of neighbours, sums of
-// their exponentials, and their gradients. Only for cross_entropy.cu.
+// Parts of softmax over long rows, in device code: chunks of a row's logits, sums of their
+// exponentials, and their gradients. Only for cross_entropy.cu.
 #pragma once
 
 #include <cfloat>
@@ -36,7 +36,7 @@ SHOAL_DEVICE Exponentials JoinParts(const Exponentials* parts, int64_t count) {
   return all;
 }
 
-// Chunks of a row that a thread has in flight.
+// Chunks of a row that a thread loads at once.
 inline constexpr int kChunks = 4;
 
 // A thread's chunks from `column` on, kStep apart, of the columns before `end`. Chunks start at
@@ -78,7 +78,7 @@ SHOAL_DEVICE void AddLogits(const float (&x)[kChunks][kCount], Exponentials& min
   }
 }
 
-// What turns the logits of a row into gradients.
+// The row's constants for turning logits into gradients.
 struct RowGradient {
   float largest = 0;
   float inverse_sum = 1;
@@ -95,7 +95,8 @@ struct RowGradient {
   }
 };
 
-// Handles the chunk at `column`, up to `end`; at once if `whole` and all of it is before that.
+// Handles the chunk at `column`, up to `end`; in one store if `whole` and the chunk ends before
+// that.
 template <typename T, int kCount>
 SHOAL_DEVICE void StoreGradients(const float (&x)[kCount], T* row, int64_t column, int64_t end,
                                  bool whole) {

@@ -10,7 +10,7 @@ SHOAL_DEVICE float InverseRms(float squares, int64_t columns, float epsilon) {
   return InverseSquareRoot(squares / static_cast<float>(columns) + epsilon);
 }
 
-// A row a group of `warps` warps, kept in registers from the one read to the write.
+// `warps` warps take a row, which registers hold from its only read to its write.
 template <typename T, int kChunks>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
     ForwardKernel(RmsNormForwardArgs args, int warps) {
@@ -71,7 +71,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   }
 }
 
-// Any row: a block each, read twice, element by element.
+// Takes any row: one block each, read twice, element by element.
 template <typename T>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) ForwardAnyKernel(RmsNormForwardArgs args) {
   SHOAL_SHARED float shared[kBlockWarps];
@@ -95,14 +95,14 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) ForwardAnyKernel(RmsNormForwa
   }
 }
 
-// d_x = residual + r d_y w - x r^3 mean(d_y w x) with r = inverse_rms, and a partial sum of
-// d_y r x. A block has the partial's rows, of which each group of warps takes the next in turn; the
-// groups' sums are added in order.
+// With r = inverse_rms, computes d_x = residual + r d_y w - x r^3 mean(d_y w x), and a partial sum
+// of d_y r x. A block has the partial's rows, which its groups of warps take in turn; the groups'
+// sums are added in order.
 template <typename T, int kChunks>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 2)
     BackwardKernel(RmsNormBackwardArgs args, int warps) {
   constexpr int kCount = kWide<T>;
-  // By turns: a group may be at the next row while another reads what it found of the last.
+  // Two buffers: one group may be at the next row while another still reads the last one's sum.
   SHOAL_SHARED float shared[2][kBlockWarps];
   SHOAL_SHARED float of_groups[kChunks * kCount][kBlockThreads];
   const RowGroup group = GroupOf(warps);
@@ -198,7 +198,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 2)
   }
 }
 
-// Any rows: a block goes through its partial's one by one, each read twice, element by element.
+// Takes any rows: a block goes through its partial's rows, each read twice, element by element.
 template <typename T>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) BackwardAnyKernel(RmsNormBackwardArgs args) {
   SHOAL_SHARED float shared[2][kBlockWarps];
@@ -225,7 +225,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) BackwardAnyKernel(RmsNormBack
                             ? nullptr
                             : static_cast<const T*>(args.residual) + row * args.residual_stride;
     T* d_x = static_cast<T*>(args.d_x.data) + row * args.d_x.stride;
-    // A thread has the same columns of every row, and adds to what it wrote itself.
+    // A thread has the same columns of every row, and adds to its own writes.
     for (int64_t column = group.thread; column < columns; column += group.threads) {
       const float gradient = ToFloat(d_y[column]);
       const float at = ToFloat(x[column]);
@@ -238,7 +238,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) BackwardAnyKernel(RmsNormBack
   }
 }
 
-// launch(chunks per lane) as the tiling says.
+// Calls launch(chunks per lane) as the tiling says.
 template <typename Launcher>
 cudaError_t WithChunks(const RowTiling& tiling, const Launcher& launch) {
   switch (tiling.chunks_per_lane) {

@@ -6,7 +6,7 @@
 namespace shoal::worker::cuda {
 namespace {
 
-// The pairs (j, j + D/2) of one chunk of j, of a group of heads of one token.
+// A thread takes the pairs (j, j + D/2) of one chunk of j, for a group of heads of one token.
 template <typename T, int kCount>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3) RotaryKernel(RotaryArgs args, HeadWork work) {
   const int64_t index = int64_t{BlockX()} * kBlockThreads + ThreadIndex();
@@ -44,7 +44,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3) RotaryKernel(RotaryArgs args,
 
 cudaError_t Rotary(cudaStream_t stream, const RotaryArgs& args) {
   const int64_t half = args.head_dim / 2;
-  // Halves of heads are read apart, so it is they that have to start at multiples of a chunk.
+  // Halves of heads are read separately, so they must start at multiples of a chunk.
   const ConstView halves = {args.x.data, args.x.element, args.x.rows, half, args.x.stride};
   const bool tables_aligned = Takes(args.cosines, 16) && Takes(args.sines, 16);
   return WithElement(args.x.element, [&]<typename T>() {

@@ -1,4 +1,4 @@
-// Pairs of elements of heads turned by the angles of a token, in device code. Only for kernels.
+// Turns pairs of elements of heads by the angles of a token, in device code. Only for kernels.
 #pragma once
 
 #include "core/gpu/kernel/blocks.h"
@@ -13,7 +13,7 @@ inline constexpr int kHeadsOfThread = 4;
 // How threads divide the heads of rows: one for each chunk of half a head of a group of heads,
 // chunks first, then groups, then tokens.
 struct HeadWork {
-  int64_t threads = 0;  // more than INT32_MAX cannot be numbered
+  int64_t threads = 0;  // at most INT32_MAX can be numbered
   uint32_t chunks = 0;  // of half a head
   uint32_t groups = 0;  // of kHeadsOfThread heads
 
@@ -24,7 +24,7 @@ struct HeadWork {
   }
 };
 
-// The part of a thread whose number is below HeadWork::threads.
+// The share of a thread whose number is below HeadWork::threads.
 struct HeadPart {
   uint32_t token;
   int64_t head;    // the first of the group
@@ -37,14 +37,14 @@ SHOAL_DEVICE HeadPart PartOf(const HeadWork& work, int64_t thread, int chunk) {
           .column = int64_t{linear % work.chunks} * chunk};
 }
 
-// For the pairs (j, j + D/2) of kCount neighbouring j.
+// Angles of the pairs (j, j + D/2) of kCount neighbouring j.
 template <int kCount>
 struct Angles {
   float cosines[kCount];
   float sines[kCount];
 };
 
-// Loads those from `at` on of tables, to turn by or to turn back by. Unless kCount is one, the
+// Loads the angles at `at` of the tables, to turn by or to turn back by. Unless kCount is one, the
 // tables and `at` must be multiples of 16 bytes.
 template <int kCount>
 SHOAL_DEVICE Angles<kCount> LoadAngles(const float* cosines, const float* sines, int64_t at,

@@ -1,11 +1,11 @@
-// Sums over the row on which a group of warps of one block works. Only for kernels.
+// Sums over a row that a group of warps of one block shares. Only for kernels.
 #pragma once
 
 #include "worker/ops/cuda/kernels/elements.h"
 
 namespace shoal::worker::cuda {
 
-// A block's rows, `warps` warps each: which row of the block a thread is in, and where.
+// A block has `warps` warps per row: a thread's row of the block, and its place in the group.
 struct RowGroup {
   int row;
   int thread;   // of the group's

@@ -5,7 +5,7 @@
 namespace shoal::worker::cuda {
 namespace {
 
-// Rows whose chunks a thread has in flight.
+// Rows whose chunks a thread loads at once.
 constexpr int kRows = 4;
 
 template <typename T, int kCount>

@@ -1,6 +1,5 @@
-// Whole rows by index: look-up in the embedding, gathering and scattering. Contracts are in
-// worker/ops/ops.h; the caller checks shapes, none is empty. Each reads and writes the rows that it
-// copies once.
+// Whole rows by index: embedding look-up, gather and scatter. Contracts are in worker/ops/ops.h;
+// the caller checks shapes, none is empty. Each reads and writes the copied rows once.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -5,7 +5,7 @@
 namespace shoal::worker::cuda {
 namespace {
 
-// Rows whose chunks a thread has in flight, two or three chunks of each.
+// Rows whose chunks a thread loads at once, two or three chunks of each.
 constexpr int kRows = 2;
 
 SHOAL_DEVICE float Sigmoid(float x) {

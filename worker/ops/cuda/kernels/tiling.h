@@ -64,7 +64,7 @@ constexpr ColumnSumTiling TileColumnSum(int64_t rows, int64_t chunks) {
   constexpr int64_t kLeastRows = 4 * kBlockWarps;  // each warp has a few rows in flight
   ColumnSumTiling tiling;
   tiling.column_blocks = DivideUp(chunks, 32);
-  // At most as many blocks as run at a time: a few in a second round would take as long as the
+  // At most as many blocks as run concurrently: a few in a second round would take as long as the
   // first.
   const int64_t wanted = kManyBlocks / 2 / std::max<int64_t>(tiling.column_blocks, 1);
   const int64_t slabs =

@@ -44,7 +44,7 @@ TEST(TileRow, HoldsRowsUpToTheRegistersOfABlock) {
     ASSERT_GT(tiling.warps, 0) << chunks;
     ASSERT_GE(32 * tiling.warps * tiling.chunks_per_lane, chunks);
     ASSERT_EQ(kBlockWarps % tiling.warps, 0);
-    // The kernels' instances.
+    // The instances that kernels have.
     ASSERT_TRUE(tiling.chunks_per_lane == 1 || tiling.chunks_per_lane == 2 ||
                 tiling.chunks_per_lane == kMaxChunksPerLane);
     // Lanes before warps: sums within a warp need no barrier.

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kDigitBits = 9;
 constexpr int kDigits = 1 << kDigitBits;
-// Tokens of one block, one a thread; each looks at all of them, in shared memory.
+// Tokens of one block, one per thread; each compares with all of them, in shared memory.
 constexpr int kTile = kDigits;
 
 struct Pass {
@@ -23,7 +23,7 @@ SHOAL_DEVICE int DigitOf(int32_t id, int shift) {
   return static_cast<int>(static_cast<uint32_t>(id) >> shift) & (kDigits - 1);
 }
 
-// The sum of the values of the lanes up to this one.
+// Sums the values of the lanes up to and including this one.
 SHOAL_DEVICE int SumUpTo(int value) {
   const int lane = LaneIndex();
 #pragma unroll
@@ -34,8 +34,8 @@ SHOAL_DEVICE int SumUpTo(int value) {
   return value;
 }
 
-// The sum of the values of the block's threads before this one. All threads of the block come here;
-// `shared` is used for this call alone.
+// Sums the values of the block's threads before this one. All threads of the block must call it;
+// `shared` is used only during the call.
 SHOAL_DEVICE int SumBefore(int value, int (&shared)[kTile / kWarp]) {
   const int up_to = SumUpTo(value);
   if (LaneIndex() == kWarp - 1) {
@@ -63,7 +63,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kTile, 2) CountKernel(Pass pass, int32_t* count
   counts[ThreadIndex() * pass.tiles + BlockX()] = count;
 }
 
-// A warp a digit: counts of tiles to sums over the tiles before; totals[digit] over all.
+// One warp per digit: turns counts of tiles into sums over earlier tiles; totals[digit] over all.
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
     ScanKernel(int64_t tiles, int32_t* counts, int32_t* totals) {
   const int digit = BlockX() * kBlockWarps + WarpIndex();
@@ -83,8 +83,8 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   }
 }
 
-// Each token to its place: after all smaller digits, equal ones of tiles before, and equal ones
-// before it in its tile.
+// Puts each token in its place: after all smaller digits, equal ones of earlier tiles, and equal
+// ones before it in its tile.
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kTile, 2)
     PlaceKernel(Pass pass, const int32_t* counts, const int32_t* totals, int32_t* ids,
                 int32_t* positions) {
@@ -112,10 +112,10 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kTile, 2)
   }
 }
 
-// Tokens whose places a warp finds, so that it reads all tokens once for several.
+// Tokens that a warp places: it reads all tokens once for several.
 constexpr int kTokensPerWarp = 4;
 
-// A token's place is the number of tokens that come before it.
+// A token's place is the number of tokens before it in the order.
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
     RankKernel(const int32_t* tokens, int count, int32_t* ids, int32_t* positions) {
   const int first = (BlockX() * kBlockWarps + WarpIndex()) * kTokensPerWarp;
@@ -126,8 +126,8 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
     mine[i] = first + i < count ? tokens[first + i] : 0;
   }
   int at = LaneIndex();
-  // Among equal ones the earlier comes first: those before all of the warp's, its own, and those
-  // after.
+  // Among equal ids the earlier position comes first. Three loops: tokens before the warp's, its
+  // own, and those after.
 #pragma unroll 8
   for (; at < first && at < count; at += kWarp) {
     const int32_t token = tokens[at];

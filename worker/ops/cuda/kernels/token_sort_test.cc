@@ -66,7 +66,7 @@ TEST_F(TokenSort, CountsFewTokens) {
 
 // The last warps of a block have no tokens of their own.
 TEST_F(TokenSort, ReadsNothingBehindTheTokens) {
-  constexpr size_t kCount = 1477, kBefore = 59;  // together a whole piece, behind which is nothing
+  constexpr size_t kCount = 1477, kBefore = 59;  // together a whole piece; nothing lies after it
   const std::vector<int32_t> tokens = Tokens(kBefore + kCount, 300);
   const OnDevice<int32_t> on_device(tokens);
   const OnDevice<std::byte> scratch(std::vector<std::byte>(TokenSortScratch(kCount)));

@@ -16,17 +16,17 @@
 namespace shoal::worker::cuda {
 namespace {
 
-// Of a shape that is refused for what may pass.
+// Tries for a shape refused for a reason that may pass.
 constexpr int kTries = 3;
 constexpr int kTunedOffers = 8;
 constexpr int kTimedRuns = 3;
-// Choices of tuning that are remembered; shapes after that are not tuned.
+// Most choices of tuning kept; later shapes are not tuned.
 constexpr size_t kMaxTuned = 4096;
 
 cudaDataType_t TypeOf(DType dtype) { return dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF; }
 
-// What allocations promise is the most that is claimed, so that the algorithm does not depend on
-// where a matrix happens to lie.
+// Claims at most the alignment of allocations, so that the algorithm does not depend on where a
+// matrix lies.
 int64_t AlignmentOf(const void* data) {
   const auto address = reinterpret_cast<uintptr_t>(data);
   return std::min(static_cast<int64_t>(address & -address), kBufferAlignment);
@@ -54,9 +54,9 @@ absl::Status Check(const CublasLt& lt, cublasStatus_t status, std::string_view w
   if (status == CUBLAS_STATUS_SUCCESS) {
     return absl::OkStatus();
   }
-  // What it may have left of an error would be taken for that of the next launch.
+  // Clears an error it may have left, or the next launch reports it.
   (void)cudaGetLastError();
-  // Lack of memory, or trouble within the library, of the driver's or of a moment.
+  // Lack of memory, or internal trouble of the library or the driver.
   const bool may_pass =
       status == CUBLAS_STATUS_ALLOC_FAILED || status == CUBLAS_STATUS_INTERNAL_ERROR;
   return may_pass ? Unavailable("{}: {}", what, lt.status_name(status))
@@ -95,7 +95,7 @@ absl::Status LtMatmuls::Run(const MatmulArgs& args) {
     Plan plan;
     if (const absl::Status planned = MakePlan(shape, args, tunes, plan); planned.ok()) {
       entry.plan = std::move(plan);
-    } else if (!serves) {  // else the plan that there is goes on
+    } else if (!serves) {  // otherwise the current plan goes on
       Refuse(shape, entry, planned);
     }
   }
@@ -232,7 +232,7 @@ size_t LtMatmuls::Fastest(const MatmulArgs& args, Plan& plan,
     plan.algorithm = offers[i];
     const absl::StatusOr<float> time = Milliseconds(args, plan);
     if (absl::IsDeadlineExceeded(time.status())) {
-      break;  // the stream waits for something, or the GPU hangs, and others have to hear of that
+      break;  // the stream waits for something, or the GPU hangs: the caller must go on
     }
     if (time.ok() && (!least.has_value() || *time < *least)) {
       least = *time;

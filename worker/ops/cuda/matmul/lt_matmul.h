@@ -1,29 +1,29 @@
-// Matrix products by cuBLASLt. Only matmul.h uses it, and does with our own kernels what this
+// Matrix products by cuBLASLt. Only matmul.h uses it, and computes with our own kernels what this
 // refuses.
 //
-// cuBLASLt is column-major: to it our row-major C[m, n] = op(A) op(B) is C^T[n, m] = op(B)^T
-// op(A)^T, so B goes first, A second, and strides are leading dimensions.
+// cuBLASLt is column-major: our row-major C[m, n] = op(A) op(B) is its
+//   C^T[n, m] = op(B)^T op(A)^T,
+// so B goes first, A second, and strides are leading dimensions.
 //
-// Shapes. Its plan for a shape (including types, transpositions, strides and alignments) is kept in
-// a table that drops the least recently used. Its heuristic is asked once per shape, whether C is
-// added to or written, which it is not told, for algorithms that sum the parts of a split k in fp32
-// in the workspace. All of its algorithms give the same bits each time on one kind of GPU (none
-// uses float atomics), but the other ways of summing parts round them to bf16 in between. The
-// workspace belongs to this object, so it does not depend on other streams.
+// Shapes. Keeps the plan for each shape (types, transpositions, strides and alignments included) in
+// a table that drops the least recently used. Asks the heuristic once per shape, not telling it
+// whether C is added to, for algorithms that sum the parts of a split k in fp32 in the workspace:
+// the other ways round parts to bf16 in between. All algorithms give the same bits each time on one
+// kind of GPU (none uses float atomics). The workspace belongs to this object, so it does not
+// depend on other streams.
 //
-// Tuning. With `tune_after`, once a shape has come that often, the first few algorithms that the
-// heuristic offers for it are each run a few times, which takes as long as some 30 products, and
-// the fastest is kept for the life of this object, even after the table has dropped the shape.
-// Which one that is, and with it results' last bits, may differ from process to process. They run
-// when C is written and not added to, into C itself, since they leave there what the product would
-// write: that takes no extra memory. What is added up begins with such a product (unit_access.h),
-// and the choice serves both. The caller waits for earlier work on the stream; if that takes too
-// long the first algorithm stays.
+// Tuning. With `tune_after`, once a shape has come that often, runs the heuristic's first few
+// algorithms a few times each, as long as some 30 products, and keeps the fastest for the life of
+// this object, even after the table drops the shape. Which one that is, and with it the last bits
+// of results, may differ between processes. Runs when C is written and not added to, into C itself,
+// which takes no extra memory; the choice also serves products that add to C (unit_access.h begins
+// every sum with a write). The caller waits for earlier work on the stream; if that takes too long
+// the first algorithm stays.
 //
-// Failure: a shape that cuBLASLt refuses, when planned or run, is logged and counted once, and its
-// error returned for as long as the table holds it. If memory was short or the library failed
-// internally, which may pass, it is tried again when the shape comes again, three times in all.
-// Threads: one caller at a time.
+// Failure: a shape that cuBLASLt refuses, when planned or run, is logged and counted once; its
+// error is returned for as long as the table holds it. If memory was short or the library failed
+// internally, which may pass, up to three uses of the shape try again. Threads: one caller at a
+// time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -68,7 +68,7 @@ struct LtShape {
   DType output = DType::kF32;
   bool transpose_a = false;
   bool transpose_b = false;
-  // Of the first elements, in bytes.
+  // Alignments of the first elements, in bytes.
   int64_t a_alignment = 0;
   int64_t b_alignment = 0;
   int64_t c_alignment = 0;
@@ -99,7 +99,7 @@ class LtMatmuls {
     Owned<cublasLtMatrixLayout_t> b{nullptr, nullptr};
     Owned<cublasLtMatrixLayout_t> c{nullptr, nullptr};
     Owned<cublasLtMatrixLayout_t> addend{nullptr, nullptr};  // null: there is none
-    // The layout of what is added to the product: if nothing is, cuBLASLt does not read it.
+    // The layout of the addend; without one cuBLASLt does not read it.
     cublasLtMatrixLayout_t added() const { return addend == nullptr ? c.get() : addend.get(); }
     cublasLtMatmulAlgo_t algorithm = {};
   };
@@ -107,7 +107,7 @@ class LtMatmuls {
     Plan plan;
     int tries = 0;
     int64_t uses = 0;
-    bool tuned = false;  // as far as possible
+    bool tuned = false;  // or cannot be tuned
     std::list<LtShape>::iterator use;
   };
 

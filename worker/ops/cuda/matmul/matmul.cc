@@ -16,11 +16,11 @@
 namespace shoal::worker::cuda {
 namespace {
 
-// What cuBLASLt wants of a workspace; more than allocations promise.
+// The workspace alignment that cuBLASLt wants; more than allocations promise.
 constexpr int64_t kWorkspaceAlignment = 256;
 
-// Whether AlignedMatmul takes them: rows can be read 16 bytes at a time. (That reads up to the next
-// multiple of 16, which the stride, being one, leaves room for.)
+// Whether AlignedMatmul takes them: rows can be read 16 bytes at a time. (It reads up to the next
+// multiple of 16, for which the stride, also a multiple, leaves room.)
 constexpr int64_t kAtOnce = 8;
 bool HasAlignedRows(const ConstMatrix& m) {
   return m.dtype == DType::kBF16 && reinterpret_cast<uintptr_t>(m.data) % 16 == 0 &&

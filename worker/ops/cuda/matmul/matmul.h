@@ -5,10 +5,10 @@
 // memory, which both kinds use; must not outlive the device and the stream. Threads: one caller at
 // a time, with the device current.
 //
-// Failure: only if our own kernel cannot be launched either, which is a GPU's or driver's failure;
-// what runs and fails later is the stream's. Deterministic: the same input gives the same bits on
-// the same kind of GPU, wherever the matrices lie, as long as the same kind of product serves;
-// tuning may choose other algorithms in another process.
+// Failure: only if our own kernel cannot be launched either, a failure of the GPU or driver; the
+// stream reports what fails later. Deterministic: the same input gives the same bits on the same
+// kind of GPU, wherever the matrices lie, as long as the same kind of product serves; tuning may
+// choose other algorithms in another process.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -32,12 +32,12 @@ namespace shoal::worker::cuda {
 struct MatmulsOptions {
   int64_t scratch_bytes = 32 << 20;  // what cuBLASLt wants on the largest GPUs
   bool tf32 = false;                 // fp32 products by cuBLASLt on tensor cores, to 10 bits
-  // Uses of a shape until cuBLASLt's algorithms are measured on it, 0: never; and how long one of
-  // them, and what is before it, may take.
+  // Uses of a shape after which cuBLASLt's algorithms are measured on it (0: never), and how long
+  // one of them, with the work before it, may take.
   int64_t tune_after = 0;
   absl::Duration tune_timeout = absl::Minutes(1);
   int64_t table_shapes = 1024;
-  // called for each that cuBLASLt refuses
+  // Called for each product that cuBLASLt refuses.
   std::function<void(std::string_view product)> refused = {};
 };
 

@@ -1,5 +1,5 @@
-// cuda_matmul_bench [tokens]: the products of models' layers on the machine's GPU, by cuBLASLt, by
-// the fastest of its algorithms, and by kernels of our own. Exit code 3 where there is no GPU.
+// cuda_matmul_bench [tokens]: products of models' layers on the machine's GPU, by cuBLASLt, by its
+// fastest algorithm, and by our own kernels. Exit code 3 without a GPU.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -39,7 +39,7 @@ std::vector<Product> ProductsOf(const Weight& weight, int64_t tokens, const Buff
   const Matrix d_matrix = Matrix::Dense(d_w.data(), DType::kF32, weight.out, weight.in);
   const double operations = 2.0 * static_cast<double>(tokens * weight.in * weight.out);
   const std::string name = weight.name;
-  // The weight's gradient first: the other two write over what it reads.
+  // The weight's gradient first: the other two overwrite its inputs.
   return {{name + ", dW", {.a = out, .b = in, .c = d_matrix, .transpose_a = true}, operations},
           {name + ", y", {.a = in, .b = matrix, .c = out, .transpose_b = true}, operations},
           {name + ", dx", {.a = out, .b = matrix, .c = in}, operations}};

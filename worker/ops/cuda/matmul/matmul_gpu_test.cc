@@ -1,5 +1,5 @@
-// Both ways a product runs, on the machine's own GPU; nothing where there is none. Where cuBLASLt
-// is not found, that half is skipped.
+// Both kinds of products on the machine's own GPU; skipped without one, cuBLASLt's half also if the
+// library is not found.
 #include <iostream>
 
 #include "core/gpu/testing/gpu.h"
@@ -29,14 +29,14 @@ void Check(const CublasLt* lt, const MatmulsOptions& options) {
     random = Random(static_cast<uint64_t>(c.m * 1000003 + c.n * 1009 + c.k));
     EXPECT_EQ(ExpectProduct(c, random, NativeStream(*stream), product), first) << c.ToString();
   };
-  // Those of models, which cuBLASLt must take. Of all others it may refuse what it likes.
+  // Shapes of models, which cuBLASLt must take; it may refuse any other.
   check({.m = 1000, .n = 768, .k = 768, .transpose_b = true, .output = DType::kBF16});
   check({.m = 1000, .n = 512, .k = 520, .output = DType::kBF16});
   check({.m = 256, .n = 128, .k = 5000, .transpose_a = true, .accumulate = true});
   const MatmulCounts of_models = (*matmuls)->counts();
   EXPECT_EQ(lt == nullptr ? of_models.by_cublas_lt : of_models.by_own_kernels, 0)
       << of_models.refused_shapes << " shapes refused";
-  check({.m = 64, .n = 50257, .k = 64, .transpose_b = true});  // rows that are not aligned
+  check({.m = 64, .n = 50257, .k = 64, .transpose_b = true});  // unaligned rows
   for (int round = 0; round < 60; ++round) {
     check(RandomCase(random, 400, round % 3 != 0));
   }

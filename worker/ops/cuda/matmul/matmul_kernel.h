@@ -23,7 +23,7 @@ struct MatmulLaunch {
   bool transpose_b = false;
   MatmulTile tile = MatmulTile::k64x64;
   // Above 1, split i sums over k in [i, i + 1) x k_per_split (a multiple of 64; no split is empty)
-  // into partials[i][m][n], each split starting at a multiple of 4 floats after the last, and
+  // into partials[i][m][n], each split at the next multiple of 4 floats after the last, and
   // SumPartials makes C from them.
   int splits = 1;
   int64_t k_per_split = 0;

@@ -10,17 +10,17 @@ namespace {
 constexpr int64_t kStage = 64;  // of k at a time
 constexpr int64_t kMaxSplits = 32;
 
-// Rough costs in clocks of a multiprocessor: they decide nothing but which plan is taken.
+// Rough costs in clocks of a multiprocessor, only to choose a plan.
 constexpr double kProductsPerClock = 1200;  // what MultiplyAdd reaches, of 2048 that wgmma does
 constexpr double kBlockStart = 1500;        // first stages, and C
-constexpr double kSumStart = 4000;          // another launch
+constexpr double kSumStart = 4000;          // second launch
 constexpr double kBytesPerClock = 15;       // of device memory, a multiprocessor's share
 
 struct Candidate {
   MatmulTile tile;
   int64_t rows;
   int64_t columns;
-  int64_t blocks;  // that a multiprocessor holds
+  int64_t blocks;  // per multiprocessor
   double efficiency;
   int64_t shared_bytes;
 };

@@ -1,4 +1,4 @@
-// Which product runs where, over a cuBLASLt that is a fake, on the fake GPU.
+// Which product runs where, over a fake cuBLASLt on the fake GPU.
 #include "worker/ops/cuda/matmul/matmul.h"
 
 #include <string>
@@ -108,7 +108,7 @@ TEST_F(MatmulsTest, AsksTheHeuristicOnceAShape) {
   EXPECT_EQ(matmuls_->counts().heuristics, 2) << "it is not told whether C is added to";
   EXPECT_EQ(Fake().heuristics, 2);
   EXPECT_EQ(Fake().products, 9);
-  EXPECT_EQ(Fake().last_offer, 0);  // the first that it does not say no to itself
+  EXPECT_EQ(Fake().last_offer, 0);  // the first that it does not refuse
 }
 
 TEST_F(MatmulsTest, AShapeThatLiesElsewhereIsAsAligned) {
@@ -166,7 +166,7 @@ TEST_F(MatmulsTest, TuningKeepsTheFastestAndAddsToCOnce) {
   Check(plain);
   EXPECT_EQ(Fake().last_offer, 1);
   EXPECT_EQ(Fake().products, 2 + 2 * (3 * 4 + 1));
-  // The table has forgotten it; the choice stays, whatever would be faster now.
+  // The table has dropped it; the choice stays, whatever would be faster now.
   Fake().fast_offer = 0;
   Check(written);
   Check(added);
@@ -216,15 +216,14 @@ TEST_F(MatmulsTest, WhereTuningFailsWhatServedGoesOn) {
 
 TEST_F(MatmulsTest, TuningTakesNoMemory) {
   Fake().fast_offer = 1;
-  MakeDevice(kScratch + 256);  // all of it is the scratch
+  MakeDevice(kScratch + 256);  // only the scratch fits
   Make(&lt_, {.tune_after = 1});
   Check({.m = 16, .n = 24, .k = 32});
   EXPECT_EQ(Fake().last_offer, 1);
   EXPECT_EQ(device_->peak_bytes(), kScratch + 256);
 }
 
-// As where the stream waits for another worker's: the first offer serves, and nobody waits for
-// ever.
+// As if the stream waited for another worker's: the first offer serves, and nobody waits forever.
 TEST_F(MatmulsTest, TuningGivesUpWhereTheStreamDoesNotGetOn) {
   Fake().fast_offer = 1;
   Make(&lt_, {.tune_after = 1, .tune_timeout = absl::Milliseconds(30)});
@@ -328,7 +327,7 @@ TEST_F(MatmulsTest, SplitsOfKShareTheScratchMemory) {
   MatmulCase c = {.m = 64, .n = 64, .k = 64 * 40, .transpose_a = true, .accumulate = true};
   const int64_t before = Counters().launches;
   Check(c);
-  EXPECT_EQ(Counters().launches - before, 2);  // the product in parts, and their sum
+  EXPECT_EQ(Counters().launches - before, 2);  // the product in parts, then their sum
   c.accumulate = false;
   c.output = DType::kBF16;
   EXPECT_EQ(Check(c).size(), 64u * 64 * 2);

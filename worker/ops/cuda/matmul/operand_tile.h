@@ -1,4 +1,4 @@
-// A block's tile of one operand in shared memory, and how it gets there: device code of
+// A block's tile of one operand in shared memory, and how it is copied there: device code of
 // tensor_core_kernel.h.
 //
 // An operand has an outer dimension (rows of C for A, columns of C for B) and an inner one, which
@@ -11,8 +11,8 @@
 // - OuterMajor for the others (both of dY^T X);
 // - Unaligned, which takes any strides element by element and stores like InnerMajor.
 //
-// Every thread makes each once per block, and then copies its share of one tile after the other
-// along the inner dimension. Elements outside the operand become zero, except those between an
+// Every thread makes one of each per block, then copies its share of one tile after the other along
+// the inner dimension. Elements outside the operand become zero, except those between an
 // outer-major operand's columns and the next multiple of 8: they only reach rows and columns of C
 // that do not exist.
 #pragma once

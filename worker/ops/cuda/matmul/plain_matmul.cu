@@ -1,4 +1,4 @@
-// fp32 on fp32 units: a block of 256 threads makes 64x64 of C, each thread 4x4 of it, from slices
+// fp32 without tensor cores: a block of 256 threads makes 64x64 of C, each thread 4x4, from slices
 // of 16 of the inner dimension in shared memory. For tests and small models; any strides.
 #include "core/gpu/kernel/kernel.h"
 #include "worker/backend/cuda/gpu_names.h"
@@ -30,10 +30,10 @@ struct PlainProblem {
   int64_t k;
 };
 
-// Padded so that threads that store along the inner dimension meet in few banks.
+// Padded, so that threads that store along the inner dimension hit few banks together.
 using Slice = float[kSlice][kTile + 4];
 
-// A slice [kTile, kSlice] of an operand, transposed; zero outside.
+// Loads a slice [kTile, kSlice] of an operand, transposed; zero outside.
 SHOAL_DEVICE void LoadSlice(Slice& to, const PlainOperand& from, int64_t outer, int64_t inner,
                             int64_t k) {
 #pragma unroll

@@ -1,5 +1,5 @@
-// What splits of k have left behind becomes C: each element is the sum of its partials in order, so
-// the bits depend on the number of splits and on nothing else.
+// Makes C from the splits of k: each element is the sum of its partials in order, so the bits
+// depend only on the number of splits.
 #include "core/gpu/kernel/packed.h"
 #include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/matmul/matmul_kernel.h"
@@ -42,7 +42,7 @@ SHOAL_DEVICE void StoreOne(const PartialsProblem& problem, int row, int column, 
   static_cast<T*>(problem.c)[row * problem.c_stride + column] = FromFloat<T>(sum);
 }
 
-// Four sums, the first of them of element `first` of C.
+// Makes four sums, the first for element `first` of C.
 template <typename T>
 SHOAL_DEVICE void StoreFour(const PartialsProblem& problem, int first, float (&sum)[kPerThread]) {
   if (!problem.four_at_once) {

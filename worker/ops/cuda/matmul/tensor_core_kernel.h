@@ -1,10 +1,10 @@
 // The tensor core product: device code that aligned_matmul.cu and unaligned_matmul.cu instantiate.
 //
-// A block computes one tile of C (of one split of k). Tiles of A and B of 64 of the inner dimension
-// come through a ring of kStages stages in shared memory, copied asynchronously kStages - 1 ahead.
-// Each warp holds its part of the tile of C in registers and loads the fragments of the next 16 of
-// the inner dimension while it multiplies the last ones, across stages too, so that the tensor
-// cores wait for neither memory. Sums are fp32, over k in order: the same bits whatever else runs.
+// A block computes one tile of C (of one split of k). Tiles of A and B, 64 of the inner dimension
+// deep, pass through a ring of kStages stages in shared memory, copied kStages - 1 ahead. Each warp
+// holds its part of C in registers and loads the fragments of the next 16 of the inner dimension
+// while it multiplies the last ones, across stages too, so that tensor cores wait for neither
+// memory. Sums are fp32, over k in order: the same bits whatever else runs.
 #pragma once
 
 #include "core/gpu/kernel/packed.h"
@@ -52,7 +52,7 @@ struct TilePlace {
   int column;
 };
 
-// Concurrent blocks lie in bands of 8 tiles of rows, so that their operands are few and stay in the
+// Concurrent blocks form bands of 8 tiles of rows, so that their operands are few and stay in
 // cache.
 template <class Tile>
 SHOAL_DEVICE TilePlace PlaceOfBlock(const MatmulProblem& problem) {
@@ -66,7 +66,7 @@ SHOAL_DEVICE TilePlace PlaceOfBlock(const MatmulProblem& problem) {
   return {(band * kBand + in_band % rows) * Tile::kRows, in_band / rows * Tile::kColumns};
 }
 
-// The first `columns` (at most both) of two neighbouring elements of what is added.
+// Loads the first `columns` (at most both) of two neighbouring elements of the addend.
 template <typename T>
 SHOAL_DEVICE void LoadPairOf(const MatmulProblem& problem, int64_t offset, int columns,
                              float (&to)[2]) {
@@ -143,7 +143,7 @@ class WarpProduct {
     for (int i = 0; i < kDown; ++i) {
 #pragma unroll
       for (int j = 0; j < kAlong; ++j) {
-        // Back and forth, so that neighbouring products share a fragment.
+        // Back and forth, so that successive products share a fragment.
         const int along = i % 2 == 0 ? j : kAlong - 1 - j;
         MultiplyAdd(sum_[i][along], a_[set][i], b_[set][along]);
       }

@@ -1,4 +1,4 @@
-// The stages of one group in one process, for tests: doors, handshakes and links; calls between
+// The stages of one group in one process, for tests: services, handshakes and links; calls between
 // them are function calls.
 #pragma once
 
@@ -62,7 +62,7 @@ class TestingGroup {
     TestingStage::Spoil spoil;
     bool on_devices = false;  // messages lie there, if transports say that they open their memory
   };
-  // Opens all doors.
+  // Opens all services.
   explicit TestingGroup(const Options& options);
 
   TestingStage& stage(int index) { return *stages_[static_cast<size_t>(index)]; }

@@ -5,7 +5,7 @@ namespace {
 
 using Tensor = CudnnGraph::Tensor;
 
-// What both passes share.
+// Shared by both passes.
 class AttentionBuilder {
  public:
   AttentionBuilder(const Cudnn& cudnn, const AttentionBounds& bounds)
@@ -90,13 +90,13 @@ class AttentionBuilder {
   }
   Dimensions DenseRows(int64_t heads) const { return Rows(heads * bounds_.head_dim); }
 
-  // Heads side by side in each token's row.
+  // Concatenated heads in each token's row.
   Tensor InRows(int64_t id, int64_t heads, int64_t stride, Tensor offsets) {
     return graph_.InMemory(id, CUDNN_DATA_BFLOAT16,
                            {bounds_.sequences, heads, bounds_.longest, bounds_.head_dim},
                            Rows(stride), offsets);
   }
-  // Keys or values, for products whose terms are a head's elements.
+  // Transposed keys or values, for products that sum over a head's elements.
   Tensor Turned(int64_t id) {
     return graph_.InMemory(
         id, CUDNN_DATA_BFLOAT16,
@@ -109,7 +109,7 @@ class AttentionBuilder {
                            {bounds_.longest * bounds_.heads, 1, bounds_.heads, 1}, head_offsets_);
   }
 
-  // Scaled; -infinity behind a sequence's end.
+  // Scaled; -infinity after a sequence's end.
   Tensor Scores() {
     keys_ = Turned(AttentionTensor::kKeys);
     const Tensor scores = graph_.Pointwise(
@@ -130,7 +130,7 @@ class AttentionBuilder {
     return graph_.Select(graph_.Pointwise(CUDNN_POINTWISE_CMP_GE, row, column, CUDNN_DATA_BOOLEAN),
                          scores, masked_);
   }
-  // Each row's sum of d_out * out.
+  // sum(d_out * out) of each row.
   Tensor Delta(Tensor d_out) {
     const Tensor sum = graph_.Reduce(CUDNN_REDUCE_TENSOR_ADD,
                                      graph_.Pointwise(CUDNN_POINTWISE_MUL, d_out, out_), PerRow());
@@ -138,7 +138,7 @@ class AttentionBuilder {
                             graph_.ByValue(AttentionTensor::kOne, CUDNN_DATA_FLOAT),
                             CUDNN_DATA_FLOAT, OfHeads(AttentionTensor::kDelta));
   }
-  // The gradient of keys or values: where heads share them, first each head's own, then their sum.
+  // The gradient of keys or values: of each head, then summed over heads that share them.
   void MultiplyIntoKeys(Tensor turned, Tensor rows, Tensor offsets, int64_t id, int64_t of_heads) {
     const Tensor to = InRows(id, bounds_.kv_heads, bounds_.kv_heads * bounds_.head_dim, offsets);
     const CudnnGraph::Counts counts = {.rows = key_counts_, .terms = query_counts_};
@@ -146,7 +146,7 @@ class AttentionBuilder {
       graph_.Multiply(turned, rows, counts, to);
       return;
     }
-    // The engines multiply the offsets by how many heads share a key.
+    // The engines multiply the offsets by the number of heads that share a key.
     const Tensor each = InRows(of_heads, bounds_.heads, bounds_.heads * bounds_.head_dim, offsets);
     graph_.Multiply(turned, rows, counts, each);
     graph_.Reduce(CUDNN_REDUCE_TENSOR_ADD, each,

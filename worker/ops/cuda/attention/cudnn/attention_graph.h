@@ -1,6 +1,6 @@
-// Causal attention over packed sequences as cuDNN's operations: the graphs that its fused engines
-// know, forward and backward (after "FlashAttention-2", Dao 2023, which the engines implement; the
-// graphs' shape is cuDNN's own, from its documentation of fused flash attention).
+// Causal attention over packed sequences as cuDNN's operations, in the form of graph that its fused
+// engines recognise (from its documentation of fused flash attention), forward and backward. The
+// engines implement "FlashAttention-2" (Dao 2023).
 //
 // A graph serves every batch of up to `sequences` sequences of up to `longest` tokens: how many
 // there are, and where they lie, is data. Sequences without tokens cost next to nothing.
@@ -48,7 +48,7 @@ struct AttentionTensor {
     // int32, one per sequence.
     kQueryCounts,
     kKeyCounts,
-    // int32, where each sequence starts, and the end: in elements of what they are named after.
+    // int32, where each sequence starts, and the end: in elements of the tensor that the name says.
     kQkvOffsets,
     kOutOffsets,
     kDOutOffsets,

@@ -1,7 +1,6 @@
-// What cuDNN says of the graphs: whether it has an engine for them and can compile its kernels, for
-// an H200 that is described to it. That needs no GPU, but a driver library to start from, which may
-// be the toolkit's stub: that one refuses to load what was compiled, and then all that can be known
-// here is known.
+// Asks cuDNN about the graphs: does it have an engine for an H200 described to it, and can it
+// compile the kernels? Needs no GPU but a driver library, which may be the toolkit's stub: that
+// refuses to load compiled kernels, and the test accepts this answer.
 #include "worker/ops/cuda/attention/cudnn/attention_graph.h"
 
 #include <dlfcn.h>
@@ -40,7 +39,7 @@ class AttentionGraphTest : public testing::Test {
     cudnn_ = *cudnn;
   }
 
-  // Whether there is an engine whose kernels can be compiled.
+  // Whether an engine is found whose kernels compile.
   testing::AssertionResult IsKnown(CudnnGraph graph) {
     CudnnDescriptor device(cudnn_, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
     device.Set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, kH200);
@@ -49,7 +48,7 @@ class AttentionGraphTest : public testing::Test {
       return testing::AssertionFailure() << Message(device.status());
     }
     const absl::Status status = PlanGraph(std::move(graph), nullptr, &device).status();
-    return status.ok() || absl::IsUnavailable(status)  // the driver's
+    return status.ok() || absl::IsUnavailable(status)  // the driver refuses to load
                ? testing::AssertionSuccess()
                : testing::AssertionFailure() << Message(status);
   }
@@ -84,7 +83,7 @@ TEST_F(AttentionGraphTest, BackwardIsKnownWhereTheyDoNot) {
   EXPECT_TRUE(IsKnown(AttentionBackwardGraph(cudnn_, BoundsOf(12, 12, 64, 16, 1024))));
 }
 
-// So that the above can fail: heads of 12 elements have no engine.
+// Proves that the above can fail: heads of 12 elements have no engine.
 TEST_F(AttentionGraphTest, WhatNoEngineRunsIsSaid) {
   EXPECT_FALSE(IsKnown(AttentionForwardGraph(cudnn_, BoundsOf(4, 4, 12, 1, 1024))));
 }

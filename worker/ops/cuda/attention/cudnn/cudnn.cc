@@ -11,7 +11,7 @@ absl::StatusOr<Cudnn> LoadCudnn() {
 
 absl::StatusOr<Cudnn> LoadCudnn(const std::vector<std::string>& names,
                                 const std::vector<std::string>& folders) {
-  // Without it cuDNN says itself which kernels it cannot make.
+  // If it is missing, cuDNN itself says which kernels it cannot compile.
   (void)OpenLibrary({"libnvrtc.so.13", "libnvrtc.so.12"}, folders);
   const absl::StatusOr<void*> library = OpenLibrary(names, folders);
   if (!library.ok()) {

@@ -27,16 +27,16 @@ struct Cudnn {
   decltype(&::cudnnBackendExecute) execute = nullptr;
 };
 
-// Loads libcudnn.so.9, which stays loaded: from where the loader finds it, from the folders of the
-// environment variable SHOAL_CUDA_LIBRARIES, or from ../lib next to the program. Also loads the
-// compiler that it compiles its kernels with (libnvrtc), which it would look for only in the
-// loader's places. NotFound if there is none, or one older than kOldestCudnn.
+// Loads libcudnn.so.9, which stays loaded: from the loader's places, from the folders of the
+// environment variable SHOAL_CUDA_LIBRARIES, or from ../lib next to the program. Also loads cuDNN's
+// kernel compiler, libnvrtc, which cuDNN would look for only in the loader's places. NotFound if
+// there is none, or one older than kOldestCudnn.
 absl::StatusOr<Cudnn> LoadCudnn();
 absl::StatusOr<Cudnn> LoadCudnn(const std::vector<std::string>& names,
                                 const std::vector<std::string>& folders);
 
-// The first version that masks with -infinity and takes sequences of different lengths packed as
-// ours are, including statistics.
+// The first version that masks with -infinity and takes packed sequences of different lengths,
+// including statistics.
 inline constexpr size_t kOldestCudnn = 91000;
 
 }  // namespace shoal::worker::cuda

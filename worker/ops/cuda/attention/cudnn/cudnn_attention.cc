@@ -21,9 +21,9 @@ namespace {
 
 using Id = AttentionTensor::Id;
 
-constexpr int64_t kFewestTokens = 128;   // that a plan is made for: a tile of the engines
-constexpr int64_t kWorkspaceUnit = 256;  // addresses of workspaces
-constexpr int64_t kSlackRows = 128;      // behind scratch tensors: engines go tile by tile
+constexpr int64_t kFewestTokens = 128;   // per plan, at least: a tile of the engines
+constexpr int64_t kWorkspaceUnit = 256;  // alignment of workspaces
+constexpr int64_t kSlackRows = 128;      // after scratch tensors: engines go tile by tile
 
 int64_t Longest(std::span<const int32_t> cu_seqlens) {
   int32_t longest = 0;
@@ -64,8 +64,8 @@ bool OffsetsFit(const AttentionBounds& bounds, std::span<const int32_t> cu_seqle
          std::numeric_limits<int32_t>::max();
 }
 
-// Pieces of one buffer, each at a multiple of 256 bytes. Asked for twice: to know how large the
-// buffer must be, and where the pieces lie.
+// Pieces of one buffer, each at a multiple of 256 bytes. Built twice: to know the buffer's size,
+// and to place the pieces.
 class Pieces {
  public:
   explicit Pieces(std::byte* memory = nullptr) : memory_(memory) {}
@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<FusedAttention>> MakeCudnnAttention(Device& devic
   return CudnnAttention::Create(cudnn, device, stream);
 }
 
-// What a run of a plan is given: tensors by id, in the order in which they were added.
+// Tensors by id for a run of a plan, in the order in which they were added.
 struct CudnnAttention::Pass {
   void Add(Id id, const void* address) {
     ids.push_back(id);
@@ -144,7 +144,7 @@ struct CudnnAttention::Pass {
     Add(Id::kOutOffsets, lists.offsets[1]);
     Add(Id::kHeadOffsets, lists.offsets[5]);
   }
-  // Queries, keys and values side by side in each row.
+  // Queries, keys and values concatenated in each row.
   void AddQkv(const ConstMatrix& qkv, const AttentionShape& shape) {
     const auto* const first = static_cast<const uint16_t*>(qkv.data);
     Add(Id::kQueries, first);
@@ -243,7 +243,7 @@ bool CudnnAttention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix ou
                                                             shape, cu_seqlens, rotation, d_qkv));
 }
 
-// Not while a pass is at work with it, as when that itself allocates.
+// Does nothing during a pass that uses the scratch, which may itself allocate.
 bool CudnnAttention::GiveBackScratch() {
   if (!scratch_mutex_.TryLock()) {
     return false;
@@ -257,7 +257,7 @@ bool CudnnAttention::GiveBackScratch() {
 template <typename Scratch>
 absl::StatusOr<Scratch> CudnnAttention::ScratchFor(const Planned& planned, int64_t used) {
   const int64_t workspace = planned.plan->workspace_bytes();
-  // With room to start at a multiple of 256.
+  // Leaves room to start at a multiple of 256.
   const int64_t bytes = Scratch(Pieces(), planned.bounds, used, workspace).bytes + kWorkspaceUnit;
   if (bytes > scratch_.bytes()) {
     scratch_.Reset();

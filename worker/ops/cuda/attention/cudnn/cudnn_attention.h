@@ -13,9 +13,8 @@
 // - backward: 8 bytes more, 6 per element of the queries' gradient, 2 per element of the keys' and
 //   values'; if heads share keys, 4 more per element of the queries'; and the plan's own.
 //
-// What the largest batch took is kept: all passes are on one stream, so none waits for another's;
-// between passes it is freed if the device has no room for something else. If there is too little
-// memory, it does not serve.
+// Keeps the memory of the largest batch: all passes are on one stream, so none waits for another's.
+// Frees it between passes if the device runs out. Does not serve if there is too little memory.
 //
 // Threads: one at a time. The caller has made the device's GPU current.
 #pragma once
@@ -65,7 +64,7 @@ class CudnnAttention final : public FusedAttention {
   CudnnAttention(const Cudnn& cudnn, Device& device, Stream& stream, cudnnHandle_t handle);
   // Null if none is possible.
   Planned* PlanFor(const AttentionBounds& bounds);
-  // Returns its pieces for one pass.
+  // Returns the pieces for one pass.
   template <typename Scratch>
   absl::StatusOr<Scratch> ScratchFor(const Planned& planned, int64_t used)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(scratch_mutex_);
@@ -78,7 +77,7 @@ class CudnnAttention final : public FusedAttention {
                            const float* log_sum_exp, const AttentionShape& shape,
                            std::span<const int32_t> cu_seqlens, const Rotation& rotation,
                            Matrix d_qkv) ABSL_LOCKS_EXCLUDED(scratch_mutex_);
-  // Returns whether it served; if not, logs why and does not plan that again.
+  // Returns whether it served; otherwise logs why and never plans that again.
   bool Served(Planned& planned, const absl::Status& status);
   absl::Status ToStatus(cudaError_t error, const char* what) const;
 

@@ -1,5 +1,5 @@
-// When cuDNN's engines serve, and what happens when they do not, over the fake; that they are told
-// the right things is in attention_test.
+// When cuDNN's engines serve, and what happens when they do not, over the fake. attention_test
+// checks what they are told.
 #include "worker/ops/cuda/attention/cudnn/cudnn_attention.h"
 
 #include <memory>
@@ -71,13 +71,13 @@ class CudnnAttentionTest : public testing::Test {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Attention> attention_;
   std::vector<Buffer> buffers_;
-  std::vector<bool> backward_;  // of each pass whether it was fused
+  std::vector<bool> backward_;  // of each pass: whether it was fused
 };
 
 TEST_F(CudnnAttentionTest, PlansOnceForBatchesUpToPowersOfTwo) {
   Attend({0, 5, 9, 30}, 32);
   EXPECT_EQ(Fake().plans, 2);
-  Attend({0, 1, 2, 3, 40}, 40);  // four sequences, as before rounded up, and of fewer than 128
+  Attend({0, 1, 2, 3, 40}, 40);  // four sequences, to which the above round up; below 128 tokens
   EXPECT_EQ(Fake().plans, 2);
   Attend({0, 1, 2, 3, 4, 40}, 40);
   EXPECT_EQ(Fake().plans, 4);
@@ -90,11 +90,11 @@ TEST_F(CudnnAttentionTest, PlansOnceForBatchesUpToPowersOfTwo) {
 TEST_F(CudnnAttentionTest, AddsUpInOneOrderWhereThatIsAskedFor) {
   Start({}, true);
   Attend({0, 5, 9}, 16);
-  EXPECT_EQ(attention_->fused(), 1);  // forward alone
+  EXPECT_EQ(attention_->fused(), 1);  // only forward
   EXPECT_EQ(backward_, std::vector<bool>{false});
 }
 
-// What plans count for the backward pass is what it takes, but for the library's own workspace.
+// The backward pass takes the planned memory, plus the library's own workspace.
 TEST_F(CudnnAttentionTest, TakesTheMemoryThatIsPlanned) {
   Fake().workspace_bytes = 0;
   plan::ModelSpec spec;
@@ -113,10 +113,10 @@ TEST_F(CudnnAttentionTest, TakesTheMemoryThatIsPlanned) {
     return device_->allocated_bytes() - before;
   };
   const int64_t first = taken_by();
-  const int64_t again = taken_by();  // the test's own matrices: what was taken is kept
+  const int64_t again = taken_by();  // the test's own matrices: the rest was kept
   EXPECT_EQ(attention_->fused(), 4);
   EXPECT_EQ(device_->peak_bytes(), device_->allocated_bytes());
-  constexpr int64_t kLists = 4096;  // of sequences, which are kept too
+  constexpr int64_t kLists = 4096;  // of sequences, also kept
   EXPECT_LE(first - again, planned + kLists);
   EXPECT_GT(first - again, planned * 95 / 100);
 }

@@ -19,7 +19,7 @@ absl::Status CudnnStatus(const Cudnn& cudnn, cudnnStatus_t status, std::string_v
   if (status == CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER) {
     return Unavailable("{}", text);
   }
-  // Its thousands tell the kind; what it does not support is no failure of the machine.
+  // The thousands are its kind. "Not supported" is no failure of the machine.
   return status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000 ? Unimplemented("{}", text)
                                                             : Internal("{}", text);
 }

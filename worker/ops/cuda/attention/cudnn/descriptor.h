@@ -1,8 +1,8 @@
 // A descriptor of cuDNN's graph interface, as an object: created, given its attributes, finalized,
 // destroyed.
 //
-// The first failure is kept and everything after it does nothing, so that whoever describes a graph
-// checks once, at its end (`status`). Attributes that are descriptors themselves must outlive this.
+// Keeps the first failure and does nothing after it, so that a graph is checked once, at its end
+// (`status`). Attributes that are descriptors themselves must outlive this.
 #pragma once
 
 #include <span>

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A thread a number, neighbours in the layout by token.
+// One thread per number, in the order of the layout by token.
 template <bool kByHead>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4) TurnKernel(const RowNumbers numbers) {
   const int64_t at = static_cast<int64_t>(BlockX()) * kThreads + ThreadIndex();
@@ -25,7 +25,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4) TurnKernel(const RowNumbers number
   }
 }
 
-// Where a head of a token is: queries, keys and values follow each other.
+// Returns where a head of a token is: queries come first, then keys, then values.
 SHOAL_DEVICE const Bf16* HeadOf(const JoinedRows& rows, int64_t token, int64_t head) {
   const void* from = rows.queries;
   int64_t heads = rows.heads;
@@ -38,7 +38,7 @@ SHOAL_DEVICE const Bf16* HeadOf(const JoinedRows& rows, int64_t token, int64_t h
   return static_cast<const Bf16*>(from) + (token * heads + head) * rows.head_dim;
 }
 
-// The pairs (j, j + D/2) of one chunk of j, of a group of heads of one token.
+// One thread handles the pairs (j, j + D/2) of one chunk of j, for a group of heads of one token.
 template <int kCount>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 3) JoinKernel(const JoinedRows rows, HeadWork work) {
   const int64_t index = static_cast<int64_t>(BlockX()) * kThreads + ThreadIndex();

@@ -7,8 +7,8 @@
 
 namespace shoal::worker::cuda {
 
-// by_head[head * tokens + token] of the first `used` of `tokens` from by_token[token * heads +
-// head], and back.
+// Converts, for the first `used` of `tokens`, by_token[token * heads + head] to
+// by_head[head * tokens + token], or back.
 struct RowNumbers {
   float* by_token = nullptr;
   float* by_head = nullptr;
@@ -19,9 +19,9 @@ struct RowNumbers {
 cudaError_t ToByHead(cudaStream_t stream, const RowNumbers& numbers);
 cudaError_t ToByToken(cudaStream_t stream, const RowNumbers& numbers);
 
-// Writes row i of the queries, keys and values side by side to row i of `to`, turning back the
-// queries' and keys' heads if there are positions. bf16; the three are dense, head_dim is a
-// multiple of 8 and all addresses are multiples of 16 bytes.
+// Concatenates row i of queries, keys and values into row i of `to`, turning back the queries' and
+// keys' heads if there are positions. bf16; the three are dense, head_dim is a multiple of 8 and
+// all addresses are multiples of 16 bytes.
 struct JoinedRows {
   const void* queries = nullptr;
   const void* keys = nullptr;

@@ -1,5 +1,5 @@
-// The fused attention of a test that runs on both kinds of GPU: the machine's own library on the
-// machine's GPU, and on the fake one cuDNN's over a fake library that computes there.
+// Fused attention for tests that run on both kinds of GPU: the machine's cuDNN on its own GPU, a
+// fake cuDNN on the fake GPU.
 #pragma once
 
 #include <memory>

@@ -33,7 +33,7 @@ struct Preference {
   uint64_t workspace = 0;
   std::map<int, uint32_t> words;
 };
-// What an algorithm remembers of what it was chosen for.
+// Kept in an algorithm: what it was chosen for.
 struct Algorithm {
   int32_t offer;
   uint32_t alignment[4];
@@ -117,8 +117,7 @@ cublasStatus_t SetPreference(cublasLtMatmulPreference_t handle,
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Whether the operands fit: op(A)[m, k] op(B)[k, n] = D[m, n], of types that there are products
-// for.
+// Whether the operands fit: op(A)[m, k] op(B)[k, n] = D[m, n], of supported types.
 bool Fit(const Description& description, const Layout& a, const Layout& b, const Layout& c,
          const Layout& d) {
   const auto turned = [](const Layout& layout, int32_t operation) {
@@ -220,7 +219,7 @@ cublasStatus_t Matmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const 
                       const cublasLtMatmulAlgo_t* chosen, void* workspace, size_t workspace_bytes,
                       cudaStream_t stream) {
   if (fake.matmul_status != CUBLAS_STATUS_SUCCESS) {
-    (void)cudaSetDevice(-1);  // the runtime remembers that, as it does a launch that failed
+    (void)cudaSetDevice(-1);  // the runtime remembers that, as after a failed launch
     return fake.matmul_status;
   }
   Algorithm algorithm;

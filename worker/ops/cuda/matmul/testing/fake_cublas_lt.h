@@ -1,5 +1,5 @@
-// cuBLASLt for tests: the functions that cublas_lt.h loads. They check their arguments as strictly
-// as the library's documentation and compute on the fake GPU, as a launch on the stream.
+// cuBLASLt for tests: the functions that cublas_lt.h loads. They check arguments as strictly as the
+// library documents and compute on the fake GPU, as a launch on the stream.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct FakeCublasLt {
 };
 
 FakeCublasLt& Fake();
-// Everything as above.
+// Resets the above; returns the fake's functions.
 CublasLt ResetFake();
 
 }  // namespace shoal::worker::cuda

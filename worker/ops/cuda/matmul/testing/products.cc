@@ -16,7 +16,7 @@ namespace {
 using oracle::Doubles;
 using oracle::Tensor;
 
-// A matrix as a view into a wider one, in host memory and, a copy of it, in device memory.
+// A matrix as a view into a wider one, in host memory and as a copy in device memory.
 class Placed {
  public:
   Placed(DType dtype, int64_t rows, int64_t columns, int64_t gap, int64_t offset)
@@ -42,14 +42,14 @@ class Placed {
   }
   void Upload() {
     SHOAL_CHECK(cudaMemcpy(device_, host_.data(), bytes(), cudaMemcpyHostToDevice) == cudaSuccess);
-    // From pageable memory it returns when the last bytes are staged, and the test's stream does
-    // not wait for them.
+    // A copy from pageable memory returns once its last bytes are staged, and the test's stream
+    // does not wait for them.
     SHOAL_CHECK(cudaDeviceSynchronize() == cudaSuccess);
   }
   void Download() {
     SHOAL_CHECK(cudaMemcpy(host_.data(), device_, bytes(), cudaMemcpyDeviceToHost) == cudaSuccess);
   }
-  // The matrix alone.
+  // Without the gaps.
   Doubles Values() const {
     const Doubles all = host_.doubles();
     Doubles values;
@@ -60,7 +60,7 @@ class Placed {
     }
     return values;
   }
-  // What lies around it is as it was made.
+  // Whether the gaps are still NaN.
   bool IsOtherwiseNan() const {
     const Doubles all = host_.doubles();
     for (int64_t i = 0; i < count_; ++i) {
@@ -117,7 +117,7 @@ MatmulCase RandomCase(Random& random, int64_t most, bool aligned) {
   if (aligned && (c.transpose_b || random.Below(2) == 1)) {
     c.k = RoundUp(c.k, unit);
   }
-  // From the end of a stored row to the next.
+  // Elements from a stored row's end to the next row.
   const auto gap = [&](int64_t length) {
     return RoundUp(length, unit) - length + random.Between(0, 2) * unit;
   };
@@ -166,7 +166,7 @@ std::vector<std::byte> ExpectProduct(const MatmulCase& c, Random& random, cudaSt
            .addend = c.addend ? ConstMatrix(addend.view()) : ConstMatrix()});
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
   out.Download();
-  // Tensor cores cut their sums off where others round.
+  // Tensor cores truncate sums instead of rounding.
   oracle::ExpectClose(out.Values(), expected, c.output == DType::kF32 ? 1e-4 : 1e-2, "C");
   EXPECT_TRUE(out.IsOtherwiseNan());
   return {out.host_bytes(), out.host_bytes() + out.bytes()};

@@ -1,7 +1,6 @@
 // Keeps what descriptors are told, as strictly as the library documents it (nothing is set after
-// Finalize, everything that is referred to is final), finds by the graph's tensors which pass of
-// attention it is, and computes that from the tensors' own dimensions, strides and offsets, as a
-// launch on the stream.
+// Finalize, all descriptors referred to are final). Recognises attention's pass by the graph's
+// tensors and computes it from their dimensions, strides and offsets, as a launch on the stream.
 #include "worker/ops/cuda/attention/cudnn/testing/fake_cudnn.h"
 
 #include <array>
@@ -122,7 +121,7 @@ cudnnStatus_t GetAttribute(cudnnBackendDescriptor_t of, cudnnBackendAttributeNam
   }
   if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
     auto* const configuration = *static_cast<Descriptor**>(values);
-    configuration->attributes = descriptor.attributes;  // which know the graph
+    configuration->attributes = descriptor.attributes;  // they refer to the graph
     configuration->final = true;
     return CUDNN_STATUS_SUCCESS;
   }
@@ -157,7 +156,7 @@ struct Tensors {
   int64_t workspace_bytes = 0;
 };
 
-// Probability of key j for row i, of a sequence and head.
+// Probability of key j for row i of one sequence and head.
 struct Row {
   Row(const Tensors& t, int64_t s, int64_t head, int64_t i) : weights(static_cast<size_t>(i) + 1) {
     const int64_t kv = head / (t.q.dimensions[1] / t.k.dimensions[1]);
@@ -165,7 +164,7 @@ struct Row {
     for (int64_t j = 0; j <= i; ++j) {
       double dot = 0;
       for (int64_t e = 0; e < t.q.dimensions[3]; ++e) {
-        dot += t.q.Value(s, head, i, e) * t.k.Value(s, kv, e, j);  // keys are turned
+        dot += t.q.Value(s, head, i, e) * t.k.Value(s, kv, e, j);  // keys are transposed
       }
       weights[static_cast<size_t>(j)] = dot * t.scale;
       maximum = std::max(maximum, dot * t.scale);
@@ -220,7 +219,7 @@ SHOAL_KERNEL BackwardKernel(const Tensors t) {
   std::memset(t.workspace, 0xFF, static_cast<size_t>(t.workspace_bytes));
   const int64_t width = t.q.dimensions[3];
   const int64_t group = t.q.dimensions[1] / t.k.dimensions[1];
-  std::map<int64_t, double> d_k;  // by where they lie
+  std::map<int64_t, double> d_k;  // by their offset
   std::map<int64_t, double> d_v;
   ForRows(t, [&](int64_t s, int64_t head, int64_t i, const Row& row) {
     const int64_t kv = head / group;
@@ -232,11 +231,11 @@ SHOAL_KERNEL BackwardKernel(const Tensors t) {
     t.delta.Element<float>(s, head, i, 0) = static_cast<float>(delta);
     const double stated = t.log_sum_exp.Element<float>(s, head, i, 0);
     for (int64_t j = 0; j <= i; ++j) {
-      // By the number that the forward pass kept, so that a wrong one is seen.
+      // From the kept log_sum_exp, so that a wrong one shows.
       const double p = row.weights[static_cast<size_t>(j)] * std::exp(row.log_sum_exp - stated);
       double d_p = 0;
       for (int64_t e = 0; e < width; ++e) {
-        d_p += t.d_out.Value(s, head, i, e) * t.v.Value(s, kv, e, j);  // values are turned
+        d_p += t.d_out.Value(s, head, i, e) * t.v.Value(s, kv, e, j);  // values are transposed
       }
       const double d_score = p * (d_p - delta) * t.scale;
       for (int64_t e = 0; e < width; ++e) {

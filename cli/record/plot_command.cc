@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <memory>
+
+#include "CLI/CLI.hpp"
+#include "cli/record/record_commands.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+
+namespace shoal::cli {
+namespace {
+
+// Distinct also for people who see few colours.
+constexpr std::array<const char*, 7> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                                 "#e69f00", "#56b4e9", "#57606a"};
+
+using Points = std::vector<std::pair<double, double>>;
+
+// Means of as many neighbours as a picture can show.
+Points Thinned(const Points& points) {
+  constexpr size_t kMost = 400;
+  const size_t group = (points.size() + kMost - 1) / kMost;
+  Points thinned;
+  for (size_t i = 0; i < points.size(); i += std::max<size_t>(group, 1)) {
+    const size_t end = std::min(points.size(), i + group);
+    double x = 0;
+    double y = 0;
+    for (size_t k = i; k < end; ++k) {
+      x += points[k].first;
+      y += points[k].second;
+    }
+    thinned.emplace_back(x / static_cast<double>(end - i), y / static_cast<double>(end - i));
+  }
+  return thinned;
+}
+
+chart::Panel PanelOf(const std::vector<RunHistory>& runs, const std::string& key,
+                     const std::string& title, const std::string& y_label) {
+  chart::Panel panel{.title = title, .x_label = "step", .y_label = y_label};
+  for (size_t i = 0; i < runs.size(); ++i) {
+    panel.curves.push_back({.name = runs[i].name,
+                            .colour = kColours[i % kColours.size()],
+                            .width = 1.5,
+                            .points = Thinned(CurveOf(runs[i], key))});
+  }
+  return panel;
+}
+
+// On the curve of the loss, at the last step before.
+void AddMarks(const RunHistory& run, chart::Panel& panel) {
+  const Points losses = CurveOf(run, "loss");
+  // A later one hides an earlier one at the same place: a loss says more than that the run failed.
+  const std::array<std::pair<const char*, const char*>, 5> kinds = {
+      {{"failed", "#000000"},
+       {"failed checkpoint", "#9467bd"},
+       {"stop", "#e69f00"},
+       {"resume", "#009e73"},
+       {"lost", "#d62728"}}};
+  for (const auto& [kind, colour] : kinds) {
+    Points points;
+    for (const RunHistory::Mark& mark : run.marks) {
+      const auto after = std::ranges::upper_bound(losses, static_cast<double>(mark.step), {},
+                                                  &std::pair<double, double>::first);
+      if (mark.kind == kind && !losses.empty()) {
+        points.push_back(after == losses.begin() ? losses.front() : *std::prev(after));
+      }
+    }
+    if (!points.empty()) {
+      panel.curves.push_back({.name = kind,
+                              .colour = colour,
+                              .style = chart::Curve::Style::kRings,
+                              .points = std::move(points)});
+    }
+  }
+}
+
+chart::Panel TimePanel(const RunHistory& run) {
+  chart::Panel panel{.title = "What workers' time went to",
+                     .x_label = "step",
+                     .y_label = "share of the step",
+                     .from_zero = true};
+  std::map<std::string, Points> shares;
+  for (const RunHistory::Step& step : run.steps) {
+    for (const auto& [name, share] : step.time_shares) {
+      shares[name].emplace_back(static_cast<double>(step.step), share);
+    }
+  }
+  size_t colour = 0;
+  for (const auto& [name, points] : shares) {
+    if (std::ranges::any_of(points, [](const auto& point) { return point.second > 0; })) {
+      panel.curves.push_back({.name = name,
+                              .colour = kColours[colour++ % kColours.size()],
+                              .width = 1.5,
+                              .points = Thinned(points)});
+    }
+  }
+  return panel;
+}
+
+}  // namespace
+
+chart::Chart PlotOf(const std::vector<RunHistory>& runs) {
+  std::vector<chart::Panel> panels = {
+      PanelOf(runs, "loss", "Loss", "mean over target tokens"),
+      PanelOf(runs, "grad_norm", "Gradient norm", "before clipping"),
+      PanelOf(runs, "learning_rate", "Learning rate", "learning rate"),
+      PanelOf(runs, "tokens_per_second", "Speed", "tokens/s"),
+      PanelOf(runs, "idle_share", "Idle share of workers", "share of the step")};
+  for (const RunHistory& run : runs) {
+    AddMarks(run, panels.front());
+  }
+  for (chart::Panel& panel : panels) {
+    panel.from_zero = panel.title != "Loss";
+  }
+  if (runs.size() == 1) {
+    panels.push_back(TimePanel(runs.front()));
+  }
+  return chart::LineChart(runs.size() == 1 ? runs.front().name : "Runs", panels);
+}
+
+absl::StatusOr<ExitCode> RunPlot(const PlotOptions& options, Streams& streams) {
+  std::vector<RunHistory> runs;
+  for (const std::string& path : options.runs) {
+    SHOAL_ASSIGN_OR_RETURN(runs.emplace_back(), ReadRunHistory(path));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::string svg, chart::RenderSvg(PlotOf(runs)));
+  const std::string output =
+      options.output.empty() ? runs.front().folder + "/plot.svg" : options.output;
+  SHOAL_RETURN_IF_ERROR(Annotate(WriteFileAtomically(output, svg), "--output"));
+  streams.out << output << std::endl;
+  return ExitCode::kDone;
+}
+
+void AddPlot(CLI::App& app, CommandAction& action) {
+  auto options = std::make_shared<PlotOptions>();
+  CLI::App* command = AddCommand(app, "plot", "Draw runs: loss, speed, where the time went",
+                                 "shoal plot checkpoints --output run.svg");
+  command
+      ->add_option("runs", options->runs, "Checkpoint directories, or records of runs, to overlay")
+      ->required();
+  command->add_option("--output", options->output,
+                      "SVG file to write (default: plot.svg in the first run's record)");
+  command->callback([options, &action] {
+    action = [options](Streams& streams) { return RunPlot(*options, streams); };
+  });
+}
+
+}  // namespace shoal::cli

@@ -1,0 +1,136 @@
+#include "cli/record/record_commands.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "cli/testing/command_line.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/base/testing/folder.h"
+#include "core/base/testing/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kJob = R"(model: /m
+data: {{train: /d.jsonl}}
+train: {{steps: 9, learning_rate: {}}}
+cluster: {{local: {{servers: 1, workers: 1}}}}
+)";
+
+class RecordCommandsTest : public ::testing::Test {
+ protected:
+  // A run that was resumed from step 3 after it had got to 5, each loss `offset` higher from step
+  // `from` on.
+  std::string Write(const std::string& name, double offset = 0, int64_t from = 0,
+                    const std::string& rate = "0.001") const {
+    const std::string run = folder_ / name;
+    std::filesystem::create_directories(run + "/record");
+    std::ofstream lines(run + "/record/metrics.jsonl");
+    const auto step = [&](int64_t n) {
+      lines << fmt::format(
+          R"({{"event":"step","time":{0},"step":{0},"loss":{1},"tokens_per_second":{2},)"
+          R"("grad_norm":1.5,"learning_rate":0.1,"idle_share":0.2,"time_shares":{{"compute":0.8,)"
+          R"("get_wait":0.2}}}})"
+          "\n",
+          n, 4.0 / static_cast<double>(n) + (n >= from ? offset : 0), 100 * n);
+    };
+    lines << R"({"event":"start","time":0,"step":0})"
+             "\n";
+    for (int64_t n = 1; n <= 5; ++n) {
+      step(n);
+    }
+    lines << R"({"event":"lost","time":6,"step":6,"member":"worker 1","reason":"gone"})"
+             "\n"
+          << R"({"event":"failed","time":6,"step":6,"message":"lost worker 1"})"
+             "\n"
+          << R"({"event":"resume","time":7,"step":3})"
+             "\n";
+    for (int64_t n = 4; n <= 9; ++n) {
+      step(n);
+    }
+    lines << R"({"event":"checkpoint","time":9,"step":9,"error":"disk full"})"
+             "\n"
+          << R"({"event":"of a later release","time":9})"
+             "\n"
+          << R"({"event":"done","time":9,"step":9})"
+             "\n"
+          << R"({"event":"st)";  // cut short by a kill
+    std::ofstream(run + "/record/job.yaml") << fmt::format(fmt::runtime(kJob), rate);
+    return run;
+  }
+  const TemporaryFolder folder_;
+};
+
+TEST_F(RecordCommandsTest, AHistoryHasEachStepOnceAndWhatHappened) {
+  const std::string run = Write("a");
+  for (const std::string& path : {run, run + "/record", run + "/record/metrics.jsonl"}) {
+    const auto history = ReadRunHistory(path);
+    ASSERT_OK(history.status());
+    std::vector<int64_t> steps;
+    for (const RunHistory::Step& step : history->steps) {
+      steps.push_back(step.step);
+    }
+    EXPECT_THAT(steps, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9));
+    std::vector<std::string> marks;
+    for (const RunHistory::Mark& mark : history->marks) {
+      marks.push_back(mark.kind);
+    }
+    EXPECT_THAT(marks, ElementsAre("lost", "failed", "resume", "failed checkpoint"));
+    EXPECT_EQ(history->end, "done");
+    EXPECT_TRUE(history->job.has_value());
+  }
+}
+
+TEST_F(RecordCommandsTest, AMalformedLineIsNamed) {
+  const std::string file = folder_ / "metrics.jsonl";
+  for (const std::string line :
+       {"{", "[1]", "{}", R"({"event":3})", R"({"event":"step","step":"x"})"}) {
+    std::ofstream(file) << R"({"event":"start"})"
+                        << "\n"
+                        << line << "\n";
+    EXPECT_THAT(std::string(Message(ReadRunHistory(file).status())), HasSubstr(file + ":2"))
+        << line;
+  }
+  EXPECT_THAT(std::string(Message(ReadRunHistory(folder_.path() + "/none").status())),
+              HasSubstr("there is no record of a run"));
+}
+
+TEST_F(RecordCommandsTest, PlotDrawsEveryPanel) {
+  const std::string run = Write("a");
+  const Outcome outcome = Shoal({"plot", run});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, run + "/record/plot.svg\n");
+  const std::string svg = ReadFile(run + "/record/plot.svg").value();
+  for (const char* text : {"Loss", "Gradient norm", "Learning rate", "tokens/s", "Idle share",
+                           "compute", "resume", "lost", "failed checkpoint"}) {
+    EXPECT_THAT(svg, HasSubstr(text));
+  }
+  const Outcome two = Shoal({"plot", run, Write("b"), "--output", folder_ / "two.svg"});
+  ASSERT_EQ(two.code, 0) << two.err;
+  EXPECT_EQ(Shoal({"plot", folder_ / "nothing"}).code, 2);
+}
+
+TEST_F(RecordCommandsTest, CompareNamesTheFirstDifference) {
+  const std::string run = Write("a");
+  Outcome outcome = Shoal({"compare", run, Write("same")});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("the same job"));
+  EXPECT_THAT(outcome.out, HasSubstr("losses agree at all 9 steps"));
+  const std::string other = Write("other", 1e-6, 7, "0.002");
+  outcome = Shoal({"compare", run, other});
+  EXPECT_THAT(outcome.out, HasSubstr("train.learning_rate: 0.001 | 0.002"));
+  EXPECT_THAT(outcome.out, HasSubstr("losses differ from step 7 on"));
+  outcome = Shoal({"compare", run, other, "--tolerance", "1e-4", "--json"});
+  EXPECT_THAT(outcome.out, HasSubstr("\"first_difference\":null"));
+  EXPECT_THAT(outcome.out, HasSubstr("\"tokens_per_second\":[500.0,500.0]"));
+  EXPECT_EQ(Shoal({"compare", run}).code, 2);
+}
+
+}  // namespace
+}  // namespace shoal::cli

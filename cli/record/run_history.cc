@@ -1,0 +1,112 @@
+#include "cli/record/run_history.h"
+
+#include <filesystem>
+
+#include "absl/strings/str_split.h"
+#include "core/base/file.h"
+#include "core/base/json/json.h"
+#include "core/base/status.h"
+#include "server/coordinator/record/run_record.h"
+
+namespace shoal::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFile = "metrics.jsonl";
+
+absl::StatusOr<std::string> FileAt(const std::string& path) {
+  std::error_code error;
+  if (fs::is_regular_file(path, error)) {
+    return path;
+  }
+  for (const std::string& folder : {path, server::RecordFolder(path)}) {
+    if (const std::string file = fmt::format("{}/{}", folder, kFile);
+        fs::is_regular_file(file, error)) {
+      return file;
+    }
+  }
+  return NotFound(
+      "{}: there is no record of a run (record/{}): name a checkpoint.directory in which a step "
+      "was "
+      "committed",
+      path, kFile);
+}
+
+void TakeNumbers(const Json& from, std::map<std::string, double>& into) {
+  for (const auto& [key, value] : from.items()) {
+    if (value.is_number() && key != "time" && key != "step") {
+      into[key] = value.get<double>();
+    }
+  }
+}
+
+absl::Status TakeLine(const Json& line, const std::string& where, RunHistory& run) {
+  SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(line, where));
+  SHOAL_ASSIGN_OR_RETURN(const std::string event, object.String("event"));
+  SHOAL_ASSIGN_OR_RETURN(const int64_t step, object.IntegerOr("step", 0));
+  if (event == "step") {
+    RunHistory::Step taken{.step = step};
+    TakeNumbers(line, taken.values);
+    if (const Json* shares = object.Find("time_shares"); shares != nullptr && shares->is_object()) {
+      TakeNumbers(*shares, taken.time_shares);
+    }
+    while (!run.steps.empty() && run.steps.back().step >= step) {
+      run.steps.pop_back();
+    }
+    run.steps.push_back(std::move(taken));
+    return absl::OkStatus();
+  }
+  if (event == "start" || event == "resume") {
+    while (!run.steps.empty() && run.steps.back().step > step) {
+      run.steps.pop_back();
+    }
+    run.end.clear();
+  }
+  if (event == "resume" || event == "lost" || event == "stop" || event == "failed") {
+    run.marks.push_back({event, step});
+  } else if (event == "checkpoint" && object.Find("error") != nullptr) {
+    run.marks.push_back({"failed checkpoint", step});
+  }
+  if (event == "done" || event == "interrupted" || event == "failed") {
+    run.end = event;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RunHistory> ReadRunHistory(const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string file, FileAt(path));
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
+  RunHistory run{.name = path, .folder = fs::path(file).parent_path().string()};
+  std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  lines.pop_back();  // empty, or cut short by a kill
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string where = fmt::format("{}:{}", file, i + 1);
+    SHOAL_ASSIGN_OR_RETURN(const Json line, ParseJson(lines[i], where));
+    SHOAL_RETURN_IF_ERROR(TakeLine(line, where, run));
+  }
+  if (run.steps.empty()) {
+    return NotFound("{}: has no step yet", file);
+  }
+  const std::string job_file = run.folder + "/job.yaml";
+  if (const auto yaml = ReadFile(job_file); yaml.ok()) {
+    if (auto job = plan::ParseJob(*yaml, job_file); job.ok()) {
+      run.job = *std::move(job);
+    }
+  }
+  return run;
+}
+
+std::vector<std::pair<double, double>> CurveOf(const RunHistory& run, const std::string& key) {
+  std::vector<std::pair<double, double>> points;
+  for (const RunHistory::Step& step : run.steps) {
+    if (const auto found = step.values.find(key); found != step.values.end()) {
+      points.emplace_back(static_cast<double>(step.step), found->second);
+    }
+  }
+  return points;
+}
+
+}  // namespace shoal::cli

@@ -1,0 +1,114 @@
+#include "cli/run/preflight.h"
+
+#include <filesystem>
+
+#include "core/base/status.h"
+#include "core/base/testing/folder.h"
+#include "core/base/testing/status.h"
+#include "core/model/partition.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/checkpoint/checkpoint_directory.h"
+
+namespace shoal::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class PreflightTest : public ::testing::Test {
+ protected:
+  PreflightTest() {
+    job_.model = "/model";
+    job_.data.train = "/data/a.jsonl";
+    job_.cluster.local = true;
+    job_.cluster.servers = job_.cluster.workers = 1;
+    job_.checkpoint.directory = folder_.path();
+  }
+  server::CheckpointInfo Write(const std::string& job_yaml) const {
+    auto directory = server::CheckpointDirectory::Take(folder_.path());
+    const auto partitions = plan::BuildPartitions(plan::BuildUnits(spec_), 1 << 20);
+    auto writer = server::ShardWriter::Create(*directory->Begin(3), 0, 3, partitions).value();
+    for (const plan::PartitionSpec& partition : partitions) {
+      const std::vector<float> values(static_cast<size_t>(partition.count));
+      EXPECT_TRUE(writer->Add(values, values, values).ok());
+    }
+    const std::string path =
+        directory->Complete({.step = 3, .spec = spec_, .shards = {*writer->Finish()}}, job_yaml)
+            .value();
+    return {.step = 3, .path = path};
+  }
+
+  const TemporaryFolder folder_;
+  const plan::ModelSpec spec_ = *plan::NamedShape("tiny");
+  plan::Job job_;
+};
+
+TEST_F(PreflightTest, AResumeSaysWhatIsOtherwise) {
+  const server::CheckpointInfo checkpoint = Write(plan::ToYaml(job_));
+  EXPECT_THAT(*CheckResumedJob(checkpoint, job_, false), ElementsAre());
+  plan::Job other = job_;
+  other.train.steps = 9999;
+  other.train.learning_rate = 0.5;
+  other.cluster.workers = 2;
+  other.checkpoint.keep = 7;
+  EXPECT_THAT(*CheckResumedJob(checkpoint, other, false),
+              ElementsAre(HasSubstr("train.steps: "), HasSubstr("train.learning_rate: "),
+                          HasSubstr("cluster.local.workers: 1 in the checkpoint's job, 2 now"),
+                          HasSubstr("checkpoint.keep: 3 in the checkpoint's job, 7 now")));
+}
+
+TEST_F(PreflightTest, AResumeWithOtherSamplesIsRefusedUnlessAccepted) {
+  const server::CheckpointInfo checkpoint = Write(plan::ToYaml(job_));
+  plan::Job seed = job_;
+  seed.data.seed = 9;
+  plan::Job data = job_;
+  data.data.train = "/data/b.jsonl";
+  plan::Job format = job_;
+  format.data.chat_template = plan::Template::kChatML;
+  plan::Job packing = job_;
+  packing.data.microbatch_tokens = 8192;
+  plan::Job minibatch = job_;
+  minibatch.train.minibatch_samples = 7;
+  for (const auto& [job, key] : {std::pair{seed, "data.seed (1 in the checkpoint's job, 9 now)"},
+                                 {data, "data.train (\"/data/a.jsonl\" in"},
+                                 {format, "data.template (plain in"},
+                                 {packing, "data.microbatch_tokens ("},
+                                 {minibatch, "train.minibatch_samples ("}}) {
+    const absl::Status status = CheckResumedJob(checkpoint, job, false).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status));
+    EXPECT_THAT(std::string(Message(status)), HasSubstr(key));
+    EXPECT_THAT(std::string(Message(status)), HasSubstr("--accept-changes"));
+    EXPECT_EQ(CheckResumedJob(checkpoint, job, true)->size(), 1u);
+  }
+}
+
+TEST_F(PreflightTest, AJobOfAnotherReleaseIsNoHindrance) {
+  EXPECT_THAT(*CheckResumedJob(Write("unknown: 1\n"), job_, false),
+              ElementsAre(HasSubstr("cannot compare")));
+}
+
+TEST_F(PreflightTest, WarnsOfLongSamplesAndLargeMinibatches) {
+  EXPECT_TRUE(DataWarnings(job_, spec_, {.samples = 1000, .longest = 8}).empty());
+  plan::ModelSpec spec = spec_;
+  spec.max_positions = 512;
+  job_.train.minibatch_samples = 1000;
+  EXPECT_THAT(DataWarnings(job_, spec, {.samples = 400, .longest = 1090}),
+              ElementsAre(HasSubstr("has 1090 tokens, and the model was made for 512 positions"),
+                          HasSubstr("about 2.5 times")));
+}
+
+TEST_F(PreflightTest, RoomForCheckpointsIsCheckedBefore) {
+  EXPECT_EQ(*CheckRoom(job_, spec_, false), "");
+  plan::ModelSpec spec = spec_;
+  spec.layers = 1 << 20;
+  spec.hidden = 1 << 14;
+  EXPECT_THAT(std::string(Message(CheckRoom(job_, spec, false).status())),
+              HasSubstr(folder_.path() + ": a checkpoint needs "));
+  job_.checkpoint.keep = 1000000;
+  spec = *plan::NamedShape("6m");
+  EXPECT_THAT(*CheckRoom(job_, spec, false), HasSubstr("1000001 checkpoints (checkpoint.keep"));
+}
+
+}  // namespace
+}  // namespace shoal::cli

@@ -1,0 +1,147 @@
+#include "server/checkpoint/checkpoint_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/file.h"
+#include "core/base/json/json.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
+
+namespace shoal::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Owner {
+  std::string run;
+  int64_t term = 0;
+};
+
+std::string OwnerFile(const std::string& directory) { return directory + "/owner"; }
+
+// Nobody's, of term 0, where there is no such file.
+absl::StatusOr<Owner> ReadOwner(const std::string& directory) {
+  const std::string path = OwnerFile(directory);
+  const auto text = ReadFile(path, 4096);
+  if (absl::IsNotFound(text.status())) {
+    return Owner();
+  }
+  SHOAL_RETURN_IF_ERROR(text.status());
+  SHOAL_ASSIGN_OR_RETURN(const Json document, ParseJson(*text, path));
+  try {
+    return Owner{.run = document.at("run").get<std::string>(),
+                 .term = document.at("term").get<int64_t>()};
+  } catch (const Json::exception& error) {
+    return DataLoss("{}: malformed ({}): remove it if no run uses this folder", path, error.what());
+  }
+}
+
+// Of two runs that take a directory at once, one comes after the other.
+absl::StatusOr<UniqueFd> LockFolder(const std::string& directory) {
+  UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) {
+    const int error_number = errno;
+    return ErrnoToStatus(error_number, fmt::format("cannot open {}", directory));
+  }
+  flock(fd.get(), LOCK_EX);  // where the file system has no locks, the file is read again anyway
+  return fd;
+}
+
+// Removes the manifest first, so that a crash halfway leaves an incomplete checkpoint rather than a
+// damaged one.
+absl::Status RemoveFolder(const std::string& path) {
+  std::error_code error;
+  fs::remove(fmt::format("{}/{}", path, kManifestFile), error);
+  fs::remove_all(path, error);
+  return error ? ErrnoToStatus(error.value(), fmt::format("cannot remove {}", path))
+               : absl::OkStatus();
+}
+
+}  // namespace
+
+CheckpointDirectory::CheckpointDirectory(std::string directory, std::string run, int64_t term)
+    : directory_(std::move(directory)), run_(std::move(run)), term_(term) {}
+
+absl::StatusOr<CheckpointDirectory> CheckpointDirectory::Take(const std::string& directory) {
+  SHOAL_RETURN_IF_ERROR(CreateDirectories(directory));
+  SHOAL_ASSIGN_OR_RETURN(const UniqueFd lock, LockFolder(directory));
+  SHOAL_ASSIGN_OR_RETURN(const Owner before, ReadOwner(directory));
+  CheckpointDirectory taken(directory, SecureToken().substr(0, 12), before.term + 1);
+  const Json owner = {{"run", taken.run_}, {"term", taken.term_}};
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(OwnerFile(directory), owner.dump() + "\n"));
+  return taken;
+}
+
+absl::Status CheckpointDirectory::CheckOwned() const {
+  SHOAL_ASSIGN_OR_RETURN(const Owner owner, ReadOwner(directory_));
+  return owner.run == run_
+             ? absl::OkStatus()
+             : Aborted("{}: run {} (term {}) has taken this folder from run {} (term {})",
+                       directory_, owner.run, owner.term, run_, term_);
+}
+
+std::string CheckpointDirectory::UnfinishedPath(int64_t step) const {
+  return fmt::format("{}.{}", CheckpointPath(directory_, step), run_);
+}
+
+absl::StatusOr<std::string> CheckpointDirectory::Begin(int64_t step) {
+  SHOAL_RETURN_IF_ERROR(CheckOwned());
+  if (const std::string complete = CheckpointPath(directory_, step); IsComplete(complete)) {
+    return FailedPrecondition("{} is a complete checkpoint already", complete);
+  }
+  SHOAL_RETURN_IF_ERROR(Discard(step));
+  std::string path = UnfinishedPath(step);
+  SHOAL_RETURN_IF_ERROR(CreateDirectories(path));
+  return path;
+}
+
+absl::StatusOr<std::string> CheckpointDirectory::Complete(const Manifest& manifest,
+                                                          const std::string& job_yaml) {
+  const std::string unfinished = UnfinishedPath(manifest.step);
+  SHOAL_RETURN_IF_ERROR(CheckShards(unfinished, manifest));
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(fmt::format("{}/{}", unfinished, kJobFile), job_yaml));
+  const std::string json = ManifestToJson(manifest, XXH3_64bits(job_yaml.data(), job_yaml.size()));
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(fmt::format("{}/{}", unfinished, kManifestFile), json));
+  SHOAL_RETURN_IF_ERROR(CheckOwned());
+  std::string path = CheckpointPath(directory_, manifest.step);
+  std::error_code error;
+  if (!IsComplete(path)) {
+    fs::remove_all(path, error);  // of a release that wrote in place
+  }
+  fs::rename(unfinished, path, error);
+  if (error) {
+    return ErrnoToStatus(error.value(), fmt::format("cannot rename {} to {}", unfinished, path));
+  }
+  SHOAL_RETURN_IF_ERROR(SyncDirectory(directory_));
+  return path;
+}
+
+absl::Status CheckpointDirectory::Discard(int64_t step) {
+  return RemoveFolder(UnfinishedPath(step));
+}
+
+absl::Status CheckpointDirectory::Prune(int64_t keep) {
+  SHOAL_RETURN_IF_ERROR(CheckOwned());
+  SHOAL_ASSIGN_OR_RETURN(const auto complete, ListCheckpoints(directory_));
+  const auto surplus = std::ssize(complete) - std::max<int64_t>(1, keep);
+  for (int64_t i = 0; i < surplus; ++i) {
+    SHOAL_RETURN_IF_ERROR(RemoveFolder(complete[static_cast<size_t>(i)].path));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const auto unfinished, UnfinishedCheckpoints(directory_));
+  for (const std::string& path : unfinished) {
+    if (!path.ends_with("." + run_)) {
+      SHOAL_RETURN_IF_ERROR(RemoveFolder(path));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,51 @@
+// The checkpoint directory of a run, for the coordinator, which alone writes into it and removes
+// from it (servers write shards into the folder that it makes for them).
+//
+// The file `owner` names the run that has taken the directory last, and its term, one more than the
+// one before. A run that has been paused, or whose command line is gone, sees there that another
+// has taken over: everything here then fails with Aborted, and leaves all as it is.
+//
+// A checkpoint is written to step-XXXXXXXX.RUN and renamed once it is complete, so that two runs
+// never write to one folder. Not thread-safe; calls may block on the disk.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/checkpoint/checkpoint.h"
+
+namespace shoal::server {
+
+class CheckpointDirectory {
+ public:
+  // Takes the directory, which is made if need be, from whatever run had it.
+  static absl::StatusOr<CheckpointDirectory> Take(const std::string& directory);
+
+  int64_t term() const { return term_; }
+  // Aborted, by name, once another run has taken the directory.
+  absl::Status CheckOwned() const;
+
+  // Makes an empty folder for the shards of a step's checkpoint and returns its path.
+  // FailedPrecondition if the step has a complete one.
+  absl::StatusOr<std::string> Begin(int64_t step);
+  // All shards have been written and synced: looks at each, writes job.yaml and the manifest, and
+  // returns the path of what is a complete checkpoint now.
+  absl::StatusOr<std::string> Complete(const Manifest& manifest, const std::string& job_yaml);
+  // Removes what there is of a checkpoint that is not complete.
+  absl::Status Discard(int64_t step);
+  // Removes the oldest complete checkpoints beyond `keep` (at least 1 stays), and what other runs
+  // have not completed.
+  absl::Status Prune(int64_t keep);
+
+ private:
+  CheckpointDirectory(std::string directory, std::string run, int64_t term);
+  std::string UnfinishedPath(int64_t step) const;
+
+  std::string directory_;
+  std::string run_;
+  int64_t term_;
+};
+
+}  // namespace shoal::server

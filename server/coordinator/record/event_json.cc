@@ -1,0 +1,71 @@
+#include "server/coordinator/record/event_json.h"
+
+#include <utility>
+
+namespace shoal::server {
+
+Json ToJson(const proto::StepEvent& event) {
+  Json line = {{"event", "step"},
+               {"step", event.step()},
+               {"loss", event.loss()},
+               {"grad_norm", event.grad_norm()},
+               {"learning_rate", event.learning_rate()},
+               {"tokens", event.tokens()},
+               {"target_tokens", event.target_tokens()},
+               {"step_seconds", event.step_seconds()},
+               {"tokens_per_second", event.tokens_per_second()},
+               {"idle_share", event.idle_share()},
+               {"predicted_idle_share", event.predicted_idle_share()}};
+  if (event.emulated()) {
+    line["emulated"] = true;
+  }
+  return line;
+}
+
+Json ToJson(const proto::CheckpointEvent& event) {
+  Json line = {{"event", "checkpoint"}, {"step", event.step()}};
+  if (!event.error().empty()) {
+    line["error"] = event.error();
+  } else {
+    line["path"] = event.path();
+    line["seconds"] = event.seconds();
+  }
+  return line;
+}
+
+Json ToJson(const proto::DoneEvent& event) {
+  return {{"event", event.interrupted() ? "interrupted" : "done"},
+          {"step", event.step()},
+          {"loss", event.loss()},
+          {"checkpoint", event.checkpoint()}};
+}
+
+Json ToJson(const proto::FailedEvent& event) {
+  return {{"event", "failed"},
+          {"step", event.step()},
+          {"message", event.message()},
+          {"non_finite", event.non_finite()}};
+}
+
+Json MeanShares(const std::vector<proto::LastStep>& steps) {
+  using Share = double (proto::LastStep::*)() const;
+  constexpr std::pair<const char*, Share> kShares[] = {
+      {"compute", &proto::LastStep::compute},
+      {"get_wait", &proto::LastStep::get_wait},
+      {"push_wait", &proto::LastStep::push_wait},
+      {"layer_wait", &proto::LastStep::layer_wait},
+      {"neighbour_wait", &proto::LastStep::neighbour_wait},
+      {"transfer_wait", &proto::LastStep::transfer_wait},
+      {"step_wait", &proto::LastStep::step_wait}};
+  Json shares = Json::object();
+  for (const auto& [name, share] : kShares) {
+    double sum = 0;
+    for (const proto::LastStep& step : steps) {
+      sum += (step.*share)();
+    }
+    shares[name] = sum / static_cast<double>(steps.size());
+  }
+  return shares;
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,102 @@
+#include "server/coordinator/record/run_record.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <vector>
+
+#include "core/base/status.h"
+
+namespace shoal::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kEarlier = "record-";
+
+absl::Status RemoveOldRecords(const std::string& directory) {
+  std::vector<std::string> earlier;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().filename().string().starts_with(kEarlier)) {
+      earlier.push_back(it->path().string());
+    }
+  }
+  std::ranges::sort(earlier, std::greater());
+  for (size_t i = RunRecord::kKept; i < earlier.size() && !error; ++i) {
+    fs::remove_all(earlier[i], error);
+  }
+  return error ? ErrnoToStatus(error.value(), "cannot remove old records in " + directory)
+               : absl::OkStatus();
+}
+
+absl::Status MakeRoom(const std::string& directory, absl::Time now) {
+  const std::string folder = RecordFolder(directory);
+  std::error_code error;
+  if (!fs::exists(folder, error)) {
+    return absl::OkStatus();
+  }
+  const std::string earlier =
+      fmt::format("{}/{}{}", directory, kEarlier,
+                  absl::FormatTime("%Y%m%dT%H%M%E3SZ", now, absl::UTCTimeZone()));
+  fs::rename(folder, earlier, error);
+  if (error) {
+    return ErrnoToStatus(error.value(), fmt::format("cannot rename {} to {}", folder, earlier));
+  }
+  return RemoveOldRecords(directory);
+}
+
+// A process that was killed may have left half a line.
+absl::Status CutHalfLine(int fd, const std::string& path) {
+  off_t end = lseek(fd, 0, SEEK_END);
+  char last = '\n';
+  while (end > 0 && pread(fd, &last, 1, end - 1) == 1 && last != '\n') {
+    --end;
+  }
+  return ftruncate(fd, end) == 0
+             ? absl::OkStatus()
+             : ErrnoToStatus(errno, fmt::format("cannot cut the last line of {}", path));
+}
+
+}  // namespace
+
+std::string RecordFolder(const std::string& checkpoint_directory) {
+  return checkpoint_directory + "/record";
+}
+
+absl::StatusOr<RunRecord> RunRecord::Open(const std::string& checkpoint_directory, bool resume,
+                                          const std::string& job_yaml, absl::Time now) {
+  if (!resume) {
+    SHOAL_RETURN_IF_ERROR(MakeRoom(checkpoint_directory, now));
+  }
+  const std::string folder = RecordFolder(checkpoint_directory);
+  SHOAL_RETURN_IF_ERROR(CreateDirectories(folder));
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(folder + "/job.yaml", job_yaml));
+  const std::string path = folder + "/metrics.jsonl";
+  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!fd.valid()) {
+    const int error_number = errno;
+    return ErrnoToStatus(error_number, fmt::format("cannot open {}", path));
+  }
+  SHOAL_RETURN_IF_ERROR(CutHalfLine(fd.get(), path));
+  return RunRecord(path, std::move(fd));
+}
+
+absl::Status RunRecord::Append(std::string_view lines) {
+  while (!lines.empty()) {
+    const ssize_t written = write(fd_.get(), lines.data(), lines.size());
+    if (written < 0 && errno != EINTR) {
+      const int error_number = errno;
+      // A line that is there in part would hide the next.
+      CutHalfLine(fd_.get(), path_).IgnoreError();
+      return ErrnoToStatus(error_number, fmt::format("cannot write {}", path_));
+    }
+    lines.remove_prefix(static_cast<size_t>(std::max<ssize_t>(written, 0)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::server

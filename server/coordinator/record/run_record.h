@@ -1,0 +1,37 @@
+// What a run leaves of itself in CHECKPOINT_DIRECTORY/record: metrics.jsonl, a line for each event,
+// appended over resumes, and job.yaml, the job as it was resolved (docs/run-record.md). The record
+// of the run before is kept as record-TIME.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/file.h"
+
+namespace shoal::server {
+
+std::string RecordFolder(const std::string& checkpoint_directory);
+
+// Not thread-safe; calls may block on the disk.
+class RunRecord {
+ public:
+  // With `resume`, goes on with the record that is there. `now` names the record that makes room;
+  // the newest kKept of those stay.
+  static absl::StatusOr<RunRecord> Open(const std::string& checkpoint_directory, bool resume,
+                                        const std::string& job_yaml, absl::Time now);
+
+  // Whole lines.
+  absl::Status Append(std::string_view lines);
+
+  static constexpr size_t kKept = 10;
+
+ private:
+  RunRecord(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  std::string path_;
+  UniqueFd fd_;
+};
+
+}  // namespace shoal::server

@@ -1,0 +1,58 @@
+#include "server/coordinator/record/run_record.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/base/file.h"
+#include "core/base/testing/folder.h"
+#include "core/base/testing/status.h"
+#include "gtest/gtest.h"
+
+namespace shoal::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RunRecordTest : public ::testing::Test {
+ protected:
+  void Write(bool resume, std::string_view lines, int second) const {
+    auto record =
+        RunRecord::Open(folder_.path(), resume, "model: x\n", absl::FromUnixSeconds(second));
+    ASSERT_OK(record.status());
+    ASSERT_OK(record->Append(lines));
+  }
+  std::string path() const { return RecordFolder(folder_.path()) + "/metrics.jsonl"; }
+
+  const TemporaryFolder folder_;
+};
+
+TEST_F(RunRecordTest, GoesOnOverResumesWithoutHalfLines) {
+  Write(false, "{\"step\":1}\n", 1);
+  std::ofstream(path(), std::ios::app) << "{\"ste";
+  Write(true, "{\"step\":2}\n", 2);
+  EXPECT_EQ(*ReadFile(path()), "{\"step\":1}\n{\"step\":2}\n");
+  EXPECT_EQ(*ReadFile(RecordFolder(folder_.path()) + "/job.yaml"), "model: x\n");
+}
+
+TEST_F(RunRecordTest, EarlierRecordsAreKeptUpToABound) {
+  constexpr int kRuns = RunRecord::kKept + 3;
+  for (int run = 1; run <= kRuns; ++run) {
+    Write(false, fmt::format("{}\n", run), run);
+  }
+  EXPECT_EQ(*ReadFile(path()), fmt::format("{}\n", kRuns));
+  size_t kept = 0;
+  for (const auto& entry : fs::directory_iterator(folder_.path())) {
+    kept += entry.path().filename().string().starts_with("record-") ? 1 : 0;
+  }
+  EXPECT_EQ(kept, RunRecord::kKept);
+  EXPECT_FALSE(fs::exists(folder_.path() + "/record-19700101T000002.000Z")) << "the oldest goes";
+  EXPECT_EQ(*ReadFile(folder_.path() + "/record-19700101T000013.000Z/metrics.jsonl"), "12\n");
+}
+
+TEST_F(RunRecordTest, AFolderThatCannotBeWrittenIsNamed) {
+  const absl::Status status = RunRecord::Open("/proc", false, "", absl::UnixEpoch()).status();
+  EXPECT_NE(Message(status).find("/proc/record"), std::string::npos) << status;
+}
+
+}  // namespace
+}  // namespace shoal::server
