@@ -372,14 +372,18 @@ class Training {
     }
   }
 
-  // What ended in numbers that are not finite would do so again from any checkpoint.
+  // What ended in numbers that are not finite would do so again with the same learning rate.
   std::string HowToGoOn(const std::string& checkpoint, bool non_finite) const {
     if (checkpoint.empty()) {
       return non_finite ? "" : "there is no checkpoint yet to resume from\n";
     }
+    std::vector<std::string> overrides = options_.overrides;
+    if (non_finite) {
+      overrides.push_back(fmt::format("train.learning_rate={:g}", job_.train.learning_rate / 10));
+    }
     return fmt::format("go on from {}{}: {}\n", checkpoint,
-                       non_finite ? ", once that is mended" : "",
-                       ResumeCommand(options_.job_file, options_.overrides, options_.token_file));
+                       non_finite ? " with a lower learning rate, for example" : "",
+                       ResumeCommand(options_.job_file, overrides, options_.token_file));
   }
 
   std::string Reached(const RunEnd& end) const {

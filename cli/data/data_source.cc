@@ -116,25 +116,6 @@ absl::StatusOr<OpenedSource> OpenSource(const DataSourceOptions& source) {
   return opened;
 }
 
-std::vector<std::string> DataWarnings(const plan::Job& job, const plan::ModelSpec& spec,
-                                      const worker::PrepareSummary& data) {
-  std::vector<std::string> warnings;
-  if (job.train.minibatch_samples > data.samples) {
-    warnings.push_back(fmt::format(
-        "train.minibatch_samples ({}) is more than the {} samples of {}: each step goes over them "
-        "{:.1f} times; lower it",
-        job.train.minibatch_samples, data.samples, job.data.train,
-        static_cast<double>(job.train.minibatch_samples) / static_cast<double>(data.samples)));
-  }
-  if (data.longest > spec.max_positions) {
-    warnings.push_back(
-        fmt::format("the longest sample has {} tokens, and the model {} positions; lower "
-                    "data.max_sequence_tokens ({}) to that and choose what data.oversize does",
-                    data.longest, spec.max_positions, job.data.max_sequence_tokens));
-  }
-  return warnings;
-}
-
 std::string TemplateWarning(plan::Template kind, const worker::Tokenizer* tokenizer) {
   const auto fitting = TemplateFor("auto", tokenizer);
   if (!fitting.ok() || *fitting == plan::Template::kPlain || *fitting == kind) {

@@ -57,11 +57,6 @@ struct OpenedSource {
 };
 absl::StatusOr<OpenedSource> OpenSource(const DataSourceOptions& source);
 
-// What is allowed but hardly meant: a step of more samples than there are, samples longer than the
-// model's positions.
-std::vector<std::string> DataWarnings(const plan::Job& job, const plan::ModelSpec& spec,
-                                      const worker::PrepareSummary& data);
-
 // The template whose tokens `tokenizer` has, where that is another than `kind`: a line that says
 // so; else empty.
 std::string TemplateWarning(plan::Template kind, const worker::Tokenizer* tokenizer);

@@ -77,6 +77,14 @@ std::vector<Mistake> Resumes() {
              .says = {"{at}/out/step-00000001/server-0000.shard"}},
             DamageRun),
       other,
+      After(OfTrain("ResumeWithOtherData", "--resume --set data.seed=9",
+                    {"--resume from {at}/out/step-00000001 would go on with other samples",
+                     "data.seed (1 in the checkpoint's job, 9 now)", "--accept-changes"}),
+            CopyRun),
+      After(OfTrain("ResumeWithAnotherMinibatch", "--resume --set train.minibatch_samples=16",
+                    {"--resume from {at}/out/step-00000001", "train.minibatch_samples (32 in",
+                     "take these values back, or say --accept-changes"}),
+            CopyRun),
       OfTrain("StepsBeyondTheSchedule", "--steps 1000",
               {"--steps 1000 is beyond train.steps 100 of {at}/job.yaml: raise train.steps"}),
   };
@@ -131,7 +139,7 @@ std::vector<Mistake> Machines() {
   diverged.code = 76;
   diverged.kind = Mistake::Kind::kAmong;
   diverged.program = true;
-  diverged.never = "resume";
+  diverged.never = "train.steps=5 --resume";  // the same once more
   std::vector<Mistake> all = {
       OfTrain("MemoryTooSmall",
               "--set data.microbatch_tokens=16000000 --set cluster.local.workers=1000",
