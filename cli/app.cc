@@ -5,6 +5,7 @@
 #include "CLI/CLI.hpp"
 #include "core/base/nearest.h"
 #include "core/base/status.h"
+#include "fmt/ranges.h"
 
 namespace shoal::cli {
 namespace {
@@ -30,6 +31,14 @@ std::string PathOf(const CLI::App& command) {
                                          : PathOf(*command.get_parent()) + " " + command.get_name();
 }
 
+std::vector<std::string> VerbsOf(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::App* known : command.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(known->get_name());
+  }
+  return names;
+}
+
 // What was typed that is no command or option here, and what may have been meant; empty: that is
 // not what is wrong.
 std::string Misspelt(const CLI::App& command) {
@@ -43,20 +52,28 @@ std::string Misspelt(const CLI::App& command) {
     std::vector<std::string> names;
     for (const CLI::Option* known : command.get_options()) {
       for (const std::string& name : known->get_lnames()) {
-        names.push_back("--" + name);
+        names.push_back(name);
       }
     }
-    return fmt::format("unknown option {}; did you mean {}?", *option,
-                       Nearest(option->substr(0, option->find('=')), names));
+    const std::string nearest = Nearest(option->substr(2, option->find('=') - 2), names);
+    return fmt::format("unknown option {}{}", *option,
+                       nearest.empty() ? "" : fmt::format("; did you mean --{}?", nearest));
   }
-  std::vector<std::string> commands;
-  for (const CLI::App* known : command.get_subcommands([](const CLI::App*) { return true; })) {
-    commands.push_back(known->get_name());
+  const std::vector<std::string> verbs = VerbsOf(command);
+  return unknown.empty() || verbs.empty() ? ""
+                                          : fmt::format("unknown command '{}'; {}", unknown.front(),
+                                                        DidYouMean(unknown.front(), verbs));
+}
+
+std::string Explain(const CLI::App& command, const CLI::ParseError& error) {
+  std::string misspelt = Misspelt(command);
+  if (!misspelt.empty()) {
+    return misspelt;
   }
-  return unknown.empty() || commands.empty()
-             ? ""
-             : fmt::format("unknown command '{}'; did you mean {}?", unknown.front(),
-                           Nearest(unknown.front(), commands));
+  const std::vector<std::string> verbs = VerbsOf(command);
+  return verbs.empty() || error.get_name() != "RequiredError"
+             ? error.what()
+             : fmt::format("{} what? say {}", PathOf(command), fmt::join(verbs, ", "));
 }
 
 }  // namespace
@@ -99,10 +116,8 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
     return static_cast<int>(ExitCode::kDone);
   } catch (const CLI::ParseError& error) {
     const CLI::App& command = Deepest(app);
-    const std::string misspelt = Misspelt(command);
     return Fail(streams,
-                fmt::format("{} (see {} --help)", misspelt.empty() ? error.what() : misspelt,
-                            PathOf(command)),
+                fmt::format("{} (see {} --help)", Explain(command, error), PathOf(command)),
                 ExitCode::kUsage);
   }
   const absl::StatusOr<ExitCode> code = action(streams);

@@ -95,6 +95,13 @@ TEST(App, WhatIsMisspeltIsNamedWithTheNearest) {
   EXPECT_EQ(error({"-x"}), "shoal: error: unknown option -x (see shoal --help)\n");
 }
 
+TEST(App, WhatIsLikeNothingGetsNoSuggestion) {
+  const Outcome command = Shoal({"completion"});
+  EXPECT_THAT(command.err, HasSubstr("unknown command 'completion'; known are train, generate,"));
+  EXPECT_EQ(Shoal({"train", "job.yaml", "--distributed"}).err,
+            "shoal: error: unknown option --distributed (see shoal train --help)\n");
+}
+
 TEST(App, NumbersThatAreTooSmallAreNamedWithTheirBound) {
   EXPECT_EQ(Shoal({"train", "job.yaml", "--steps", "0"}).err,
             "shoal: error: --steps: is '0', expected an integer of at least 1 (see shoal train "

@@ -11,6 +11,7 @@
 #include "cli/run/preflight.h"
 #include "cli/run/run_access.h"
 #include "core/base/clock.h"
+#include "core/base/flag_checks.h"
 #include "core/base/status.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
@@ -255,6 +256,7 @@ void AddStatus(CLI::App& app, CommandAction& action) {
                                       "Checkpoint directory of a shoal train on this machine")
                          ->excludes(job);
   command->add_option("--coordinator", options->coordinator, "HOST:PORT")
+      ->check(HostAndPort())
       ->excludes(job)
       ->excludes(run);
   command->add_option(

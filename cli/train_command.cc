@@ -48,18 +48,12 @@ class Training {
 
   absl::StatusOr<ExitCode> Run() {
     SHOAL_RETURN_IF_ERROR(Check());
+    SHOAL_RETURN_IF_ERROR(OpenTrace());
     SHOAL_RETURN_IF_ERROR(PrepareData());
     SHOAL_RETURN_IF_ERROR(PlanPipeline());
-    if (!options_.trace.empty()) {
-      SHOAL_ASSIGN_OR_RETURN(trace_, TraceRecorder::Create(options_.trace, About()));
-      report_.RecordTraces(trace_.get());
-    }
     const StopSignals signals;  // from here on processes run that must be taken down
     if (job_.cluster.local) {
       SHOAL_RETURN_IF_ERROR(StartCluster());
-    } else {
-      SHOAL_ASSIGN_OR_RETURN(token_, rpc::LoadToken(options_.token_file));
-      address_ = job_.cluster.coordinator;
     }
     SHOAL_RETURN_IF_ERROR(Submit(signals));
     const RunEnd end = Follow(signals);
@@ -84,6 +78,10 @@ class Training {
   std::string DataFolder() const { return Directory() + "/data"; }
   std::string ExportFolder() const { return Directory() + "/huggingface"; }
 
+  absl::Status At(const char* key, const absl::Status& status) const {
+    return AtKey(status, key, options_.job_file, options_.overrides);
+  }
+
   absl::Status Check() {
     SHOAL_ASSIGN_OR_RETURN(job_, ReadJob(options_.job_file, options_.overrides));
     if (options_.steps > job_.train.steps) {
@@ -92,7 +90,14 @@ class Training {
           options_.steps, job_.train.steps, options_.job_file);
     }
     SHOAL_RETURN_IF_ERROR(CheckCluster(job_, options_.job_file));
-    SHOAL_ASSIGN_OR_RETURN(spec_, CheckModel(job_));
+    const auto spec = CheckModel(job_);
+    SHOAL_RETURN_IF_ERROR(At("model", spec.status()));
+    spec_ = *spec;
+    SHOAL_RETURN_IF_ERROR(At("data.train", CheckData(job_)));
+    if (!job_.cluster.local) {
+      SHOAL_ASSIGN_OR_RETURN(token_, rpc::LoadToken(options_.token_file));
+      address_ = job_.cluster.coordinator;
+    }
     SHOAL_ASSIGN_OR_RETURN(gpus_, CheckGpus(job_));
     if (job_.cluster.local) {
       machine_ = ExamineMachine();
@@ -101,7 +106,9 @@ class Training {
     if (job_.cluster.local && !job_.cluster.pipeline.enabled()) {
       SHOAL_RETURN_IF_ERROR(CheckMemory(spec_, job_, machine_.memory->available).status());
     }
-    SHOAL_ASSIGN_OR_RETURN(lock_, RunLock::Take(Directory()));
+    auto lock = RunLock::Take(Directory());
+    SHOAL_RETURN_IF_ERROR(At("checkpoint.directory", lock.status()));
+    lock_ = *std::move(lock);
     RemoveUnfinishedFiles(DataFolder());
     SHOAL_RETURN_IF_ERROR(EarlierRun::Recover(Directory()));
     if (!options_.resume.empty()) {
@@ -187,6 +194,16 @@ class Training {
                       LogFolder()));
     }
     log_command_.reset();
+  }
+
+  absl::Status OpenTrace() {
+    if (!options_.trace.empty()) {
+      auto trace = TraceRecorder::Create(options_.trace, About());
+      SHOAL_RETURN_IF_ERROR(Annotate(trace.status(), "--trace"));
+      trace_ = *std::move(trace);
+      report_.RecordTraces(trace_.get());
+    }
+    return absl::OkStatus();
   }
 
   absl::Status PrepareData() {
@@ -392,13 +409,22 @@ class Training {
       out << Reached(end);
     }
     if (code != ExitCode::kDone) {
-      const std::string hint =
-          checkpoint.empty() ? "there is no checkpoint yet to resume from"
-                             : fmt::format("go on from {}: {}", checkpoint,
-                                           ResumeCommand(options_.job_file, options_.overrides,
-                                                         options_.token_file));
-      streams_.err << hint << std::endl;
+      streams_.err << HowToGoOn(checkpoint, end.kind == RunEnd::Kind::kNonFinite) << std::flush;
     }
+  }
+
+  // What ended in numbers that are not finite would do so again with the same learning rate.
+  std::string HowToGoOn(const std::string& checkpoint, bool non_finite) const {
+    if (checkpoint.empty()) {
+      return non_finite ? "" : "there is no checkpoint yet to resume from\n";
+    }
+    std::vector<std::string> overrides = options_.overrides;
+    if (non_finite) {
+      overrides.push_back(fmt::format("train.learning_rate={:g}", job_.train.learning_rate / 10));
+    }
+    return fmt::format("go on from {}{}: {}\n", checkpoint,
+                       non_finite ? " with a lower learning rate, for example" : "",
+                       ResumeCommand(options_.job_file, overrides, options_.token_file));
   }
 
   std::string Reached(const RunEnd& end) const {

@@ -447,9 +447,9 @@ TEST_F(TrainEndToEnd, BadInputIsOneLineAndExitCodeTwo) {
   expect_refused(Train({"--set", "train.learning_rat=1"}), "learning_rate");
   expect_refused(Train({"--set", "train.warmup_steps=100"}), "train.warmup_steps");
   expect_refused(Train({"--set", "data.train=" + folder_ + "/absent.jsonl"}), "absent.jsonl");
-  expect_refused(Train({"--set", "model=" + folder_ + "/absent"}), "error: model: cannot open");
+  expect_refused(Train({"--set", "model=" + folder_ + "/absent"}), "/absent is no folder");
   expect_refused(Train({"--set", "cluster.pipeline.schedule=1f1c"}),
-                 "cluster.pipeline.schedule: '1f1c' is no schedule");
+                 "cluster.pipeline.schedule=1f1c: '1f1c' is no schedule");
   expect_refused(
       Train({"--set", "data.microbatch_tokens=16000000", "--set", "cluster.local.workers=1000"}),
       "memory");

@@ -56,10 +56,10 @@ absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder, pla
   if (fs::exists(fs::path(model_folder) / "tokenizer.json", error)) {
     SHOAL_ASSIGN_OR_RETURN(result.tokenizer, worker::Tokenizer::Load(model_folder));
   }
-  SHOAL_ASSIGN_OR_RETURN(
-      worker::SampleEncoder encoder,
-      worker::SampleEncoder::Create(result.tokenizer.get(), kind, special, spec.vocabulary));
-  result.encoder = std::make_unique<worker::SampleEncoder>(std::move(encoder));
+  auto encoder =
+      worker::SampleEncoder::Create(result.tokenizer.get(), kind, special, spec.vocabulary);
+  SHOAL_RETURN_IF_ERROR(Annotate(encoder.status(), model_folder));
+  result.encoder = std::make_unique<worker::SampleEncoder>(*std::move(encoder));
   return result;
 }
 
@@ -114,6 +114,17 @@ absl::StatusOr<OpenedSource> OpenSource(const DataSourceOptions& source) {
   SHOAL_ASSIGN_OR_RETURN(opened.prepare.oversize, ParseOversize(source.oversize));
   opened.prepare.max_sequence_tokens = source.max_sequence_tokens;
   return opened;
+}
+
+std::string TemplateWarning(plan::Template kind, const worker::Tokenizer* tokenizer) {
+  const auto fitting = TemplateFor("auto", tokenizer);
+  if (!fitting.ok() || *fitting == plan::Template::kPlain || *fitting == kind) {
+    return "";
+  }
+  return fmt::format(
+      "the template is {}, and the model's tokenizer has the tokens of {}; say --template {} if "
+      "the model was trained with it",
+      plan::Name(kind), plan::Name(*fitting), plan::Name(*fitting));
 }
 
 absl::StatusOr<std::unique_ptr<TemporaryFolder>> TemporaryFolder::Create() {

@@ -57,6 +57,10 @@ struct OpenedSource {
 };
 absl::StatusOr<OpenedSource> OpenSource(const DataSourceOptions& source);
 
+// The template whose tokens `tokenizer` has, where that is another than `kind`: a line that says
+// so; else empty.
+std::string TemplateWarning(plan::Template kind, const worker::Tokenizer* tokenizer);
+
 // Makes a folder under the system's temporary one; the destructor removes it with its content.
 class TemporaryFolder {
  public:

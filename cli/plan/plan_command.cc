@@ -74,7 +74,9 @@ absl::StatusOr<JobReport> MakePlan(const PlanCommandOptions& options) {
   planned.job.cluster.servers = std::max<int64_t>(1, planned.job.cluster.servers);
   planned.job.cluster.workers =
       std::max<int64_t>(planned.job.cluster.pipeline.stages, planned.job.cluster.workers);
-  SHOAL_ASSIGN_OR_RETURN(planned.spec, formats::ReadModelSpec(planned.job.model));
+  const auto spec = formats::ReadModelSpec(planned.job.model);
+  SHOAL_RETURN_IF_ERROR(AtKey(spec.status(), "model", options.job_file, options.overrides));
+  planned.spec = *spec;
   planned.units = plan::BuildUnits(planned.spec);
   planned.partitions = plan::BuildPartitions(planned.units, planned.job.service.partition_bytes);
   planned.shards =

@@ -75,24 +75,22 @@ absl::Status TraceChoice(const Simulation& simulation, const sim::Simulator& sim
 }
 
 absl::StatusOr<int64_t> WriteTrace(const Simulation& simulation, const sim::Simulator& simulator,
-                                   const SimulateOptions& options) {
-  SHOAL_ASSIGN_OR_RETURN(const auto file,
-                         formats::TraceFile::Create(options.trace, {{"title", simulation.title}}));
+                                   const SimulateOptions& options, formats::TraceFile& file) {
   const int64_t steps =
       std::min(options.steps, simulation.devices() > kManyDevices ? 1 : kTracedSteps);
   int64_t process = 0;
   for (const sim::Choice& choice : sim::AllChoices()) {
-    file->NameProcess(process, fmt::format("simulated: {}, {}", Name(choice.synchronization),
-                                           Name(choice.assignment)));
+    file.NameProcess(process, fmt::format("simulated: {}, {}", Name(choice.synchronization),
+                                          Name(choice.assignment)));
     for (int64_t worker = 0; worker < simulation.devices(); ++worker) {
-      file->NameThread({process, worker}, fmt::format("worker-{}", worker));
+      file.NameThread({process, worker}, fmt::format("worker-{}", worker));
     }
-    TraceSink sink(*file, process);
+    TraceSink sink(file, process);
     SHOAL_RETURN_IF_ERROR(TraceChoice(simulation, simulator, choice, steps, sink));
     ++process;
   }
-  SHOAL_RETURN_IF_ERROR(file->Finish());
-  return file->spans();
+  SHOAL_RETURN_IF_ERROR(file.Finish());
+  return file.spans();
 }
 
 void PrintTable(const std::vector<sim::ChoiceSummary>& summaries, const Verdict& verdict,
@@ -161,6 +159,12 @@ void PrintJsonLines(const Simulation& simulation, const std::vector<sim::ChoiceS
 
 absl::StatusOr<ExitCode> RunSimulate(const SimulateOptions& options, Streams& streams) {
   SHOAL_ASSIGN_OR_RETURN(const Simulation simulation, OpenSimulation(options.source));
+  std::unique_ptr<formats::TraceFile> trace;
+  if (!options.trace.empty()) {
+    auto created = formats::TraceFile::Create(options.trace, {{"title", simulation.title}});
+    SHOAL_RETURN_IF_ERROR(Annotate(created.status(), "--trace"));
+    trace = *std::move(created);
+  }
   const sim::Simulator simulator(simulation.options);
   std::vector<sim::ChoiceSummary> summaries;
   for (const sim::Choice& choice : sim::AllChoices()) {
@@ -178,8 +182,8 @@ absl::StatusOr<ExitCode> RunSimulate(const SimulateOptions& options, Streams& st
     streams.out << "\n";
     PrintVerdict(verdict, streams);
   }
-  if (!options.trace.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(const int64_t spans, WriteTrace(simulation, simulator, options));
+  if (trace != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(const int64_t spans, WriteTrace(simulation, simulator, options, *trace));
     streams.err << fmt::format("wrote {}: {} simulated spans; open it in ui.perfetto.dev\n",
                                options.trace, WithThousands(spans));
   }

@@ -168,9 +168,16 @@ absl::StatusOr<Simulation> OpenSimulation(const SimulationSource& source) {
     std::error_code error;
     job.data.train = std::filesystem::absolute(source.data, error).string();
   }
-  SHOAL_RETURN_IF_ERROR(OpenModel(source, simulation));
+  SHOAL_RETURN_IF_ERROR(
+      AtKey(OpenModel(source, simulation), "model", source.job_file, source.overrides));
   SHOAL_RETURN_IF_ERROR(OpenCluster(source, simulation));
   SettlePolicy(!source.cluster.empty(), simulation);
+  if (source.lengths.empty()) {
+    const absl::Status data = CheckData(job);
+    SHOAL_RETURN_IF_ERROR(source.data.empty()
+                              ? AtKey(data, "data.train", source.job_file, source.overrides)
+                              : Annotate(data, "--data"));
+  }
   SHOAL_RETURN_IF_ERROR(OpenLengths(source, simulation));
   simulation.title += fmt::format(
       " on {} devices{}, {} samples a step of {}", simulation.devices(),

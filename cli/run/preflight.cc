@@ -1,6 +1,9 @@
 #include "cli/run/preflight.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <utility>
 
@@ -43,8 +46,8 @@ absl::StatusOr<plan::Job> ParseJobFile(const std::string& job_file,
       plan::Job job, plan::ParseJob(yaml, job_file, overrides, fs::current_path(error).string()));
   // Known to a layer above the one that reads jobs.
   if (const std::string& schedule = job.cluster.pipeline.schedule; schedule != "auto") {
-    SHOAL_RETURN_IF_ERROR(Annotate(plan::ParseScheduleName(schedule).status(),
-                                   job_file + ": cluster.pipeline.schedule"));
+    SHOAL_RETURN_IF_ERROR(AtKey(plan::ParseScheduleName(schedule).status(),
+                                "cluster.pipeline.schedule", job_file, overrides));
   }
   return job;
 }
@@ -75,6 +78,28 @@ absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
   return job;
 }
 
+absl::Status AtKey(const absl::Status& status, const std::string& key, const std::string& job_file,
+                   const std::vector<std::string>& overrides) {
+  if (status.ok()) {
+    return status;
+  }
+  const auto yaml = ReadFile(job_file, kMaximumJobFile);
+  const std::string place = yaml.ok() ? plan::PlaceOf(key, *yaml, job_file, overrides) : job_file;
+  // An override names its key itself.
+  return Annotate(status, place.starts_with("--set") ? place : fmt::format("{}: {}", place, key));
+}
+
+absl::Status CheckData(const plan::Job& job) {
+  const UniqueFd fd(open(job.data.train.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid()) {
+    return ErrnoToStatus(errno, fmt::format("cannot open {}", job.data.train));
+  }
+  std::error_code error;
+  return fs::is_directory(job.data.train, error)
+             ? InvalidArgument("{} is a folder, expected a JSONL or token file", job.data.train)
+             : absl::OkStatus();
+}
+
 absl::Status CheckCluster(const plan::Job& job, const std::string& job_file) {
   if (job.cluster.local || !job.cluster.coordinator.empty()) {
     return absl::OkStatus();
@@ -86,11 +111,8 @@ absl::Status CheckCluster(const plan::Job& job, const std::string& job_file) {
 }
 
 absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job) {
-  const auto model = formats::HfModel::Open(job.model);
-  if (!model.ok()) {
-    return Annotate(model.status(), "model");
-  }
-  return (*model)->spec();
+  SHOAL_ASSIGN_OR_RETURN(const auto model, formats::HfModel::Open(job.model));
+  return model->spec();
 }
 
 absl::StatusOr<std::optional<server::CheckpointInfo>> ChooseCheckpoint(const std::string& directory,

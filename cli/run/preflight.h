@@ -30,6 +30,13 @@ absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
 // A job that runs elsewhere says where.
 absl::Status CheckCluster(const plan::Job& job, const std::string& job_file);
 
+// Puts where the job gives `key` before what is wrong with its value: "job.yaml:3: data.train: ".
+absl::Status AtKey(const absl::Status& status, const std::string& key, const std::string& job_file,
+                   const std::vector<std::string>& overrides);
+
+// data.train can be read.
+absl::Status CheckData(const plan::Job& job);
+
 // Every weight file is there and whole, shapes are right.
 absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job);
 

@@ -35,8 +35,8 @@ inline Outcome Shoal(const std::vector<std::string>& arguments) {
 // Expects bad input to be refused: nothing on stdout, one line on stderr, exit code 2.
 inline void ExpectRefused(const Outcome& outcome, const std::string& words) {
   EXPECT_EQ(outcome.code, 2) << outcome.err;
-  EXPECT_THAT(outcome.out, testing::IsEmpty());
-  EXPECT_THAT(outcome.err, testing::HasSubstr(words));
+  EXPECT_THAT(outcome.out, ::testing::IsEmpty());
+  EXPECT_THAT(outcome.err, ::testing::HasSubstr(words));
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
 }
 
@@ -51,10 +51,10 @@ inline std::vector<nlohmann::json> JsonLines(const std::string& text) {
 
 // A synthetic set of 50 conversations, a tokenizer trained on it and a matching tiny model, in the
 // test's own folder.
-class TinyModelTest : public testing::Test {
+class TinyModelTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "/tiny_model_" + std::to_string(getpid());
+    folder_ = ::testing::TempDir() + "/tiny_model_" + std::to_string(getpid());
     std::filesystem::remove_all(folder_);
     ASSERT_TRUE(CreateDirectories(folder_).ok());
     train_ = folder_ + "/train.jsonl";

@@ -151,7 +151,7 @@ absl::StatusOr<std::unique_ptr<StreamedFile>> StreamedFile::Create(const std::st
   std::string temporary = fmt::format("{}.{}.tmp", path, SecureToken());
   UniqueFd fd(open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd.valid()) {
-    return PathError("create", temporary);
+    return PathError("create", path);
   }
   return std::unique_ptr<StreamedFile>(new StreamedFile(path, std::move(temporary), std::move(fd)));
 }

@@ -62,6 +62,8 @@ TEST(File, ErrorsNameThePath) {
   EXPECT_THAT(std::string(MappedFile::Open("/nonexistent/q").status().message()),
               HasSubstr("/nonexistent/q"));
   EXPECT_FALSE(ReadFile(testing::TempDir()).ok());
+  EXPECT_EQ(WriteFileAtomically("/nonexistent/q", "").message(),
+            "cannot create /nonexistent/q: No such file or directory");
 }
 
 TEST(File, RefusesOversizedFiles) {

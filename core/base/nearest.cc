@@ -4,6 +4,9 @@
 #include <limits>
 #include <numeric>
 
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+
 namespace shoal {
 namespace {
 
@@ -36,7 +39,13 @@ std::string Nearest(std::string_view text, const std::vector<std::string>& candi
       best_distance = distance;
     }
   }
-  return best;
+  return 2 * best_distance <= std::max(text.size(), best.size()) ? best : "";
+}
+
+std::string DidYouMean(std::string_view text, const std::vector<std::string>& candidates) {
+  const std::string nearest = Nearest(text, candidates);
+  return nearest.empty() ? fmt::format("known are {}", fmt::join(candidates, ", "))
+                         : fmt::format("did you mean {}?", nearest);
 }
 
 }  // namespace shoal

@@ -104,6 +104,46 @@ absl::Status ParseTokens(const Fields& fields, int64_t vocabulary, std::string_v
   return absl::OkStatus();
 }
 
+bool IsText(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string();
+}
+
+// Says what to do about a line in one of the forms that other programs train on; empty for a line
+// that is like none.
+std::string KnownForm(const Json& json) {
+  const auto turns = json.find("conversations");
+  if (turns != json.end() && turns->is_array() && !turns->empty() && turns->front().is_object() &&
+      turns->front().contains("from")) {
+    return "this looks like ShareGPT (conversations of from and value); write each line as "
+           "{\"messages\": [{\"role\": \"user\", \"content\": \"...\"}, ...]}";
+  }
+  if (IsText(json, "instruction") && IsText(json, "output")) {
+    return "this looks like Alpaca (instruction, input and output); where no line has an input, "
+           "data.fields {prompt: instruction, completion: output} reads it, else join instruction "
+           "and input to a prompt first";
+  }
+  if (IsText(json, "text")) {
+    return "this looks like plain text for pretraining; give a prompt and a completion, or "
+           "messages, or input_ids and labels";
+  }
+  return "";
+}
+
+// Says of what no line of JSONL begins with what it may be; empty where that is not known.
+std::string KnownFile(std::string_view line) {
+  if (line.starts_with("\x1f\x8b")) {
+    return "the file is compressed by gzip; unpack it with gunzip";
+  }
+  if (line.starts_with("PAR1")) {
+    return "the file is Parquet; write it as JSONL";
+  }
+  if (line.starts_with('[')) {
+    return "the file is a list; JSONL has one object a line, without brackets and commas between";
+  }
+  return line.starts_with('{') ? "" : "is this plain text? JSONL has one object a line";
+}
+
 // Returns "question, answer": the keys that a line has instead of the expected ones.
 std::string KeysOf(const Json& json) {
   std::string keys;
@@ -135,7 +175,14 @@ absl::Status CheckFields(const std::map<std::string, std::string>& fields) {
 
 absl::StatusOr<JsonlSample> ParseJsonlLine(std::string_view line, const JsonlOptions& options,
                                            std::string_view where) {
-  SHOAL_ASSIGN_OR_RETURN(const Json json, ParseJson(line, where));
+  const auto parsed = ParseJson(line, where);
+  if (!parsed.ok() || !parsed->is_object()) {
+    const std::string hint = KnownFile(line);
+    const absl::Status status =
+        parsed.ok() ? JsonObject::From(*parsed, std::string(where)).status() : parsed.status();
+    return InvalidArgument("{}{}{}", Message(status), hint.empty() ? "" : "; ", hint);
+  }
+  const Json& json = *parsed;
   SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(json, std::string(where)));
   const Fields fields(object, options);
   JsonlSample sample;
@@ -148,6 +195,8 @@ absl::StatusOr<JsonlSample> ParseJsonlLine(std::string_view line, const JsonlOpt
     SHOAL_ASSIGN_OR_RETURN(std::string prompt, fields.String("prompt"));
     SHOAL_ASSIGN_OR_RETURN(std::string completion, fields.String("completion"));
     sample.messages = {{Role::kUser, std::move(prompt)}, {Role::kAssistant, std::move(completion)}};
+  } else if (const std::string form = KnownForm(json); !form.empty()) {
+    return InvalidArgument("{}: {}", where, form);
   } else {
     return InvalidArgument(
         "{}: none of '{}', '{}' or '{}' is there, but {}; name the file's fields with data.fields, "

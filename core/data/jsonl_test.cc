@@ -46,6 +46,23 @@ TEST(JsonlTest, ReadsTheThreeForms) {
   EXPECT_TRUE(ids->messages.empty());
 }
 
+TEST(JsonlTest, NamesTheFormsOfOtherPrograms) {
+  EXPECT_THAT(Error(R"({"conversations":[{"from":"human","value":"x"}]})"),
+              HasSubstr("f.jsonl:7: this looks like ShareGPT"));
+  EXPECT_THAT(Error(R"({"instruction":"a","input":"","output":"b"})"),
+              HasSubstr("{prompt: instruction, completion: output}"));
+  EXPECT_THAT(Error(R"({"text":"Once"})"), HasSubstr("looks like plain text for pretraining"));
+  EXPECT_THAT(Error("Once upon"), HasSubstr("is this plain text?"));
+  EXPECT_THAT(Error(R"([{"prompt":"a","completion":"b"}])"), HasSubstr("the file is a list"));
+  EXPECT_THAT(Error("\x1f\x8b\x08"), HasSubstr("gunzip"));
+  EXPECT_THAT(Error("PAR1\x15"), HasSubstr("Parquet"));
+  // Fields that the job names win over the look of a line.
+  const auto sample =
+      ParseJsonlLine(R"({"instruction":"a","output":"b"})",
+                     {.fields = {{"prompt", "instruction"}, {"completion", "output"}}}, "f:1");
+  EXPECT_TRUE(sample.ok()) << sample.status();
+}
+
 TEST(JsonlTest, NamesWhatIsWrong) {
   EXPECT_THAT(Error("{"), HasSubstr("f.jsonl:7: not valid JSON at byte"));
   EXPECT_THAT(Error("[]"), HasSubstr("f.jsonl:7 is array, expected an object"));

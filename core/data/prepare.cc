@@ -94,6 +94,19 @@ class Sink {
   PrepareSummary summary_;
 };
 
+std::string WhyNoSample(const JsonlReader& reader, const PrepareSummary& summary) {
+  if (reader.bytes_total() == 0) {
+    return "the file is empty";
+  }
+  if (summary.skipped_no_target + summary.skipped_oversize == 0) {
+    return "all its lines are blank";
+  }
+  return Describe(summary) +
+         (summary.skipped_no_target > 0
+              ? "; what is learnt is a completion, an assistant's message or the labels"
+              : "; raise max_sequence_tokens");
+}
+
 }  // namespace
 
 PrepareOptions PrepareOptionsOf(const plan::DataOptions& data) {
@@ -152,7 +165,8 @@ absl::StatusOr<PrepareSummary> Prepare(const std::string& input, const std::stri
     }
   }
   if (sink.summary().samples == 0) {
-    return InvalidArgument("{}: no sample to train on ({})", input, Describe(sink.summary()));
+    return InvalidArgument("{}: no sample to train on: {}", input,
+                           WhyNoSample(*reader, sink.summary()));
   }
   SHOAL_RETURN_IF_ERROR(writer->Finish());
   return sink.summary();

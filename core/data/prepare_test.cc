@@ -126,7 +126,8 @@ TEST_F(PrepareTest, SamplesWithoutTargetsAreCounted) {
   EXPECT_THAT(summary.first_no_target, HasSubstr("data.jsonl:1"));
   EXPECT_THAT(Describe(summary), HasSubstr("3 skipped for having no target token, first"));
   EXPECT_THAT(Error(R"({"input_ids":[3],"labels":[3]})"), HasSubstr("no sample to train on"));
-  EXPECT_THAT(Error(""), HasSubstr("no sample to train on"));
+  EXPECT_THAT(Error(""), HasSubstr("no sample to train on: the file is empty"));
+  EXPECT_THAT(Error("\n \n"), HasSubstr("no sample to train on: all its lines are blank"));
 }
 
 TEST_F(PrepareTest, BrokenLinesEndIt) {

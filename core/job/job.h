@@ -196,6 +196,11 @@ struct MachineOffer {
 // machine's, if workers choose theirs), and wire_type auto by compute. Idempotent.
 void Resolve(Job& job, const std::string& base_directory, const MachineOffer& machine);
 
+// Returns where a job that ParseJob takes gives `path`: "job.yaml:3" or "--set ...", `file_name`
+// where it does not. For what is found wrong with a value after parsing.
+std::string PlaceOf(const std::string& path, std::string_view yaml, const std::string& file_name,
+                    const std::vector<std::string>& overrides = {});
+
 // Call on a resolved job.
 DType ComputeDType(const Job& job);
 

@@ -10,6 +10,7 @@
 #include "core/base/utf8.h"
 #include "core/job/job.h"
 #include "core/job/job_schema.h"
+#include "core/job/yaml_error.h"
 #include "yaml-cpp/eventhandler.h"
 #include "yaml-cpp/yaml.h"
 
@@ -28,13 +29,13 @@ std::vector<std::string> ChildrenOf(const Section& section) {
 absl::Status UnknownKey(const std::string& where, const Section& section, const std::string& path,
                         const std::string& name) {
   // A key that exists elsewhere is more likely misplaced than misspelt.
-  std::string hint = Nearest(name, ChildrenOf(section));
+  std::string hint = DidYouMean(name, ChildrenOf(section));
   for (const KeyField& key : KeyFields()) {
     if (key.path.ends_with("." + name)) {
-      hint = key.path;
+      hint = fmt::format("did you mean {}?", key.path);
     }
   }
-  return InvalidArgument("{}: unknown key '{}'{}; did you mean {}?", where, name.substr(0, 60),
+  return InvalidArgument("{}: unknown key '{}'{}; {}", where, name.substr(0, 60),
                          path.empty() ? "" : " in " + path, hint);
 }
 
@@ -94,6 +95,7 @@ class JobParser {
   absl::Status ReadOverride(const std::string& text);
   absl::Status ReadMessage(const proto::Job& message, const std::string& name);
   absl::StatusOr<Job> Finish(const std::string& file_name);
+  const JobSources& sources() const { return sources_; }
 
  private:
   // Returns the place of a node for messages.
@@ -257,12 +259,25 @@ absl::StatusOr<Job> ParseJob(std::string_view yaml, const std::string& file_name
       SHOAL_RETURN_IF_ERROR(parser.ReadOverride(text));
     }
   } catch (const YAML::Exception& error) {
-    const int line = std::max(error.mark.line, 0) + 1;
-    return InvalidArgument("{}: not valid YAML: {}",
-                           place == file_name ? fmt::format("{}:{}", place, line) : place,
-                           error.msg);
+    return place == file_name ? YamlError(file_name, yaml, error)
+                              : InvalidArgument("{}: not valid YAML: {}", place, error.msg);
   }
   return parser.Finish(file_name);
+}
+
+std::string PlaceOf(const std::string& path, std::string_view yaml, const std::string& file_name,
+                    const std::vector<std::string>& overrides) {
+  JobParser parser("");
+  try {
+    absl::Status status = parser.ReadFile(yaml, file_name);
+    for (auto text = overrides.begin(); text != overrides.end() && status.ok(); ++text) {
+      status = parser.ReadOverride(*text);
+    }
+  } catch (const YAML::Exception&) {
+    return file_name;
+  }
+  const auto found = parser.sources().find(path);
+  return found == parser.sources().end() ? file_name : found->second.where;
 }
 
 absl::StatusOr<Job> FromMessage(const proto::Job& message, const std::string& name) {

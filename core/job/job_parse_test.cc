@@ -123,6 +123,20 @@ TEST(ParseJob, NamesTheNearestKey) {
               HasSubstr("train.steps is a map, expected an integer"));
 }
 
+TEST(ParseJob, ListsTheKeysWhereNoneIsNear) {
+  EXPECT_THAT(RefusalOf("lora: {rank: 8}\n"),
+              StartsWith("job.yaml:3: unknown key 'lora'; known are model, data, "));
+  EXPECT_THAT(RefusalOf("emulate: {shape: 1000}"), HasSubstr("known are 1.3b, "));
+}
+
+TEST(PlaceOf, IsWhereTheValueThatHoldsWasGiven) {
+  const std::string yaml = "model: m\ndata:\n  train: t\n";
+  EXPECT_EQ(PlaceOf("data.train", yaml, "job.yaml"), "job.yaml:3");
+  EXPECT_EQ(PlaceOf("data.train", yaml, "job.yaml", {"data.train=u"}), "--set data.train=u");
+  EXPECT_EQ(PlaceOf("train.steps", yaml, "job.yaml"), "job.yaml");
+  EXPECT_EQ(PlaceOf("model", "{", "job.yaml"), "job.yaml");
+}
+
 TEST(ParseJob, RefusesBadValues) {
   const auto train = [](const std::string& text) { return RefusalOf("train: {" + text + "}"); };
   EXPECT_EQ(train("steps: abc"),
@@ -172,7 +186,16 @@ TEST(ParseJob, RefusesBadValues) {
 TEST(ParseJob, RefusesBrokenDocuments) {
   EXPECT_THAT(Refusal("model: [m\n"), HasSubstr("not valid YAML"));
   EXPECT_THAT(Refusal("model: m\ndata: {train: \xE4}\n"), StartsWith("job.yaml:2: not UTF-8"));
-  EXPECT_THAT(Refusal("model: m\n\tdata: x\n"), StartsWith("job.yaml:2: not valid YAML"));
+  EXPECT_EQ(
+      Refusal("model: m\n\tdata: x\n"),
+      "job.yaml:2: not valid YAML: a tab indents this line; indent with spaces, in 'data: x'");
+  EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 1, workers: 1  # '}'\ntrain:\n  steps: 3\n"),
+            "job.yaml:4: not valid YAML: the { is never closed, in 'local: {servers: 1, workers: "
+            "1  # '}''");
+  EXPECT_THAT(Refusal("model: m\ndata: {train: \"[\", fields: {a: [}\n"),
+              HasSubstr("job.yaml:2: not valid YAML: "));
+  EXPECT_THAT(Refusal("model: m\ndata:\n  train: t\n seed: 3\n"),
+              HasSubstr("job.yaml:4: not valid YAML: end of map not found, in 'seed: 3'"));
   EXPECT_THAT(Refusal("just text"), HasSubstr("the job is not a map"));
   EXPECT_THAT(Refusal("- a\n- b"), HasSubstr("the job is not a map"));
   EXPECT_THAT(RefusalOf("---\nmodel: n\n"), HasSubstr("a second YAML document"));

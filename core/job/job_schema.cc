@@ -118,8 +118,8 @@ absl::StatusOr<double> ReadDouble(const YAML::Node& node, const FieldDescriptor&
 absl::StatusOr<std::string> ReadShape(const YAML::Node& node) {
   SHOAL_ASSIGN_OR_RETURN(std::string name, ParseScalar(node, "the name of a shape"));
   if (!name.empty() && !NamedShape(name).has_value()) {
-    return InvalidArgument("has the unknown shape '{}'; did you mean {}?", name.substr(0, 60),
-                           Nearest(name, NamedShapes()));
+    return InvalidArgument("has the unknown shape '{}'; {}", name.substr(0, 60),
+                           DidYouMean(name, NamedShapes()));
   }
   return name;
 }
@@ -213,8 +213,8 @@ absl::Status ReadMap(const YAML::Node& node, Section& section, const FieldDescri
   for (const auto& item : node) {
     const std::string name = item.first.IsScalar() ? item.first.Scalar() : "";
     if (std::ranges::find(known, name) == known.end()) {
-      return InvalidArgument("has the unknown key '{}'; did you mean {}?", name.substr(0, 60),
-                             Nearest(name, {known.begin(), known.end()}));
+      return InvalidArgument("has the unknown key '{}'; {}", name.substr(0, 60),
+                             DidYouMean(name, {known.begin(), known.end()}));
     }
     absl::StatusOr<std::string> text = ParseText(item.second);
     if (!text.ok()) {

@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "core/base/status.h"
 #include "core/rpc/grpc_support.h"
 
 namespace shoal::rpc {
@@ -49,6 +50,22 @@ std::shared_ptr<grpc::Channel> CreateGrpcChannel(const std::string& target) {
   // One connection per Channel: calls of one client never queue behind another's.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+}
+
+// gRPC names resolvers, queries and addresses; what helps is which of the two it is.
+absl::Status Unreachable(const absl::Status& status, const std::string& target) {
+  const std::string_view message = Message(status);
+  if (!absl::IsUnavailable(status)) {
+    return status;
+  }
+  if (message.starts_with("DNS resolution failed") || message.starts_with("C-ares status")) {
+    return Unavailable("cannot find host {}; look at its name, or give its address",
+                       target.substr(0, target.rfind(':')));
+  }
+  if (message.ends_with("Connection refused")) {
+    return Unavailable("Connection refused: nothing listens there; is it started, on this port?");
+  }
+  return status;
 }
 
 absl::Status Leaving() { return absl::CancelledError("this process is leaving"); }
@@ -122,9 +139,9 @@ void Channel::Cancel() {
 }
 
 absl::Status Channel::CallError(const Message& request, const absl::Status& status) const {
-  return status.ok() ? status
-                     : Annotate(status, fmt::format("{}: {}", description_,
-                                                    MethodTaking(*request.GetDescriptor()).name()));
+  return Annotate(
+      Unreachable(status, target_),
+      fmt::format("{}: {}", description_, MethodTaking(*request.GetDescriptor()).name()));
 }
 
 absl::Status Channel::CallAndWait(const Message& request, Message& reply,

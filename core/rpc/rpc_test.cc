@@ -198,7 +198,17 @@ TEST_F(RpcTest, AnUnreachablePeerFailsFastAndIsNamed) {
   const std::shared_ptr<Channel> coordinator = Connect(token_);
   const absl::Status status = coordinator->Call(&CoordinatorService::Leave, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(Message(status)), HasSubstr("coordinator at " + target_ + ": Leave"));
+  EXPECT_EQ(Message(status), "coordinator at " + target_ +
+                                 ": Leave: Connection refused: nothing listens there; is it "
+                                 "started, on this port?");
+}
+
+TEST_F(RpcTest, AnUnknownHostIsNamed) {
+  const auto coordinator = Channel::Create("no-such-host.invalid:4000", token_, "coordinator");
+  const absl::Status status = coordinator->Call(&CoordinatorService::Leave, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(Message(status)),
+              HasSubstr("cannot find host no-such-host.invalid; look at its name"));
 }
 
 TEST_F(RpcTest, APortInUseGivesOneClearLine) {

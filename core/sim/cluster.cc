@@ -11,6 +11,7 @@
 #include "core/base/nearest.h"
 #include "core/base/status.h"
 #include "core/job/job_values.h"
+#include "core/job/yaml_error.h"
 #include "yaml-cpp/yaml.h"
 
 namespace shoal::plan {
@@ -141,8 +142,8 @@ absl::Status ClusterParser::ReadMap(const YAML::Node& map, const std::string& se
       for (const Handler& entry : handlers) {
         known.push_back(entry.name);
       }
-      return InvalidArgument("{}: unknown key '{}'{}; did you mean {}?", where, name.substr(0, 60),
-                             section.empty() ? "" : " in " + section, Nearest(name, known));
+      return InvalidArgument("{}: unknown key '{}'{}; {}", where, name.substr(0, 60),
+                             section.empty() ? "" : " in " + section, DidYouMean(name, known));
     }
     const std::string path = section.empty() ? name : section + "." + name;
     if (!given.insert(name).second) {
@@ -294,8 +295,7 @@ absl::StatusOr<ClusterSpec> ParseCluster(std::string_view yaml, const std::strin
   try {
     SHOAL_RETURN_IF_ERROR(parser.Read(YAML::Load(std::string(yaml))));
   } catch (const YAML::Exception& error) {
-    return InvalidArgument("{}:{}: not valid YAML: {}", file_name, std::max(error.mark.line, 0) + 1,
-                           error.msg);
+    return YamlError(file_name, yaml, error);
   }
   return cluster;
 }

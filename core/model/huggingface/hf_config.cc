@@ -1,5 +1,6 @@
 // config.json <-> ModelSpec. Everything that would change the mathematics and is not implemented is
 // refused by name; keys without effect here (dropout, cache settings, ...) are ignored.
+#include <filesystem>
 #include <string>
 
 #include "core/base/bytes.h"
@@ -166,6 +167,16 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::str
 
 absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& folder) {
   const std::string path = folder + "/config.json";
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) {
+    return NotFound(
+        "{} is no folder; a model is a folder with config.json, and one of the Hugging Face hub is "
+        "fetched first: huggingface-cli download NAME --local-dir FOLDER",
+        folder);
+  }
+  if (!std::filesystem::exists(path, error)) {
+    return NotFound("{} has no config.json; give the folder of a Hugging Face model", folder);
+  }
   SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
   return ParseModelSpec(text, path);
 }

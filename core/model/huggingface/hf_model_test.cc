@@ -231,7 +231,8 @@ TEST_F(Damage, TiedModelThatStoresItsHead) {
 
 TEST(HfModel, RefusesFoldersThatAreNotModels) {
   const TemporaryFolder folder;
-  EXPECT_REFUSED(HfModel::Open(folder.path()).status(), folder / "config.json");
+  EXPECT_REFUSED(HfModel::Open(folder / "absent").status(), "absent is no folder");
+  EXPECT_REFUSED(HfModel::Open(folder.path()).status(), folder.path() + " has no config.json");
   ASSERT_OK(
       WriteFileAtomically(folder / "config.json", ModelSpecToJson(Tiny(true), DType::kF32, {})));
   EXPECT_REFUSED(HfModel::Open(folder.path()).status(), "neither model.safetensors nor");

@@ -121,6 +121,10 @@ absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensors(
   }
   std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
   bytes = bytes.subspan(sizeof(header_bytes));
+  if (std::memcmp(&header_bytes, "version ", sizeof(header_bytes)) == 0) {
+    return InvalidArgument(
+        "this is a git-lfs pointer, not the weights it stands for; run git lfs pull in its folder");
+  }
   if (header_bytes > kMaxHeaderBytes || header_bytes > bytes.size()) {
     return InvalidArgument(
         "not a safetensors file, or truncated: a header of {} bytes in a file of {}", header_bytes,

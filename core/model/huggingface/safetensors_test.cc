@@ -75,6 +75,8 @@ TEST(Safetensors, RefusesHostileHeaders) {
   EXPECT_REFUSED(ParseHeader(""), "not a safetensors file");
   EXPECT_REFUSED(ParseHeader(std::string(8, '\xFF')), "a header of 18446744073709551615 bytes");
   EXPECT_REFUSED(ParseHeader(FileOf(good, 8).substr(0, 20)), "truncated");
+  EXPECT_REFUSED(ParseHeader("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
+                 "git lfs pull");
   EXPECT_REFUSED(ParseHeader(FileOf(good, 7)), "truncated");
   EXPECT_REFUSED(ParseHeader(FileOf(good, 9)), "1 bytes of data belong to no tensor");
   EXPECT_REFUSED(ParseHeader(FileOf("[]", 0)), "the header is array, expected an object");
