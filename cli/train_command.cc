@@ -12,6 +12,7 @@
 #include "cli/run/earlier_run.h"
 #include "cli/run/follow_job.h"
 #include "cli/run/launcher.h"
+#include "cli/run/log_command.h"
 #include "cli/run/machine.h"
 #include "cli/run/next_commands.h"
 #include "cli/run/preflight.h"
@@ -21,13 +22,11 @@
 #include "cli/run/train_report.h"
 #include "core/base/clock.h"
 #include "core/base/flag_checks.h"
-#include "core/base/process/subprocess.h"
 #include "core/base/status.h"
 #include "core/plan/pipeline/chosen_pipeline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
 #include "server/checkpoint/checkpoint.h"
-#include "server/coordinator/record/run_record.h"
 
 namespace shoal::cli {
 namespace {
@@ -36,7 +35,6 @@ namespace fs = std::filesystem;
 
 constexpr absl::Duration kLeaveLimit =
     absl::Seconds(5);  // for the processes to end once the job is over
-constexpr absl::Duration kLogCommandLimit = absl::Seconds(30);  // for it to read to the end
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(300);
 constexpr absl::Duration kSubmitDeadline =
     absl::Seconds(60);  // the coordinator reads data set and checkpoints first
@@ -163,37 +161,17 @@ class Training {
     }
   }
 
-  // Reads the record, which exists once a step is committed.
+  // It reads the record, which exists once a step is committed.
   void StartLogCommand() {
     if (job_.log.command.empty()) {
       return;
     }
-    CreateDirectories(LogFolder()).IgnoreError();  // an error shows below
-    auto started = Subprocess::Start(
-        {.name = "log.command",
-         .arguments = {"sh", "-c", job_.log.command},
-         .environment = {{"SHOAL_RECORD", server::RecordFolder(Directory()) + "/metrics.jsonl"}},
-         .log_file = LogFolder() + "/log-command.log"});
+    auto started = LogCommand::Start(job_.log.command, Directory(), LogFolder());
     if (started.ok()) {
       log_command_ = *std::move(started);
     } else {
       report_.OnNotice(fmt::format("warning: log.command: {}", Message(started.status())));
     }
-  }
-
-  // It ends by itself once it has read the record's last line.
-  void FinishLogCommand() {
-    if (log_command_ == nullptr) {
-      return;
-    }
-    const std::optional<ChildEnd> end = log_command_->Wait(kLogCommandLimit);
-    if (!end.has_value() || !end->clean()) {
-      report_.OnNotice(
-          fmt::format("warning: {}; see {}/log-command.log",
-                      end.has_value() ? Describe(*end) : "log.command did not end and is stopped",
-                      LogFolder()));
-    }
-    log_command_.reset();
   }
 
   absl::Status OpenTrace() {
@@ -334,7 +312,10 @@ class Training {
 
   // Takes the processes down, and says what the end of the run means for the exit code.
   ExitCode End(const RunEnd& end) {
-    FinishLogCommand();
+    if (const absl::Status logged = log_command_ ? log_command_->Finish() : absl::OkStatus();
+        !logged.ok()) {
+      report_.OnNotice(fmt::format("warning: {}", Message(logged)));
+    }
     const bool reached = end.kind == RunEnd::Kind::kReached;
     if (cluster_ != nullptr) {
       if (reached || (end.kind == RunEnd::Kind::kInterrupted && end.message.empty())) {
@@ -461,7 +442,7 @@ class Training {
   worker::PreparedData data_;
   std::optional<proto::PipelinePlan> pipeline_;  // to submit
   std::unique_ptr<LocalCluster> cluster_;
-  std::unique_ptr<Subprocess> log_command_;
+  std::unique_ptr<LogCommand> log_command_;
   rpc::Token token_;
   std::string address_;
   std::string job_id_;

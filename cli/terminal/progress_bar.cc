@@ -22,20 +22,24 @@ void ProgressBar::Step(const StepProgress& progress) {
   const int64_t total = std::max<int64_t>(1, progress.total_steps);
   const int64_t tenth = progress.step * kKeptLines / total;
   const std::string text = StepLine(progress);
+  // Last: a narrow terminal cuts it off.
+  const std::string more = fmt::format(", norm {:.3g}, learning rate {:.3g}", progress.grad_norm,
+                                       progress.learning_rate);
   if (terminal_.interactive && (first || last || tenth != last_kept_tenth_)) {
     last_kept_tenth_ = tenth;
-    Line(text);
+    Line(text + more);
   }
   if (!Due(first || last)) {
     return;
   }
   if (!terminal_.interactive) {
     last_kept_tenth_ = tenth;
-    stream_ << text << "\n" << std::flush;
+    stream_ << text << more << "\n" << std::flush;
     return;
   }
   const double fraction = static_cast<double>(progress.step) / static_cast<double>(total);
-  Draw(fmt::format("{} {}, {} left", Bar(fraction, kBarColumns), text, FormatSeconds(left)));
+  Draw(
+      fmt::format("{} {}, {} left{}", Bar(fraction, kBarColumns), text, FormatSeconds(left), more));
 }
 
 void ProgressBar::Items(const std::string& what, int64_t done, int64_t total) {
@@ -84,8 +88,7 @@ void ProgressBar::Draw(const std::string& text) {
 
 std::string ProgressBar::StepLine(const StepProgress& progress) const {
   return fmt::format(
-      "step {}/{}, loss {:.4f}, norm {:.3g}, rate {:.3g}, {} tokens/s", progress.step,
-      progress.total_steps, progress.loss, progress.grad_norm, progress.learning_rate,
+      "step {}/{}, loss {:.4f}, {} tokens/s", progress.step, progress.total_steps, progress.loss,
       WithThousands(static_cast<int64_t>(std::clamp(progress.tokens_per_second, 0.0, 1e15))));
 }
 

@@ -105,7 +105,6 @@ void VisitFields(J& job, const Visit& visit) {
   visit("checkpoint.keep", job.checkpoint.keep);
   visit("checkpoint.export_huggingface", job.checkpoint.export_huggingface);
   visit("log.tensorboard", job.log.tensorboard);
-  visit("log.command", job.log.command);
   visit("emulate.device_flops", job.emulate.device_flops);
   visit("emulate.time_scale", job.emulate.time_scale);
   visit("emulate.speeds", job.emulate.speeds);
@@ -202,6 +201,9 @@ proto::Job ToMessage(const Job& job) {
   } else {
     cluster.mutable_pipeline()->set_recompute(proto::PipelineOptions::RECOMPUTE_AUTO);
   }
+  if (!job.log.command.empty()) {
+    message.mutable_log()->set_command(job.log.command);
+  }
   if (job.emulate.enabled()) {
     message.mutable_emulate()->set_shape(job.emulate.shape);
   }
@@ -224,6 +226,7 @@ Job JobOf(const proto::Job& given) {
     job.cluster.pipeline.recompute = static_cast<Recompute>(recompute - 1);
   }
   job.emulate.shape = message.emulate().shape();
+  job.log.command = message.log().command();
   return job;
 }
 

@@ -124,8 +124,8 @@ TEST(ParseJob, NamesTheNearestKey) {
 }
 
 TEST(ParseJob, ListsTheKeysWhereNoneIsNear) {
-  EXPECT_THAT(RefusalOf("lora: {rank: 8}\n"),
-              StartsWith("job.yaml:3: unknown key 'lora'; known are model, data, "));
+  EXPECT_THAT(RefusalOf("adapters: {rank: 8}\n"),
+              StartsWith("job.yaml:3: unknown key 'adapters'; known are model, data, "));
   EXPECT_THAT(RefusalOf("emulate: {shape: 1000}"), HasSubstr("known are 1.3b, "));
 }
 

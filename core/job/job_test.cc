@@ -207,6 +207,7 @@ TEST(ToYaml, SaysEveryKey) {
   job.cluster.local = false;
   job.cluster.coordinator = "host:1";
   job.emulate.shape = "1.5b";
+  job.log.command = "true";
   const std::string remote = ToYaml(job);
   for (const JobKey& key : JobKeys()) {
     const std::string name = key.path.substr(key.path.rfind('.') + 1) + ":";

@@ -28,20 +28,19 @@ absl::StatusOr<proto::RegisterReply> Register(Channel& coordinator,
                                               absl::Duration patience) {
   Clock& clock = RealClock();
   const absl::Time deadline = clock.Now() + patience;
-  bool told = false;
+  absl::Status first;  // says more than that the last try's short deadline has passed
   while (true) {
     const absl::Duration left = deadline - clock.Now();
     auto reply = coordinator.Call(&CoordinatorService::Register, request,
                                   {.deadline = std::clamp(left, kBetweenTries, kOneTry)});
     const bool again =
         absl::IsUnavailable(reply.status()) || absl::IsDeadlineExceeded(reply.status());
-    if (!again || left <= kBetweenTries) {
-      return reply;
+    if (again && first.ok()) {
+      first = reply.status();
+      LogWarning("{}; trying for {:.0f} s more", Message(first), absl::ToDoubleSeconds(left));
     }
-    if (!told) {
-      LogWarning("{}; trying for {:.0f} s more", Message(reply.status()),
-                 absl::ToDoubleSeconds(left));
-      told = true;
+    if (!again || left <= kBetweenTries) {
+      return again ? absl::StatusOr<proto::RegisterReply>(first) : reply;
     }
     clock.SleepFor(kBetweenTries);
   }
