@@ -23,6 +23,7 @@
 #   tsan      scripts/tsan.sh: ThreadSanitizer
 #   rdma-all  as `rdma`, the long ones too
 #   single    every source compiled by itself: does it include what it uses?
+#   peers     what other programs read of ours (needs PyPI)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/build.sh
@@ -109,6 +110,8 @@ stage_single() {
   configure single
   build single
 }
+
+stage_peers() { scripts/read-tensorboard.sh; }
 
 # A stage is a process of its own, which ends where a command of it fails.
 if [ "${1:-}" = --stage ]; then
