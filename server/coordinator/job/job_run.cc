@@ -387,7 +387,7 @@ void JobRun::Finish(bool interrupted) {
 }
 
 void JobRun::Complete() {
-  if (failure_.has_value()) {
+  if (failure_.has_value() && version_ < job_.last_step) {
     Fail(failure_->message + Remedy(), failure_->non_finite);
     return;
   }
