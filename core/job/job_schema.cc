@@ -203,7 +203,7 @@ absl::Status ReadList(const YAML::Node& node, Section& section, const FieldDescr
   return absl::OkStatus();
 }
 
-// Reads the only map. Drops the section's names that `node` lacks.
+// Reads the only map. Keeps the section's names that `node` lacks.
 absl::Status ReadMap(const YAML::Node& node, Section& section, const FieldDescriptor& field) {
   const auto& known = OptionsOf(field).names();
   if (!node.IsMap()) {
