@@ -292,7 +292,9 @@ void JobRun::OnLost(const Member& member, const std::string& why) {
       LogWarning("{}", decision.message);
       return;
     case LossDecision::What::kSaveAndFail:
-      SaveAndFail(decision.message);
+      failure_ = {.message = decision.message};
+      LogError("{}; the job ends with a checkpoint of its last commit", decision.message);
+      EndAfterCommit();
       return;
     case LossDecision::What::kFail:
       Fail(decision.message + Remedy());
@@ -346,12 +348,12 @@ void JobRun::EndAfterCommit() {
 }
 
 void JobRun::SaveAndFail(const std::string& message, bool non_finite) {
-  if (over() || failure_.has_value()) {
-    return;
-  }
   LogError("{}; the job ends with a checkpoint of its last commit", message);
-  failure_ = {message, non_finite};
-  EndAfterCommit();
+  stop_requested_ = true;
+  if (!failure_.has_value()) {  // else a loss came first
+    failure_ = {message, non_finite};
+  }
+  Finish(/*interrupted=*/true);
 }
 
 void JobRun::Fail(const std::string& message, bool non_finite) {

@@ -152,8 +152,10 @@ class JobRun {
   void FillPeers(proto::JoinJobReply& reply) const;
   void OnFolderTaken(const absl::Status& status);
   void OnConfigured(const std::vector<proto::ConfigureReply>& replies);
+  // Ends the job once the commit or checkpoint under way is over.
   void EndAfterCommit();
-  // Ends the job with a message, after a checkpoint of the last commit.
+  // While no call to servers is under way: ends the job with a message, after a checkpoint of the
+  // last commit.
   void SaveAndFail(const std::string& message, bool non_finite = false);
   std::string Remedy() const;
   void Finish(bool interrupted);

@@ -66,6 +66,20 @@ TEST(LossAtTheEndTest, AWorkerIsNotNeededForTheLastCheckpoint) {
   EXPECT_EQ(world.done()->checkpoint(), "step-2");
 }
 
+// Whatever becomes of the step whose prepare is under way, the job ends.
+TEST(LossAtPrepareTest, ALossThenNumbersThatAreNotFiniteEndTheJobWithTheCommitBefore) {
+  SimWorld world({.steps = 6, .checkpoint_every = 0});
+  world.servers.non_finite_at_step = 2;
+  world.At("prepare", 3, [&] {  // of step 2, at the first server
+    proto::LeaveRequest leave;
+    leave.set_incarnation(world.worker_incarnation(2));
+    ASSERT_TRUE(world.core().Leave(leave).ok());
+  });
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.failure(), HasSubstr("lost worker"));
+  EXPECT_TRUE(world.disk.complete.contains(1));
+}
+
 TEST_P(LossTest, AStopEndsWithTheLastCommitSaved) {
   const auto& [point, nth] = GetParam();
   SimWorld world({.steps = 6});

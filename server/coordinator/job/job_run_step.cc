@@ -188,7 +188,6 @@ void JobRun::TakeReport(size_t worker, const proto::FinishedReport& report) {
 void JobRun::DropAttempt(const absl::Status& reason) {
   environment_.metrics.dropped_attempts.Increment();
   if (attempt_ >= kMaxAttempts) {
-    phase_ = Phase::kRunning;  // no call is under way
     SaveAndFail(fmt::format("step {} failed {} times, the last time because {}", step_, attempt_,
                             Message(reason)));
     return;
@@ -242,7 +241,6 @@ void JobRun::OnPrepared(const std::vector<proto::PrepareReply>& replies) {
   }
   if (const std::string what = NonFinite(*totals); !what.empty()) {
     environment_.metrics.nonfinite_steps.Increment();
-    phase_ = Phase::kRunning;  // no call is under way
     SaveAndFail(
         fmt::format("step {} was not committed: {}; lower train.learning_rate, or look at the data",
                     step_, what),
