@@ -35,7 +35,6 @@ namespace fs = std::filesystem;
 
 constexpr absl::Duration kLeaveLimit =
     absl::Seconds(5);  // for the processes to end once the job is over
-constexpr absl::Duration kBetweenTries = absl::Milliseconds(300);
 constexpr absl::Duration kSubmitDeadline =
     absl::Seconds(60);  // the coordinator reads data set and checkpoints first
 
@@ -251,24 +250,17 @@ class Training {
 
   // Says early what keeps a coordinator from being reached, and ends in time where it stays so.
   absl::Status AwaitCoordinator(rpc::Channel& coordinator, const StopSignals& signals) {
-    const absl::Duration patience = absl::Seconds(job_.cluster.start_timeout_seconds);
-    const absl::Time deadline = RealClock().Now() + patience;
-    bool told = false;
-    while (signals.count() == 0) {
-      absl::Status status = coordinator.Call(&rpc::CoordinatorService::GetStatus, {}).status();
-      const absl::Duration left = deadline - RealClock().Now();
-      const bool again = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-      if (!again || left <= absl::ZeroDuration()) {
-        return status;
-      }
-      if (!told) {
-        report_.OnNotice(fmt::format("{}; trying for {} more", Message(status),
-                                     FormatSeconds(absl::ToDoubleSeconds(left))));
-        told = true;
-      }
-      RealClock().SleepFor(kBetweenTries);
-    }
-    return absl::CancelledError(signals.reason());
+    const absl::Status reached = rpc::CallPatiently(
+        absl::Seconds(job_.cluster.start_timeout_seconds),
+        [&coordinator](const rpc::CallOptions& call) {
+          return coordinator.Call(&rpc::CoordinatorService::GetStatus, {}, call).status();
+        },
+        [this](const absl::Status& failure, absl::Duration left) {
+          report_.OnNotice(fmt::format("{}; trying for {} more", Message(failure),
+                                       FormatSeconds(absl::ToDoubleSeconds(left))));
+        },
+        [&signals] { return signals.count() > 0; });
+    return absl::IsCancelled(reached) ? absl::CancelledError(signals.reason()) : reached;
   }
 
   absl::Status Submit(const StopSignals& signals) {

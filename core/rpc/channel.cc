@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/rpc/grpc_support.h"
 
@@ -202,6 +203,32 @@ absl::Status Channel::ReadEvents(const Message& request, Message& event,
   const absl::Status status = FromGrpc(reader->Finish());
   state_->End(context);
   return wanted ? CallError(request, status) : absl::OkStatus();
+}
+
+absl::Status CallPatiently(absl::Duration patience,
+                           const std::function<absl::Status(const CallOptions&)>& call,
+                           const std::function<void(const absl::Status&, absl::Duration)>& tell,
+                           const std::function<bool()>& stop) {
+  constexpr absl::Duration kBetweenTries = absl::Milliseconds(300);
+  // However little is left: a refusal takes gRPC's own repetitions, most of a second, to show.
+  constexpr CallOptions kOneTry = {.deadline = absl::Seconds(5)};
+  Clock& clock = RealClock();
+  const absl::Time deadline = clock.Now() + patience;
+  bool told = false;
+  while (!stop || !stop()) {
+    const absl::Duration left = deadline - clock.Now();
+    const absl::Status status = call(kOneTry);
+    const bool again = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+    if (!again || clock.Now() >= deadline) {
+      return status;
+    }
+    if (!told) {
+      tell(status, left);
+      told = true;
+    }
+    clock.SleepFor(kBetweenTries);
+  }
+  return Cancelled("told to stop");
 }
 
 }  // namespace shoal::rpc

@@ -110,4 +110,12 @@ class Channel : public std::enable_shared_from_this<Channel> {
   const std::unique_ptr<State> state_;
 };
 
+// Repeats `call` with the options that it is given, `patience` long, while it finds that the peer
+// cannot be reached. `tell` hears of the first failure at once, with the time that was left; `stop`,
+// if given, ends the tries with Cancelled. Returns the last answer.
+absl::Status CallPatiently(absl::Duration patience,
+                           const std::function<absl::Status(const CallOptions&)>& call,
+                           const std::function<void(const absl::Status&, absl::Duration)>& tell,
+                           const std::function<bool()>& stop = nullptr);
+
 }  // namespace shoal::rpc

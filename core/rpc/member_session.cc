@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "core/base/clock.h"
 #include "core/base/logging.h"
 #include "core/base/random.h"
@@ -13,37 +11,10 @@ namespace shoal::rpc {
 namespace {
 
 constexpr absl::Duration kLeaveDeadline = absl::Seconds(2);
-constexpr absl::Duration kBetweenTries = absl::Milliseconds(300);
-constexpr absl::Duration kOneTry = absl::Seconds(5);
 
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
-}
-
-// Says early what keeps the coordinator from being reached. To register twice does no harm: the
-// nonce tells that it is the same process.
-absl::StatusOr<proto::RegisterReply> Register(Channel& coordinator,
-                                              const proto::RegisterRequest& request,
-                                              absl::Duration patience) {
-  Clock& clock = RealClock();
-  const absl::Time deadline = clock.Now() + patience;
-  absl::Status first;  // says more than that the last try's short deadline has passed
-  while (true) {
-    const absl::Duration left = deadline - clock.Now();
-    auto reply = coordinator.Call(&CoordinatorService::Register, request,
-                                  {.deadline = std::clamp(left, kBetweenTries, kOneTry)});
-    const bool again =
-        absl::IsUnavailable(reply.status()) || absl::IsDeadlineExceeded(reply.status());
-    if (again && first.ok()) {
-      first = reply.status();
-      LogWarning("{}; trying for {:.0f} s more", Message(first), absl::ToDoubleSeconds(left));
-    }
-    if (!again || left <= kBetweenTries) {
-      return again ? absl::StatusOr<proto::RegisterReply>(first) : reply;
-    }
-    clock.SleepFor(kBetweenTries);
-  }
 }
 
 }  // namespace
@@ -63,8 +34,17 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(
     request.set_index(options.index);
   }
   request.set_nonce(std::stoull(SecureToken().substr(0, 16), nullptr, 16));
-  SHOAL_ASSIGN_OR_RETURN(const proto::RegisterReply reply,
-                         Register(*coordinator, request, options.patience));
+  proto::RegisterReply reply;  // twice does no harm: the nonce tells that it is the same process
+  SHOAL_RETURN_IF_ERROR(CallPatiently(
+      options.patience,
+      [&](const CallOptions& call) -> absl::Status {
+        SHOAL_ASSIGN_OR_RETURN(reply,
+                               coordinator->Call(&CoordinatorService::Register, request, call));
+        return absl::OkStatus();
+      },
+      [](const absl::Status& failure, absl::Duration left) {
+        LogWarning("{}; trying for {:.0f} s more", Message(failure), absl::ToDoubleSeconds(left));
+      }));
   return std::unique_ptr<MemberSession>(
       new MemberSession(std::move(coordinator), reply, std::move(on_end)));
 }
