@@ -81,17 +81,7 @@ class TrainEndToEnd : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = FreshDirectory("train_end_to_end");
-    ASSERT_EQ(Shoal({"data", "synth", "--samples", "200", "--output", folder_ + "/train.jsonl"})
-                  .exit_code,
-              0);
-    ASSERT_EQ(Shoal({"data", "tokenizer", folder_ + "/train.jsonl", "--vocabulary", "320",
-                     "--output", folder_ + "/tokenizer"})
-                  .exit_code,
-              0);
-    ASSERT_EQ(Shoal({"model", "init", "--shape", "tiny", "--tokenizer", folder_ + "/tokenizer",
-                     "--output", folder_ + "/model"})
-                  .exit_code,
-              0);
+    ASSERT_NO_FATAL_FAILURE(shoal::testing::MakeTinyModel(folder_));
     WriteJob(8, 4);
   }
   void TearDown() override { fs::remove_all(folder_); }

@@ -63,17 +63,7 @@ class Mishaps : public ::testing::Test {
   static void SetUpTestSuite() {
     shared = new Shared();
     const std::string& folder = shared->folder;
-    ASSERT_EQ(RunShoal({"data", "synth", "--samples", "200", "--output", folder + "/train.jsonl"})
-                  .exit_code,
-              0);
-    ASSERT_EQ(RunShoal({"data", "tokenizer", folder + "/train.jsonl", "--vocabulary", "320",
-                        "--output", folder + "/tokenizer"})
-                  .exit_code,
-              0);
-    ASSERT_EQ(RunShoal({"model", "init", "--shape", "tiny", "--tokenizer", folder + "/tokenizer",
-                        "--output", folder + "/model"})
-                  .exit_code,
-              0);
+    ASSERT_NO_FATAL_FAILURE(MakeTinyModel(folder));
     const std::string job = fmt::format(R"(
 model: model
 data: {{train: train.jsonl, template: chatml, max_sequence_tokens: 512, microbatch_tokens: 1024,

@@ -27,6 +27,9 @@ struct TrainRun {
   std::string checkpoint;  // of the done event
 };
 
+// Makes train.jsonl (chatml), tokenizer and model (tiny) in the folder.
+void MakeTinyModel(const std::string& folder);
+
 // Parses what `shoal train --json` printed; a line that is not JSON fails the test.
 std::vector<StepLine> ParseSteps(const std::string& output);
 
