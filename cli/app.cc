@@ -31,7 +31,7 @@ std::string PathOf(const CLI::App& command) {
                                          : PathOf(*command.get_parent()) + " " + command.get_name();
 }
 
-std::vector<std::string> VerbsOf(const CLI::App& command) {
+std::vector<std::string> SubcommandsOf(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::App* known : command.get_subcommands([](const CLI::App*) { return true; })) {
     names.push_back(known->get_name());
@@ -59,10 +59,11 @@ std::string Misspelt(const CLI::App& command) {
     return fmt::format("unknown option {}{}", *option,
                        nearest.empty() ? "" : fmt::format("; did you mean --{}?", nearest));
   }
-  const std::vector<std::string> verbs = VerbsOf(command);
-  return unknown.empty() || verbs.empty() ? ""
-                                          : fmt::format("unknown command '{}'; {}", unknown.front(),
-                                                        DidYouMean(unknown.front(), verbs));
+  const std::vector<std::string> subcommands = SubcommandsOf(command);
+  return unknown.empty() || subcommands.empty()
+             ? ""
+             : fmt::format("unknown command '{}'; {}", unknown.front(),
+                           DidYouMean(unknown.front(), subcommands));
 }
 
 std::string Explain(const CLI::App& command, const CLI::ParseError& error) {
@@ -70,10 +71,10 @@ std::string Explain(const CLI::App& command, const CLI::ParseError& error) {
   if (!misspelt.empty()) {
     return misspelt;
   }
-  const std::vector<std::string> verbs = VerbsOf(command);
-  return verbs.empty() || error.get_name() != "RequiredError"
+  const std::vector<std::string> subcommands = SubcommandsOf(command);
+  return subcommands.empty() || error.get_name() != "RequiredError"
              ? error.what()
-             : fmt::format("{} what? say {}", PathOf(command), fmt::join(verbs, ", "));
+             : fmt::format("{} what? say {}", PathOf(command), fmt::join(subcommands, ", "));
 }
 
 }  // namespace

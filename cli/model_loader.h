@@ -1,4 +1,5 @@
-// A model folder loaded whole into this process, for the verbs that compute without a running job.
+// A model folder loaded whole into this process, for the commands that compute without a running
+// job.
 #pragma once
 
 #include <memory>
