@@ -7,26 +7,26 @@ import time
 ENDS = ("done", "interrupted", "failed")
 
 
-def follow(path=None, pause=0.5, ends=ENDS):
-    """Yields each event of the record until the run ends; skips those of earlier lives."""
+def follow(path=None, pause=0.5):
+    """Yields each event of the record, those before a resume too, until the run ends."""
     path = path or os.environ["SHOAL_RECORD"]
     while not os.path.exists(path):
         time.sleep(pause)
     with open(path, encoding="utf-8") as record:
         text = ""
-        lines = []
+        last = None
         while True:
             piece = record.readline()
             text += piece
             if not text.endswith("\n"):
-                if lines and lines[-1]["event"] in ends:
+                if last in ENDS:
                     return
                 time.sleep(pause)
                 continue
-            lines.append(json.loads(text))
+            event = json.loads(text)
+            last = event["event"]
             text = ""
-            yield lines[-1]
-            lines = lines[-1:]
+            yield event
 
 
 def scalars(event):
