@@ -17,6 +17,7 @@
 #include "core/rpc/coordinator_service.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
+#include "server/coordinator/record/event_json.h"
 
 namespace shoal::cli {
 namespace {
@@ -68,16 +69,12 @@ absl::StatusOr<ExitCode> ShowLocalRun(const std::string& checkpoint_directory,
 }
 
 nlohmann::json LastStepJson(const proto::LastStep& last) {
-  return {{"step", last.step()},
-          {"seconds", last.seconds()},
-          {"compute", last.compute()},
-          {"get_wait", last.get_wait()},
-          {"push_wait", last.push_wait()},
-          {"layer_wait", last.layer_wait()},
-          {"step_wait", last.step_wait()},
-          {"neighbour_wait", last.neighbour_wait()},
-          {"transfer_wait", last.transfer_wait()},
-          {"waited_for", last.waited_for()}};
+  nlohmann::json json = {
+      {"step", last.step()}, {"seconds", last.seconds()}, {"waited_for", last.waited_for()}};
+  for (const auto& [name, share] : server::kTimeShares) {
+    json[name] = (last.*share)();
+  }
+  return json;
 }
 
 std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share); }

@@ -13,15 +13,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFile = "metrics.jsonl";
-
 absl::StatusOr<std::string> FileAt(const std::string& path) {
   std::error_code error;
   if (fs::is_regular_file(path, error)) {
     return path;
   }
   for (const std::string& folder : {path, server::RecordFolder(path)}) {
-    if (const std::string file = fmt::format("{}/{}", folder, kFile);
+    if (const std::string file = fmt::format("{}/{}", folder, server::kRecordFile);
         fs::is_regular_file(file, error)) {
       return file;
     }
@@ -30,7 +28,7 @@ absl::StatusOr<std::string> FileAt(const std::string& path) {
       "{}: there is no record of a run (record/{}): name a checkpoint.directory in which a step "
       "was "
       "committed",
-      path, kFile);
+      path, server::kRecordFile);
 }
 
 void TakeNumbers(const Json& from, std::map<std::string, double>& into) {

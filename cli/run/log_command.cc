@@ -25,7 +25,8 @@ absl::StatusOr<std::unique_ptr<LogCommand>> LogCommand::Start(
           {.name = "log.command",
            .arguments = {"sh", "-c", command},
            .environment = {{"SHOAL_RECORD",
-                            server::RecordFolder(checkpoint_directory) + "/metrics.jsonl"}},
+                            fmt::format("{}/{}", server::RecordFolder(checkpoint_directory),
+                                        server::kRecordFile)}},
            .log_file = log_file}));
   return std::unique_ptr<LogCommand>(new LogCommand(std::move(child), log_file));
 }

@@ -1,7 +1,5 @@
 #include "server/coordinator/record/event_json.h"
 
-#include <utility>
-
 namespace shoal::server {
 
 Json ToJson(const proto::StepEvent& event) {
@@ -48,17 +46,8 @@ Json ToJson(const proto::FailedEvent& event) {
 }
 
 Json MeanShares(const std::vector<proto::LastStep>& steps) {
-  using Share = double (proto::LastStep::*)() const;
-  constexpr std::pair<const char*, Share> kShares[] = {
-      {"compute", &proto::LastStep::compute},
-      {"get_wait", &proto::LastStep::get_wait},
-      {"push_wait", &proto::LastStep::push_wait},
-      {"layer_wait", &proto::LastStep::layer_wait},
-      {"neighbour_wait", &proto::LastStep::neighbour_wait},
-      {"transfer_wait", &proto::LastStep::transfer_wait},
-      {"step_wait", &proto::LastStep::step_wait}};
   Json shares = Json::object();
-  for (const auto& [name, share] : kShares) {
+  for (const auto& [name, share] : kTimeShares) {
     double sum = 0;
     for (const proto::LastStep& step : steps) {
       sum += (step.*share)();

@@ -48,8 +48,8 @@ absl::Status RemoveOldRecords(const std::string& directory) {
 absl::Status MakeRoom(const std::string& directory, absl::Time now) {
   const std::string folder = RecordFolder(directory);
   std::error_code error;
-  if (!fs::exists(folder, error)) {
-    return absl::OkStatus();
+  if (!fs::exists(fmt::format("{}/{}", folder, kRecordFile), error)) {
+    return absl::OkStatus();  // nothing there, or a try of this run that failed
   }
   const std::string earlier =
       fmt::format("{}/{}{}", directory, kEarlier,
@@ -88,7 +88,7 @@ absl::StatusOr<RunRecord> RunRecord::Open(const std::string& checkpoint_director
   const std::string folder = RecordFolder(checkpoint_directory);
   SHOAL_RETURN_IF_ERROR(CreateDirectories(folder));
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(folder + "/job.yaml", job_yaml));
-  const std::string path = folder + "/metrics.jsonl";
+  const std::string path = fmt::format("{}/{}", folder, kRecordFile);
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd.valid()) {
     const int error_number = errno;
@@ -112,11 +112,16 @@ absl::Status RunRecord::AppendToTensorBoard(std::string_view lines) {
       SHOAL_ASSIGN_OR_RETURN(events_, TensorBoardLog::Open(folder, step, time));
     }
     std::vector<std::pair<std::string, double>> scalars;
+    const auto add = [&scalars](std::string tag, const Json& value) {
+      if (value.is_number()) {  // one that is not finite is null
+        scalars.emplace_back(std::move(tag), value.get<double>());
+      }
+    };
     for (const auto& [tag, key] : kScalars) {
-      scalars.emplace_back(tag, line[key]);
+      add(tag, line[key]);
     }
     for (const auto& [kind, share] : line["time_shares"].items()) {
-      scalars.emplace_back("time_share/" + kind, share);
+      add("time_share/" + kind, share);
     }
     SHOAL_RETURN_IF_ERROR(events_->Append(step, time, scalars));
   }

@@ -16,6 +16,7 @@
 namespace shoal::server {
 
 std::string RecordFolder(const std::string& checkpoint_directory);
+inline constexpr char kRecordFile[] = "metrics.jsonl";  // in that folder
 
 // Not thread-safe; calls may block on the disk.
 class RunRecord {

@@ -49,6 +49,27 @@ TEST_F(RunRecordTest, EarlierRecordsAreKeptUpToABound) {
   EXPECT_EQ(*ReadFile(folder_.path() + "/record-19700101T000013.000Z/metrics.jsonl"), "12\n");
 }
 
+TEST_F(RunRecordTest, TriesThatFailPushNoEarlierRecordOut) {
+  for (int run = 1; run <= 3; ++run) {
+    Write(false, fmt::format("{}\n", run), run);
+  }
+  fs::rename(RecordFolder(folder_.path()), folder_ / "record-19700101T000004.000Z");
+  fs::create_directories(RecordFolder(folder_.path()) + "/job.yaml");  // cannot be replaced
+  for (int second = 5; second < 25; ++second) {
+    EXPECT_FALSE(RunRecord::Open(folder_.path(), false, "", absl::FromUnixSeconds(second)).ok());
+  }
+  EXPECT_EQ(*ReadFile(folder_ / "record-19700101T000002.000Z/metrics.jsonl"), "1\n");
+  EXPECT_EQ(*ReadFile(folder_ / "record-19700101T000004.000Z/metrics.jsonl"), "3\n");
+}
+
+TEST_F(RunRecordTest, WhatIsNoNumberIsLeftOutOfTensorBoard) {
+  auto record = RunRecord::Open(folder_.path(), false, "", absl::UnixEpoch(), true);
+  ASSERT_OK(record.status());
+  ASSERT_OK(record->Append(
+      R"({"event":"step","step":1,"time":1,"loss":null,"time_shares":{"compute":null}})"
+      "\n"));
+}
+
 TEST_F(RunRecordTest, AFolderThatCannotBeWrittenIsNamed) {
   const absl::Status status = RunRecord::Open("/proc", false, "", absl::UnixEpoch()).status();
   EXPECT_NE(Message(status).find("/proc/record"), std::string::npos) << status;
