@@ -111,8 +111,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
 };
 
 // Repeats `call` with the options that it is given, `patience` long, while it finds that the peer
-// cannot be reached. `tell` hears of the first failure at once, with the time that was left; `stop`,
-// if given, ends the tries with Cancelled. Returns the last answer.
+// cannot be reached. `tell` hears of the first failure at once, with the time that was left; `stop`
+// ends the tries with Cancelled, and may be empty. Returns the last answer.
 absl::Status CallPatiently(absl::Duration patience,
                            const std::function<absl::Status(const CallOptions&)>& call,
                            const std::function<void(const absl::Status&, absl::Duration)>& tell,

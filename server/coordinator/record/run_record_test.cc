@@ -63,9 +63,8 @@ TEST_F(RunRecordTest, TriesThatFailPushNoEarlierRecordOut) {
 }
 
 TEST_F(RunRecordTest, WhatIsNoNumberIsLeftOutOfTensorBoard) {
-  auto record = RunRecord::Open(folder_.path(), false, "", absl::UnixEpoch(), true);
-  ASSERT_OK(record.status());
-  ASSERT_OK(record->Append(
+  RunRecord record = RunRecord::Open(folder_.path(), false, "", absl::UnixEpoch(), true).value();
+  ASSERT_OK(record.Append(
       R"({"event":"step","step":1,"time":1,"loss":null,"time_shares":{"compute":null}})"
       "\n"));
 }
