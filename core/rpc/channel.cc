@@ -217,7 +217,7 @@ absl::Status CallPatiently(absl::Duration patience,
   bool told = false;
   while (!stop || !stop()) {
     const absl::Duration left = deadline - clock.Now();
-    const absl::Status status = call(kOneTry);
+    absl::Status status = call(kOneTry);
     const bool again = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
     if (!again || clock.Now() >= deadline) {
       return status;
