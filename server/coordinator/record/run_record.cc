@@ -118,9 +118,9 @@ absl::Status RunRecord::AppendToTensorBoard(std::string_view lines) {
       }
     };
     for (const auto& [tag, key] : kScalars) {
-      add(tag, line[key]);
+      add(tag, line.value(key, Json()));
     }
-    for (const auto& [kind, share] : line["time_shares"].items()) {
+    for (const auto& [kind, share] : line.value("time_shares", Json::object()).items()) {
       add("time_share/" + kind, share);
     }
     SHOAL_RETURN_IF_ERROR(events_->Append(step, time, scalars));
