@@ -173,12 +173,8 @@ absl::StatusOr<std::vector<plan::StepPlan>> PlanFirstSteps(const plan::Job& job,
                                                            const plan::ModelSpec& spec,
                                                            const sim::Minibatches& minibatches,
                                                            int64_t steps) {
-  const int64_t groups = job.cluster.workers / job.cluster.pipeline.stages;
-  const plan::StepPlanOptions options{
-      .workers = static_cast<int>(std::max<int64_t>(1, groups)),
-      .microbatch_tokens = job.data.microbatch_tokens,
-      .assignment = job.plan.assignment,
-      .equal_counts = job.train.synchronization == plan::Synchronization::kLayer};
+  const int64_t groups = std::max<int64_t>(1, job.cluster.workers / job.cluster.pipeline.stages);
+  const plan::StepPlanOptions options = plan::StepPlanOptionsOf(job, groups);
   const plan::CostModel cost =
       job.plan.cost == plan::CostSource::kTokens ? plan::TokenCost() : plan::FlopCost(spec);
   std::vector<plan::StepPlan> plans;

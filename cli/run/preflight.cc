@@ -160,13 +160,16 @@ absl::StatusOr<std::optional<server::CheckpointInfo>> ChooseCheckpoint(const std
 }
 
 absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::CheckpointInfo& checkpoint,
-                                                         const plan::Job& job, bool accept) {
+                                                         plan::Job& job, bool accept) {
   SHOAL_ASSIGN_OR_RETURN(const auto opened, server::Checkpoint::Open(checkpoint.path));
   SHOAL_ASSIGN_OR_RETURN(const std::string yaml, opened->JobYaml());
   const auto before = plan::ParseJob(yaml, checkpoint.path + "/" + server::kJobFile);
   if (!before.ok()) {  // of another release
     return std::vector<std::string>{
         fmt::format("cannot compare with the checkpoint's job: {}", Message(before.status()))};
+  }
+  if (job.plan.pack_groups == 0) {
+    job.plan.pack_groups = before->plan.pack_groups;
   }
   std::vector<std::string> lines;
   std::vector<std::string> refused;
@@ -175,13 +178,15 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
     const std::string values = fmt::format("{} in the checkpoint's job, {} now",
                                            shown(difference.first), shown(difference.second));
     lines.push_back(fmt::format("{}: {}", difference.key, values));
-    if (difference.key.starts_with("data.") || difference.key == "train.minibatch_samples") {
+    if (difference.key.starts_with("data.") || difference.key == "train.minibatch_samples" ||
+        difference.key == "plan.pack_groups") {
       refused.push_back(fmt::format("{} ({})", difference.key, values));
     }
   }
   if (!refused.empty() && !accept) {
     return FailedPrecondition(
-        "--resume from {} would go on with other samples: {}; take these values back, or say "
+        "--resume from {} would go on with other packs of samples: {}; take these values back, or "
+        "say "
         "--accept-changes",
         checkpoint.path, absl::StrJoin(refused, ", "));
   }

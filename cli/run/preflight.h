@@ -51,10 +51,11 @@ absl::StatusOr<std::optional<server::CheckpointInfo>> ChooseCheckpoint(const std
                                                                        const std::string& resume);
 
 // What differs between a checkpoint's job and the one that is to go on from it, a line for each
-// key. FailedPrecondition, unless `accept`, where the samples of the steps to come would be others:
-// data.* and train.minibatch_samples.
+// key. FailedPrecondition, unless `accept`, where the packs of the steps to come would be others:
+// data.*, train.minibatch_samples and plan.pack_groups, which `job` gets from the checkpoint if it
+// leaves them open.
 absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::CheckpointInfo& checkpoint,
-                                                         const plan::Job& job, bool accept);
+                                                         plan::Job& job, bool accept);
 
 // Warnings of data that the job can train on, but hardly as it was meant.
 std::vector<std::string> DataWarnings(const plan::Job& job, const plan::ModelSpec& spec,

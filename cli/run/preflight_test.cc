@@ -70,17 +70,29 @@ TEST_F(PreflightTest, AResumeWithOtherSamplesIsRefusedUnlessAccepted) {
   packing.data.microbatch_tokens = 8192;
   plan::Job minibatch = job_;
   minibatch.train.minibatch_samples = 7;
-  for (const auto& [job, key] : {std::pair{seed, "data.seed (1 in the checkpoint's job, 9 now)"},
-                                 {data, "data.train (\"/data/a.jsonl\" in"},
-                                 {format, "data.template (plain in"},
-                                 {packing, "data.microbatch_tokens ("},
-                                 {minibatch, "train.minibatch_samples ("}}) {
+  plan::Job groups = job_;
+  groups.plan.pack_groups = 3;
+  for (auto& [job, key] : {std::pair{seed, "data.seed (1 in the checkpoint's job, 9 now)"},
+                           {data, "data.train (\"/data/a.jsonl\" in"},
+                           {format, "data.template (plain in"},
+                           {packing, "data.microbatch_tokens ("},
+                           {minibatch, "train.minibatch_samples ("},
+                           {groups, "plan.pack_groups (0 in"}}) {
     const absl::Status status = CheckResumedJob(checkpoint, job, false).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(status));
     EXPECT_THAT(std::string(Message(status)), HasSubstr(key));
     EXPECT_THAT(std::string(Message(status)), HasSubstr("--accept-changes"));
     EXPECT_EQ(CheckResumedJob(checkpoint, job, true)->size(), 1u);
   }
+}
+
+TEST_F(PreflightTest, AResumePacksAsItsCheckpoint) {
+  plan::Job resolved = job_;
+  resolved.plan.pack_groups = 3;
+  const server::CheckpointInfo checkpoint = Write(plan::ToYaml(resolved));
+  plan::Job left_open = job_;
+  EXPECT_THAT(*CheckResumedJob(checkpoint, left_open, false), ElementsAre());
+  EXPECT_EQ(left_open.plan.pack_groups, 3);
 }
 
 TEST_F(PreflightTest, AFlippedByteIsFoundBeforeAnythingRuns) {

@@ -57,6 +57,7 @@ struct DataOptions {
 struct AssignmentOptions {
   Assignment assignment = Assignment::kAuto;
   CostSource cost = CostSource::kFlops;
+  int64_t pack_groups = 0;  // 0: see plan::PackGroups
 
   bool operator==(const AssignmentOptions&) const = default;
 };

@@ -94,6 +94,7 @@ void VisitFields(J& job, const Visit& visit) {
   visit("data.shuffle", job.data.shuffle);
   visit("plan.assignment", job.plan.assignment);
   visit("plan.cost", job.plan.cost);
+  visit("plan.pack_groups", job.plan.pack_groups);
   VisitTrain(job.train, visit);
   VisitService(job.service, visit);
   visit("cluster.lease_seconds", job.cluster.lease_seconds);

@@ -75,6 +75,7 @@ Job RandomJob(Random& random) {
   job.data.shuffle = random.Below(2) == 0;
   job.plan.assignment = static_cast<Assignment>(random.Below(7));
   job.plan.cost = static_cast<CostSource>(random.Below(3));
+  job.plan.pack_groups = static_cast<int64_t>(random.Below(9));
   job.train.synchronization = job.plan.assignment == Assignment::kDynamic
                                   ? Synchronization::kStep
                                   : static_cast<Synchronization>(random.Below(2));

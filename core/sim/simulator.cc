@@ -89,14 +89,11 @@ absl::StatusOr<StepResult> Simulator::Run(std::span<const plan::SampleLength> sa
         "plan.assignment dynamic contradicts train.synchronization layer, where all workers run "
         "the same number of microbatches");
   }
-  SHOAL_ASSIGN_OR_RETURN(plan::StepPlan plan,
-                         plan::PlanStep(samples,
-                                        {.workers = static_cast<int>(paces_.size()),
-                                         .microbatch_tokens = options_.job.data.microbatch_tokens,
-                                         .assignment = assignment,
-                                         .speeds = speeds_,
-                                         .equal_counts = layer},
-                                        plan_cost_));
+  plan::StepPlanOptions plan_options =
+      plan::StepPlanOptionsOf(options_.job, static_cast<int64_t>(paces_.size()), speeds_);
+  plan_options.assignment = assignment;
+  plan_options.equal_counts = layer;
+  SHOAL_ASSIGN_OR_RETURN(plan::StepPlan plan, plan::PlanStep(samples, plan_options, plan_cost_));
   return assignment == Assignment::kDynamic ? RunDynamic(std::move(plan), spans)
                                             : RunPlan(plan, synchronization, spans);
 }

@@ -32,8 +32,8 @@ struct SimulatorOptions {
   // The model whose FLOPs set the pace, if it is another one: emulated devices. Its blocks are
   // spread evenly over those of `spec`.
   std::optional<plan::ModelSpec> shape;
-  // Uses data.microbatch_tokens, plan.cost (fitted counts as FLOPs, which is what a fit finds
-  // here), train.prefetch_units and service's element types.
+  // Uses data.microbatch_tokens, plan.pack_groups, plan.cost (fitted counts as FLOPs, which is what
+  // a fit finds here), service.accumulate, train.prefetch_units and service's element types.
   plan::Job job;
   plan::WorkerPolicy policy;  // never kAuto
   plan::ClusterSpec cluster;

@@ -237,6 +237,19 @@ std::vector<ItemSets> PackAlike(const PackableItems& items, const ItemSets& spli
 
 }  // namespace
 
+ItemSets SplitByCost(std::span<const double> costs, int workers, Assignment assignment,
+                     std::span<const double> speeds) {
+  switch (assignment) {
+    case Assignment::kLbMicro:
+      return BalancedSplitEqual(costs, workers);
+    case Assignment::kSpeedWeighted:
+    case Assignment::kDynamic:
+      return speeds.empty() ? BalancedSplit(costs, workers) : BalancedSplitBySpeed(costs, speeds);
+    default:
+      return BalancedSplit(costs, workers);
+  }
+}
+
 std::vector<ItemSets> AssignPacks(const PackableItems& items, int workers, Assignment assignment,
                                   std::span<const double> speeds) {
   SHOAL_CHECK(workers > 0 && items.tokens.size() == items.costs.size());
@@ -247,13 +260,11 @@ std::vector<ItemSets> AssignPacks(const PackableItems& items, int workers, Assig
     case Assignment::kLocalSort:
       return AssignInTurn(items, workers, /*sorted=*/true);
     case Assignment::kLbMicro:
-      return PackAlike(items, BalancedSplitEqual(items.costs, workers));
+      return PackAlike(items, SplitByCost(items.costs, workers, assignment, speeds));
     case Assignment::kLbMini:
-      return PackEach(items, BalancedSplit(items.costs, workers));
     case Assignment::kSpeedWeighted:
     case Assignment::kDynamic:
-      return PackEach(items, speeds.empty() ? BalancedSplit(items.costs, workers)
-                                            : BalancedSplitBySpeed(items.costs, speeds));
+      return PackEach(items, SplitByCost(items.costs, workers, assignment, speeds));
     case Assignment::kAuto:
       break;
   }

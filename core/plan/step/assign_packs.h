@@ -24,4 +24,9 @@ struct PackableItems {
 std::vector<ItemSets> AssignPacks(const PackableItems& items, int workers, Assignment assignment,
                                   std::span<const double> speeds);
 
+// Splits what has these costs between workers, as `assignment` (none of kAuto, kNative, kLocalSort)
+// splits samples.
+ItemSets SplitByCost(std::span<const double> costs, int workers, Assignment assignment,
+                     std::span<const double> speeds);
+
 }  // namespace shoal::plan

@@ -1,6 +1,7 @@
 #include "core/plan/step/step_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/status.h"
 #include "core/plan/step/assign_packs.h"
@@ -9,10 +10,11 @@ namespace shoal::plan {
 namespace {
 
 absl::Status CheckOptions(const StepPlanOptions& options) {
-  if (options.workers < 1 || options.microbatch_tokens < 1) {
+  if (options.workers < 1 || options.pack_groups < 0 || options.microbatch_tokens < 1) {
     return InvalidArgument(
-        "a step needs at least one worker and one token per microbatch, not {} and {}",
-        options.workers, options.microbatch_tokens);
+        "a step needs at least one worker, pack groups that are not negative and one token per "
+        "microbatch, not {}, {} and {}",
+        options.workers, options.pack_groups, options.microbatch_tokens);
   }
   if (!options.speeds.empty() && options.speeds.size() != static_cast<size_t>(options.workers)) {
     return InvalidArgument("there are {} speeds for {} workers", options.speeds.size(),
@@ -55,6 +57,29 @@ Microbatch MakeMicrobatch(std::span<const SampleLength> samples, const std::vect
   return microbatch;
 }
 
+// Gives packs, whole, to the workers there are.
+std::vector<std::vector<Microbatch>> GiveOut(const std::vector<std::vector<Microbatch>>& groups,
+                                             const StepPlanOptions& options,
+                                             Assignment assignment) {
+  std::vector<Microbatch> packs;
+  std::vector<double> costs;
+  for (const std::vector<Microbatch>& group : groups) {
+    for (const Microbatch& pack : group) {
+      packs.push_back(pack);
+      costs.push_back(pack.cost);
+    }
+  }
+  std::vector<std::vector<Microbatch>> workers;
+  for (const std::vector<size_t>& given :
+       SplitByCost(costs, options.workers, assignment, options.speeds)) {
+    std::vector<Microbatch>& microbatches = workers.emplace_back();
+    for (const size_t pack : given) {
+      microbatches.push_back(packs[pack]);
+    }
+  }
+  return workers;
+}
+
 // Costliest first: the peak of memory shows at once, what is left when others are done is short,
 // and microbatches that run at the same time on several workers are alike.
 void SortByCost(std::vector<Microbatch>& microbatches) {
@@ -73,6 +98,25 @@ void PadWithEmpty(std::vector<std::vector<Microbatch>>& workers) {
 }
 
 }  // namespace
+
+int64_t PackGroups(const Job& job, int64_t groups) {
+  constexpr int64_t kInExactMode = 4;
+  if (job.plan.pack_groups > 0) {
+    return job.plan.pack_groups;
+  }
+  return job.service.accumulate == Accumulate::kExact ? kInExactMode : groups;
+}
+
+StepPlanOptions StepPlanOptionsOf(const Job& job, int64_t groups, std::vector<double> speeds) {
+  // Where no bits are promised, packs may follow speeds.
+  const bool by_speed = job.service.accumulate != Accumulate::kExact && !speeds.empty();
+  return {.workers = static_cast<int>(groups),
+          .pack_groups = by_speed ? 0 : static_cast<int>(PackGroups(job, groups)),
+          .microbatch_tokens = job.data.microbatch_tokens,
+          .assignment = Resolved(job.plan.assignment, job.train.synchronization),
+          .speeds = std::move(speeds),
+          .equal_counts = job.train.synchronization == Synchronization::kLayer};
+}
 
 absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples,
                                   const StepPlanOptions& options, const CostModel& cost) {
@@ -93,16 +137,23 @@ absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples,
   }
   const Assignment assignment = Resolved(
       options.assignment, options.equal_counts ? Synchronization::kLayer : Synchronization::kStep);
+  // A sample for itself is the same pack wherever it runs.
+  const bool in_turn = assignment == Assignment::kNative || assignment == Assignment::kLocalSort;
+  const bool for_workers = in_turn || options.pack_groups == 0;
   for (const ItemSets& packs :
        AssignPacks({.tokens = tokens, .costs = costs, .limit = options.microbatch_tokens},
-                   options.workers, assignment, options.speeds)) {
+                   for_workers ? options.workers : options.pack_groups, assignment,
+                   for_workers ? options.speeds : std::vector<double>())) {
     std::vector<Microbatch>& microbatches = plan.workers.emplace_back();
     for (const std::vector<size_t>& pack : packs) {
       microbatches.push_back(MakeMicrobatch(samples, pack, cost));
     }
-    if (assignment != Assignment::kNative && assignment != Assignment::kLocalSort) {
-      SortByCost(microbatches);
-    }
+  }
+  if (!for_workers && (options.pack_groups != options.workers || !options.speeds.empty())) {
+    plan.workers = GiveOut(plan.workers, options, assignment);
+  }
+  if (!in_turn) {
+    std::ranges::for_each(plan.workers, SortByCost);
   }
   if (options.equal_counts) {
     PadWithEmpty(plan.workers);

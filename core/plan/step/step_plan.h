@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/job/assignment.h"
+#include "core/job/job.h"
 #include "core/plan/step/cost_model.h"
 
 namespace shoal::plan {
@@ -41,6 +41,10 @@ struct StepPlan {
 
 struct StepPlanOptions {
   int workers = 1;
+  // Above 0: packs are made as for this many alike workers, whatever `workers` and `speeds` are, and
+  // then given out whole. 0: packs are made for these workers and their speeds, which balances
+  // better.
+  int pack_groups = 0;
   int64_t microbatch_tokens = 4096;
   Assignment assignment = Assignment::kAuto;  // kAuto: lb-micro with equal_counts, else lb-mini
   std::vector<double> speeds;                 // by worker, positive; empty: all 1
@@ -48,6 +52,13 @@ struct StepPlanOptions {
   // at the end.
   bool equal_counts = false;
 };
+
+// Returns the number of worker groups for which a job's samples are packed, if there are `groups`
+// when it is submitted. In exact mode the result must not depend on them.
+int64_t PackGroups(const Job& job, int64_t groups);
+
+// Returns how a job plans its steps for worker groups of these speeds (empty: unknown or alike).
+StepPlanOptions StepPlanOptionsOf(const Job& job, int64_t groups, std::vector<double> speeds = {});
 
 // Puts each sample into exactly one microbatch (a sample that is listed twice, into two), none
 // longer than the limit. InvalidArgument names a sample longer than microbatch_tokens, and speeds

@@ -169,6 +169,69 @@ TEST(PlanStep, LbMicroGivesEveryWorkerTheSameNumberOfMicrobatches) {
   }
 }
 
+// All packs of a plan, whoever runs them.
+std::vector<std::vector<int64_t>> PacksOf(const StepPlan& plan) {
+  std::vector<std::vector<int64_t>> packs;
+  for (const auto& worker : plan.workers) {
+    for (const Microbatch& microbatch : worker) {
+      if (!microbatch.empty()) {
+        packs.push_back(microbatch.samples);
+      }
+    }
+  }
+  std::ranges::sort(packs);
+  return packs;
+}
+
+TEST(PlanStep, PackGroupsMakeTheSamePacksForAnyWorkers) {
+  Random random(3);
+  for (const auto& [name, assignment] : kAssignmentNames) {
+    for (int round = 0; round < 20; ++round) {
+      SCOPED_TRACE(fmt::format("{} round {}", name, round));
+      StepPlanOptions options{.pack_groups = static_cast<int>(random.Between(1, 5)),
+                              .microbatch_tokens = random.Between(500, 3000),
+                              .assignment = assignment,
+                              .equal_counts = random.Below(2) == 0};
+      const auto samples = RandomSamples(random, random.Between(1, 60), options.microbatch_tokens);
+      options.workers = options.pack_groups;
+      const auto packs = PacksOf(PlanStep(samples, options, TokenCost()).value());
+      for (options.workers = 1; options.workers <= 6; ++options.workers) {
+        options.speeds.assign(random.Below(2) * static_cast<size_t>(options.workers), 1);
+        std::ranges::generate(options.speeds, [&] { return 0.2 + random.Uniform(); });
+        const auto plan = PlanStep(samples, options, TokenCost());
+        ASSERT_TRUE(plan.ok()) << Describe(plan.status());
+        CheckPlan(*plan, samples, options, TokenCost());
+        EXPECT_EQ(PacksOf(*plan), packs);
+      }
+    }
+  }
+}
+
+// Eight packs of equal cost, given to two workers of which one is three times as fast.
+TEST(PlanStep, PacksAreGivenOutBySpeed) {
+  const auto plan = PlanStep(Alike(16, 100),
+                             {.workers = 2,
+                              .pack_groups = 4,
+                              .microbatch_tokens = 200,
+                              .assignment = Assignment::kSpeedWeighted,
+                              .speeds = {3, 1}},
+                             TokenCost());
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->workers[0].size(), 6U);
+  EXPECT_EQ(plan->workers[1].size(), 2U);
+}
+
+TEST(StepPlanOptionsOf, ExactModePacksForFourWhoeverIsThere) {
+  Job job;
+  EXPECT_EQ(StepPlanOptionsOf(job, 3).pack_groups, 3);
+  EXPECT_EQ(StepPlanOptionsOf(job, 2, {1, 2}).pack_groups, 0);
+  job.service.accumulate = Accumulate::kExact;
+  EXPECT_EQ(StepPlanOptionsOf(job, 3).pack_groups, 4);
+  EXPECT_EQ(StepPlanOptionsOf(job, 2, {1, 2}).pack_groups, 4);
+  job.plan.pack_groups = 5;
+  EXPECT_EQ(StepPlanOptionsOf(job, 3).pack_groups, 5);
+}
+
 TEST(PlanStep, SpeedsDecideHowMuchAWorkerGets) {
   const std::vector<SampleLength> samples = Alike(70, 100);
   StepPlanOptions options{.workers = 4, .microbatch_tokens = 300, .speeds = {1, 1, 0.5, 1}};

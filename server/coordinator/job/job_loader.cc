@@ -95,36 +95,26 @@ class CheckpointFolder final : public CheckpointFiles {
 // balances unless a plan's inputs have another.
 class DatasetSteps final : public StepPlanner {
  public:
-  DatasetSteps(const plan::Job& job, plan::CostModel cost, std::unique_ptr<formats::TokenFile> file)
-      : data_(job.data),
-        choices_(job.plan),
-        train_(job.train),
-        cost_(std::move(cost)),
-        file_(std::move(file)) {}
+  DatasetSteps(plan::Job job, plan::CostModel cost, std::unique_ptr<formats::TokenFile> file)
+      : job_(std::move(job)), cost_(std::move(cost)), file_(std::move(file)) {}
 
   absl::StatusOr<plan::StepPlan> Plan(int64_t step, const PlanInputs& inputs) const override {
     const std::vector<int64_t> ids = plan::MinibatchSamples(
-        step, train_.minibatch_samples, file_->samples(), data_.seed, data_.shuffle);
+        step, job_.train.minibatch_samples, file_->samples(), job_.data.seed, job_.data.shuffle);
     std::vector<plan::SampleLength> lengths;
     lengths.reserve(ids.size());
     for (const int64_t id : ids) {
       lengths.push_back({.sample = id, .tokens = file_->tokens(id), .targets = file_->targets(id)});
     }
-    return plan::PlanStep(
-        lengths,
-        {.workers = inputs.groups,
-         .microbatch_tokens = data_.microbatch_tokens,
-         .assignment = plan::Resolved(choices_.assignment, train_.synchronization),
-         .speeds = inputs.speeds,
-         .equal_counts = train_.synchronization == plan::Synchronization::kLayer},
-        inputs.cost.value_or(cost_));
+    return plan::PlanStep(lengths, plan::StepPlanOptionsOf(job_, inputs.groups, inputs.speeds),
+                          inputs.cost.value_or(cost_));
   }
-  double LearningRate(int64_t step) const override { return plan::LearningRateAt(train_, step); }
+  double LearningRate(int64_t step) const override {
+    return plan::LearningRateAt(job_.train, step);
+  }
 
  private:
-  const plan::DataOptions data_;
-  const plan::AssignmentOptions choices_;
-  const plan::TrainOptions train_;
+  const plan::Job job_;
   const plan::CostModel cost_;
   const std::unique_ptr<formats::TokenFile> file_;
 };
@@ -160,21 +150,17 @@ void LogPipeline(const plan::PipelineChoice& choice, std::string_view why) {
           plan::Name(choice.recompute), why);
 }
 
-// As submitted, or planned for `workers`.
+// As submitted, or planned for `groups` of workers.
 absl::StatusOr<proto::PipelinePlan> ChoosePipeline(const proto::SubmitJobRequest& request,
                                                    const plan::Job& job,
                                                    const plan::ModelSpec& spec,
-                                                   const StepPlanner& steps, int64_t workers) {
+                                                   const StepPlanner& steps, int64_t groups) {
   if (request.has_pipeline()) {
     SHOAL_ASSIGN_OR_RETURN(const plan::ChosenPipeline chosen,
                            plan::FromMessage(request.pipeline(), spec, job));
     LogPipeline(chosen.choice, "as submitted");
     return request.pipeline();
   }
-  if (job.cluster.workers > 0) {
-    workers = job.cluster.workers;
-  }
-  const int64_t groups = std::max<int64_t>(1, workers / job.cluster.pipeline.stages);
   std::vector<plan::StepPlan> typical;
   for (int64_t step = 1; step <= std::min(plan::kTypicalSteps, job.train.steps); ++step) {
     SHOAL_ASSIGN_OR_RETURN(typical.emplace_back(),
@@ -195,7 +181,10 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
   loaded.token_file = request.token_file();
   loaded.trace = request.trace();
   SHOAL_ASSIGN_OR_RETURN(loaded.job, plan::FromMessage(request.job(), "the submitted job"));
-  const plan::Job& job = loaded.job;
+  plan::Job& job = loaded.job;
+  const int64_t groups = std::max<int64_t>(
+      1, (job.cluster.workers > 0 ? job.cluster.workers : workers) / job.cluster.pipeline.stages);
+  job.plan.pack_groups = plan::PackGroups(job, groups);
   loaded.last_step = job.train.steps;
   if (request.stop_after_step() < 0 || request.stop_after_step() > job.train.steps) {
     return InvalidArgument("cannot stop after step {}: train.steps is {}",
@@ -210,7 +199,7 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
   SHOAL_ASSIGN_OR_RETURN(loaded.steps, LoadSteps(job, spec, request.token_file()));
   if (job.cluster.pipeline.enabled()) {
     SHOAL_ASSIGN_OR_RETURN(loaded.pipeline,
-                           ChoosePipeline(request, job, spec, *loaded.steps, workers));
+                           ChoosePipeline(request, job, spec, *loaded.steps, groups));
   }
   loaded.place_shards = [partitions = plan::BuildPartitions(
                              plan::BuildUnits(spec), job.service.partition_bytes)](int servers) {

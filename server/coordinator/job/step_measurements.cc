@@ -18,11 +18,11 @@ double Sum(const std::vector<double>& values) {
 
 StepMeasurements::StepMeasurements(const plan::Job& job, int groups)
     : assignment_(plan::Resolved(job.plan.assignment, job.train.synchronization)),
-      cost_source_(job.plan.cost),
       synchronization_(job.train.synchronization),
       plans_by_speed_(assignment_ == plan::Assignment::kSpeedWeighted ||
-                      (assignment_ == plan::Assignment::kDynamic &&
-                       job.service.accumulate != plan::Accumulate::kExact)),
+                      assignment_ == plan::Assignment::kDynamic),
+      plans_by_fit_(job.plan.cost == plan::CostSource::kFitted &&
+                    job.service.accumulate != plan::Accumulate::kExact),
       groups_(groups),
       stages_(static_cast<double>(job.cluster.pipeline.stages)),
       fit_(groups) {}
@@ -41,7 +41,7 @@ std::vector<double> StepMeasurements::KnownSpeeds() const {
 }
 
 bool StepMeasurements::ShapePlans() const {
-  return plans_by_speed_ || cost_source_ == plan::CostSource::kFitted;
+  return plans_by_speed_ || plans_by_fit_;
 }
 
 PlanInputs StepMeasurements::Inputs() const {
@@ -49,7 +49,7 @@ PlanInputs StepMeasurements::Inputs() const {
   if (plans_by_speed_) {
     inputs.speeds = KnownSpeeds();
   }
-  if (cost_source_ == plan::CostSource::kFitted && fitted_.enough) {
+  if (plans_by_fit_ && fitted_.enough) {
     inputs.cost = fitted_.cost;
   }
   return inputs;

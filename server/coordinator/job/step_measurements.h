@@ -56,11 +56,11 @@ class StepMeasurements {
   std::vector<double> KnownSpeeds() const;
 
   const plan::Assignment assignment_;
-  const plan::CostSource cost_source_;
   const plan::Synchronization synchronization_;
-  // In exact mode, drawn packs do not follow measured speeds: the sum does not depend on who runs
-  // one, so the plan determines the result, whatever happens in the run.
   const bool plans_by_speed_;
+  // Not in exact mode, where the job alone decides what is packed: the result is the same, whatever
+  // happens in the run.
+  const bool plans_by_fit_;
   const int groups_;
   const double stages_;  // per group
   plan::CostFit fit_;

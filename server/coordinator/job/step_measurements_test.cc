@@ -55,6 +55,16 @@ TEST(StepMeasurements, PlansGetOnlyWhatTheJobAsksFor) {
   }
 }
 
+// Packs are given out by speed; what is packed follows from the job alone.
+TEST(StepMeasurements, ExactModePacksByNoMeasuredCost) {
+  plan::Job job = JobWith(plan::Assignment::kDynamic, plan::CostSource::kFitted);
+  job.service.accumulate = plan::Accumulate::kExact;
+  StepMeasurements measurements(job, 2);
+  Measure(measurements, 30);
+  EXPECT_EQ(measurements.Inputs().speeds.size(), 2U);
+  EXPECT_FALSE(measurements.Inputs().cost.has_value());
+}
+
 TEST(StepMeasurements, PredictsByWhatWasMeasured) {
   plan::StepPlan plan;
   plan.workers = {{{.samples = {1}, .tokens = 100, .squared_tokens = 1e4, .cost = 1}},
