@@ -5,6 +5,7 @@
 
 #include "cli/testing/command_line.h"
 #include "core/base/file.h"
+#include "core/base/process/subprocess.h"
 #include "core/base/status.h"
 #include "core/base/testing/folder.h"
 #include "core/base/testing/status.h"
@@ -102,6 +103,9 @@ TEST_F(RecordCommandsTest, AMalformedLineIsNamed) {
 }
 
 TEST_F(RecordCommandsTest, PlotDrawsEveryPanel) {
+  if (!ProgramExists("gnuplot")) {
+    GTEST_SKIP() << "gnuplot is not there (apt-get install gnuplot-nox)";
+  }
   const std::string run = Write("a");
   const Outcome outcome = Shoal({"plot", run});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
