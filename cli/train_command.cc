@@ -473,7 +473,8 @@ void AddTrain(CLI::App& app, CommandAction& action) {
       ->excludes(resume);
   command
       ->add_flag("--accept-changes", options->accept_changes,
-                 "Resume although data.* or train.minibatch_samples are not the checkpoint's")
+                 "Resume although data.*, train.minibatch_samples or plan.pack_groups are not the "
+                 "checkpoint's")
       ->needs(resume);
   command->add_flag("--json", options->json, "JSON lines instead of a progress bar");
   command->add_flag("--keep-logs", options->keep_logs,

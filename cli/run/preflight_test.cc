@@ -72,12 +72,12 @@ TEST_F(PreflightTest, AResumeWithOtherSamplesIsRefusedUnlessAccepted) {
   minibatch.train.minibatch_samples = 7;
   plan::Job groups = job_;
   groups.plan.pack_groups = 3;
-  for (auto& [job, key] : {std::pair{seed, "data.seed (1 in the checkpoint's job, 9 now)"},
-                           {data, "data.train (\"/data/a.jsonl\" in"},
-                           {format, "data.template (plain in"},
-                           {packing, "data.microbatch_tokens ("},
-                           {minibatch, "train.minibatch_samples ("},
-                           {groups, "plan.pack_groups (0 in"}}) {
+  for (auto [job, key] : {std::pair{seed, "data.seed (1 in the checkpoint's job, 9 now)"},
+                          {data, "data.train (\"/data/a.jsonl\" in"},
+                          {format, "data.template (plain in"},
+                          {packing, "data.microbatch_tokens ("},
+                          {minibatch, "train.minibatch_samples ("},
+                          {groups, "plan.pack_groups (0 in"}}) {
     const absl::Status status = CheckResumedJob(checkpoint, job, false).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(status));
     EXPECT_THAT(std::string(Message(status)), HasSubstr(key));
