@@ -41,8 +41,8 @@ struct StepPlan {
 
 struct StepPlanOptions {
   int workers = 1;
-  // Above 0: packs are made as for this many alike workers, whatever `workers` and `speeds` are, and
-  // then given out whole. 0: packs are made for these workers and their speeds, which balances
+  // Above 0: packs are made as for this many alike workers, whatever `workers` and `speeds` are,
+  // and then given out whole. 0: packs are made for these workers and their speeds, which balances
   // better.
   int pack_groups = 0;
   int64_t microbatch_tokens = 4096;
