@@ -94,6 +94,7 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   AddPlan(app, action);
   AddSimulate(app, action);
   AddStatus(app, action);
+  AddJobs(app, action);
   AddPlot(app, action);
   AddCompare(app, action);
   AddDoctor(app, action);

@@ -8,10 +8,8 @@
 
 #include "CLI/CLI.hpp"
 #include "cli/record/run_history.h"
-#include "cli/run/preflight.h"
 #include "cli/run/run_access.h"
 #include "core/base/clock.h"
-#include "core/base/flag_checks.h"
 #include "core/base/status.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
@@ -45,27 +43,6 @@ absl::StatusOr<ExitCode> ShowLastRun(const RunHistory& run, bool json, Streams& 
       "no shoal train runs here; the last one: {}, step {}{} (shoal plot {})\n", state, last.step,
       loss == last.values.end() ? "" : fmt::format(", loss {:.4f}", loss->second), run.name);
   return ExitCode::kDone;
-}
-
-// The cluster of a `shoal train` on this machine.
-absl::StatusOr<ExitCode> ShowLocalRun(const std::string& checkpoint_directory,
-                                      const StatusOptions& options, Streams& streams) {
-  const absl::StatusOr<std::string> found = FindRun(checkpoint_directory);
-  if (absl::IsNotFound(found.status())) {
-    const auto last = ReadRunHistory(checkpoint_directory);
-    return last.ok() ? ShowLastRun(*last, options.json, streams) : found.status();
-  }
-  SHOAL_ASSIGN_OR_RETURN(const std::string address, found);
-  const std::string log_folder = LogFolderOf(checkpoint_directory);
-  SHOAL_ASSIGN_OR_RETURN(
-      const rpc::Token token,
-      rpc::LoadToken(options.token_file.empty() ? TokenFileIn(log_folder) : options.token_file));
-  auto code = ShowStatus(address, token, options.json, streams);
-  if (absl::IsUnavailable(code.status())) {
-    return Unavailable("{}; if its shoal train was killed, {} is what it left",
-                       Message(code.status()), AddressFileIn(log_folder));
-  }
-  return code;
 }
 
 nlohmann::json LastStepJson(const proto::LastStep& last) {
@@ -151,9 +128,9 @@ Table LastSteps(const proto::GetStatusReply& status) {
 
 }  // namespace
 
-absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::Token& token,
-                                    bool json, Streams& streams) {
-  const auto channel = rpc::Channel::Create(coordinator, token, "coordinator");
+absl::StatusOr<ExitCode> ShowStatus(const CoordinatorAddress& coordinator, bool json,
+                                    Streams& streams) {
+  const auto channel = rpc::Channel::Create(coordinator.address, coordinator.token, "coordinator");
   SHOAL_ASSIGN_OR_RETURN(const proto::GetStatusReply status,
                          channel->Call(&rpc::CoordinatorService::GetStatus, {}));
   if (json) {
@@ -209,22 +186,19 @@ absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::T
 namespace {
 
 absl::StatusOr<ExitCode> ShowOnce(const StatusOptions& options, Streams& streams) {
-  if (!options.run.empty()) {
-    return ShowLocalRun(options.run, options, streams);
+  SHOAL_ASSIGN_OR_RETURN(const std::string run, LocalRunOf(options.access));
+  const auto coordinator = FindCoordinator(options.access);
+  if (absl::IsNotFound(coordinator.status()) && !run.empty()) {
+    const auto last = ReadRunHistory(run);
+    return last.ok() ? ShowLastRun(*last, options.json, streams) : coordinator.status();
   }
-  std::string coordinator = options.coordinator;
-  if (!options.job_file.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(const plan::Job job, ReadJob(options.job_file, {}));
-    if (job.cluster.local) {
-      return ShowLocalRun(job.checkpoint.directory, options, streams);
-    }
-    coordinator = job.cluster.coordinator;
+  SHOAL_RETURN_IF_ERROR(coordinator.status());
+  auto code = ShowStatus(*coordinator, options.json, streams);
+  if (absl::IsUnavailable(code.status()) && !run.empty()) {
+    return Unavailable("{}; if its shoal train was killed, {} is what it left",
+                       Message(code.status()), AddressFileIn(LogFolderOf(run)));
   }
-  if (coordinator.empty()) {
-    return InvalidArgument("status of which run? name a job file, --run or --coordinator");
-  }
-  SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(options.token_file));
-  return ShowStatus(coordinator, token, options.json, streams);
+  return code;
 }
 
 }  // namespace
@@ -247,19 +221,7 @@ void AddStatus(CLI::App& app, CommandAction& action) {
   CLI::App* command = AddCommand(app, "status", "State and members of a running job",
                                  "shoal status job.yaml\n"
                                  "  shoal status --coordinator 127.0.0.1:7000 --token-file token");
-  CLI::Option* job = command->add_option("job", options->job_file, "Job file of a shoal train");
-  CLI::Option* run = command
-                         ->add_option("--run", options->run,
-                                      "Checkpoint directory of a shoal train on this machine")
-                         ->excludes(job);
-  command->add_option("--coordinator", options->coordinator, "HOST:PORT")
-      ->check(HostAndPort())
-      ->excludes(job)
-      ->excludes(run);
-  command->add_option(
-      "--token-file", options->token_file,
-      "File with the job's token (default: that of the shoal train on this machine, "
-      "else SHOAL_TOKEN)");
+  AddJobAccess(*command, options->access);
   command->add_flag("--json", options->json, "A JSON line instead of a table");
   command->add_flag("--watch", options->watch, "Look again every second, until Ctrl-C");
   command->callback([options, &action] {

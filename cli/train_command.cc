@@ -26,6 +26,7 @@
 #include "core/plan/pipeline/chosen_pipeline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
+#include "nlohmann/json.hpp"
 #include "server/checkpoint/checkpoint.h"
 
 namespace shoal::cli {
@@ -53,12 +54,15 @@ class Training {
       SHOAL_RETURN_IF_ERROR(StartCluster());
     }
     SHOAL_RETURN_IF_ERROR(Submit(signals));
+    if (options_.detach) {
+      return Detach();
+    }
     const RunEnd end = Follow(signals);
     report_.Clear();
     const ExitCode code = End(end);
     SHOAL_RETURN_IF_ERROR(FinishTrace());
     if (code == ExitCode::kDone && Exports(end)) {
-      SHOAL_RETURN_IF_ERROR(Export(end.checkpoint));
+      SHOAL_RETURN_IF_ERROR(server::ReplaceExport(end.checkpoint, ExportFolder(), job_.model));
     }
     report_.PrintEnd(end);
     Summarise(end, code);
@@ -87,6 +91,9 @@ class Training {
           options_.steps, job_.train.steps, options_.job_file);
     }
     SHOAL_RETURN_IF_ERROR(CheckCluster(job_, options_.job_file));
+    if (options_.detach) {
+      SHOAL_RETURN_IF_ERROR(CheckDetach(job_, options_.job_file, options_.overrides));
+    }
     const auto spec = CheckModel(job_);
     SHOAL_RETURN_IF_ERROR(At("model", spec.status()));
     spec_ = *spec;
@@ -277,12 +284,27 @@ class Training {
     request.set_stop_after_step(options_.steps);
     request.set_resume(resumed_.has_value());
     request.set_trace(trace_ != nullptr);
+    request.set_wait_for_servers(options_.wait_for_servers);
+    request.set_detached(options_.detach);
     SHOAL_ASSIGN_OR_RETURN(
         const proto::SubmitJobReply reply,
         coordinator->Call(&rpc::CoordinatorService::SubmitJob, request,
                           {.deadline = kSubmitDeadline, .wait_for_connection = true}));
     job_id_ = reply.job_id();
+    if (reply.jobs_ahead() > 0) {
+      report_.OnNotice(fmt::format("{} waits for {} {} ahead", job_id_, reply.jobs_ahead(),
+                                   reply.jobs_ahead() == 1 ? "job" : "jobs"));
+    }
     return absl::OkStatus();
+  }
+
+  ExitCode Detach() {
+    if (options_.json) {
+      PrintJson(streams_.out, {{"event", "submitted"}, {"job_id", job_id_}});
+    } else {
+      streams_.out << job_id_ << std::endl;
+    }
+    return ExitCode::kDone;
   }
 
   RunEnd Follow(const StopSignals& signals) {
@@ -320,17 +342,9 @@ class Training {
         fs::remove_all(LogFolder(), ignored);
       }
     }
-    switch (end.kind) {
-      case RunEnd::Kind::kReached:
-        return ExitCode::kDone;
-      case RunEnd::Kind::kInterrupted:
-        return NewestCheckpoint(end).empty() ? ExitCode::kFailure : ExitCode::kInterrupted;
-      case RunEnd::Kind::kNonFinite:
-        return ExitCode::kNonFinite;
-      case RunEnd::Kind::kFailed:
-        return ExitCode::kFailure;
-    }
-    return ExitCode::kFailure;
+    RunEnd known = end;
+    known.checkpoint = NewestCheckpoint(end);
+    return ExitCodeOf(known);
   }
 
   absl::Status FinishTrace() {
@@ -354,18 +368,6 @@ class Training {
     return job_.checkpoint.export_huggingface && !job_.emulate.enabled() && !end.checkpoint.empty();
   }
 
-  // Beside the old one first, so that a crash leaves one of the two.
-  absl::Status Export(const std::string& checkpoint_path) {
-    SHOAL_ASSIGN_OR_RETURN(const auto checkpoint, server::Checkpoint::Open(checkpoint_path));
-    const std::string fresh = ExportFolder() + ".new";
-    std::error_code error;
-    fs::remove_all(fresh, error);
-    SHOAL_RETURN_IF_ERROR(server::ExportHuggingFace(*checkpoint, fresh, DType::kF32, job_.model));
-    fs::remove_all(ExportFolder(), error);
-    fs::rename(fresh, ExportFolder(), error);
-    return error ? Internal("{}: {}", ExportFolder(), error.message()) : absl::OkStatus();
-  }
-
   void Summarise(const RunEnd& end, ExitCode code) {
     std::ostream& out = options_.json ? streams_.err : streams_.out;
     const std::string checkpoint = NewestCheckpoint(end);
@@ -382,22 +384,12 @@ class Training {
       out << Reached(end);
     }
     if (code != ExitCode::kDone) {
-      streams_.err << HowToGoOn(checkpoint, end.kind == RunEnd::Kind::kNonFinite) << std::flush;
+      streams_.err << HowToGoOn({.job_file = options_.job_file,
+                                 .overrides = options_.overrides,
+                                 .token_file = options_.token_file},
+                                checkpoint, job_, end.kind == RunEnd::Kind::kNonFinite)
+                   << std::flush;
     }
-  }
-
-  // What ended in numbers that are not finite would do so again with the same learning rate.
-  std::string HowToGoOn(const std::string& checkpoint, bool non_finite) const {
-    if (checkpoint.empty()) {
-      return non_finite ? "" : "there is no checkpoint yet to resume from\n";
-    }
-    std::vector<std::string> overrides = options_.overrides;
-    if (non_finite) {
-      overrides.push_back(fmt::format("train.learning_rate={:g}", job_.train.learning_rate / 10));
-    }
-    return fmt::format("go on from {}{}: {}\n", checkpoint,
-                       non_finite ? " with a lower learning rate, for example" : "",
-                       ResumeCommand(options_.job_file, overrides, options_.token_file));
   }
 
   std::string Reached(const RunEnd& end) const {
@@ -477,6 +469,13 @@ void AddTrain(CLI::App& app, CommandAction& action) {
                  "checkpoint's")
       ->needs(resume);
   command->add_flag("--json", options->json, "JSON lines instead of a progress bar");
+  command
+      ->add_flag("--detach", options->detach,
+                 "Submit the job to a coordinator that stays, print its id, and return")
+      ->excludes("--overwrite")
+      ->excludes("--trace");
+  command->add_flag("--wait-for-servers", options->wait_for_servers,
+                    "Where a coordinator stays and too few servers are there: wait for them");
   command->add_flag("--keep-logs", options->keep_logs,
                     "Keep the processes' logs when all went well");
   // For tests: delays, reordering and lost doorbells in the workers' transports.

@@ -17,7 +17,9 @@ struct TrainOptions {
   int64_t steps = 0;                   // stop (well) after this step; 0: train.steps
   std::string resume;                  // kResumeNewest, kResumeAuto, or a step; empty: a new run
   bool overwrite = false;
-  bool accept_changes = false;  // of what decides a resumed run's samples
+  bool accept_changes = false;    // of what decides a resumed run's samples
+  bool detach = false;            // submit, and leave the job to the coordinator
+  bool wait_for_servers = false;  // however long it takes
   bool json = false;
   bool keep_logs = false;
   std::string trace;           // file for the timeline; empty: none

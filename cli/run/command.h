@@ -60,6 +60,7 @@ void AddCheckpoint(CLI::App& app, CommandAction& action);
 void AddPlan(CLI::App& app, CommandAction& action);
 void AddSimulate(CLI::App& app, CommandAction& action);
 void AddStatus(CLI::App& app, CommandAction& action);
+void AddJobs(CLI::App& app, CommandAction& action);
 void AddPlot(CLI::App& app, CommandAction& action);
 void AddCompare(CLI::App& app, CommandAction& action);
 void AddDoctor(CLI::App& app, CommandAction& action);

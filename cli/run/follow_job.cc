@@ -164,6 +164,20 @@ class Follower {
 
 }  // namespace
 
+ExitCode ExitCodeOf(const RunEnd& end) {
+  switch (end.kind) {
+    case RunEnd::Kind::kReached:
+      return ExitCode::kDone;
+    case RunEnd::Kind::kInterrupted:
+      return end.checkpoint.empty() ? ExitCode::kFailure : ExitCode::kInterrupted;
+    case RunEnd::Kind::kNonFinite:
+      return ExitCode::kNonFinite;
+    case RunEnd::Kind::kFailed:
+      return ExitCode::kFailure;
+  }
+  return ExitCode::kFailure;
+}
+
 RunEnd FollowJob(std::shared_ptr<rpc::Channel> stream, std::shared_ptr<rpc::Channel> calls,
                  const FollowOptions& options, RunReporter& reporter, Clock& clock) {
   Follower follower(std::move(stream), std::move(calls), options, reporter, clock);

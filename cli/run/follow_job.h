@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "cli/run/command.h"
 #include "cli/run/event_watch.h"
 #include "core/base/clock.h"
 #include "core/rpc/channel.h"
@@ -36,6 +37,9 @@ struct RunEnd {
   std::string checkpoint;  // newest complete one known of; empty: none
   std::string message;     // why it failed; one line, then maybe the end of a log
 };
+
+// Interrupted with nothing to go on from is a failure.
+ExitCode ExitCodeOf(const RunEnd& end);
 
 struct FollowOptions {
   std::string job_id;

@@ -105,9 +105,8 @@ absl::Status LocalCluster::StartCoordinator() {
       fs::remove(entry.path(), ignored);
     }
   }
-  SHOAL_RETURN_IF_ERROR(
-      StartProgram("coordinator", "shoal-coordinator",
-                   {"--listen", "127.0.0.1:0", "--port-file", port_file, "--exit-when-done"}, 1));
+  SHOAL_RETURN_IF_ERROR(StartProgram("coordinator", "shoal-coordinator",
+                                     {"--listen", "127.0.0.1:0", "--port-file", port_file}, 1));
   return AwaitPort(port_file);
 }
 

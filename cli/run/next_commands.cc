@@ -24,16 +24,28 @@ std::string Quoted(const std::string& word) {
 
 }  // namespace
 
-std::string ResumeCommand(const std::string& job_file, const std::vector<std::string>& overrides,
-                          const std::string& token_file) {
-  std::string command = "shoal train " + Quoted(job_file);
-  for (const std::string& text : overrides) {
+std::string ResumeCommand(const RunArguments& run) {
+  std::string command = "shoal train " + Quoted(run.job_file);
+  for (const std::string& text : run.overrides) {
     command += " --set " + Quoted(text);
   }
-  if (!token_file.empty()) {
-    command += " --token-file " + Quoted(token_file);
+  if (!run.token_file.empty()) {
+    command += " --token-file " + Quoted(run.token_file);
   }
   return command + " --resume";
+}
+
+std::string HowToGoOn(RunArguments run, const std::string& checkpoint, const plan::Job& job,
+                      bool non_finite) {
+  if (checkpoint.empty()) {
+    return non_finite ? "" : "there is no checkpoint yet to resume from\n";
+  }
+  if (non_finite) {
+    run.overrides.push_back(fmt::format("train.learning_rate={:g}", job.train.learning_rate / 10));
+  }
+  return fmt::format("go on from {}{}: {}\n", checkpoint,
+                     non_finite ? " with a lower learning rate, for example" : "",
+                     ResumeCommand(run));
 }
 
 std::string GenerateCommand(const std::string& folder, const plan::Job& job) {

@@ -8,10 +8,19 @@
 
 namespace shoal::cli {
 
-// Goes on with the run: the overrides say what the job file alone does not. No `token_file`: the
-// run needs none.
-std::string ResumeCommand(const std::string& job_file, const std::vector<std::string>& overrides,
-                          const std::string& token_file);
+// How a run was started; without a local cluster with a token file.
+struct RunArguments {
+  std::string job_file;
+  std::vector<std::string> overrides;
+  std::string token_file;
+};
+// Goes on with the run: the overrides say what the job file alone does not.
+std::string ResumeCommand(const RunArguments& run);
+
+// A line on how to go on with a run that ended early; `checkpoint` is empty where there is none.
+// One that ended in numbers that are not finite would do so again with the same learning rate.
+std::string HowToGoOn(RunArguments run, const std::string& checkpoint, const plan::Job& job,
+                      bool non_finite);
 
 // Tries the model of `folder` and measures it, in the form in which the job trained it.
 std::string GenerateCommand(const std::string& folder, const plan::Job& job);

@@ -6,12 +6,12 @@ namespace shoal::cli {
 namespace {
 
 TEST(NextCommands, ResumingSaysAllThatTheRunWasTold) {
-  EXPECT_EQ(ResumeCommand("job.yaml", {}, ""), "shoal train job.yaml --resume");
+  EXPECT_EQ(ResumeCommand({.job_file = "job.yaml"}), "shoal train job.yaml --resume");
   EXPECT_EQ(
-      ResumeCommand("my job.yaml", {"train.steps=9", "service.transports=[shm, tcp]"}, "token"),
+      ResumeCommand({"my job.yaml", {"train.steps=9", "service.transports=[shm, tcp]"}, "token"}),
       "shoal train 'my job.yaml' --set train.steps=9 --set 'service.transports=[shm, tcp]' "
       "--token-file token --resume");
-  EXPECT_EQ(ResumeCommand("it's.yaml", {}, ""), R"(shoal train 'it'\''s.yaml' --resume)");
+  EXPECT_EQ(ResumeCommand({.job_file = "it's.yaml"}), R"(shoal train 'it'\''s.yaml' --resume)");
 }
 
 TEST(NextCommands, AModelIsTriedInTheFormItWasTrainedIn) {

@@ -193,6 +193,22 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
   return lines;
 }
 
+absl::Status CheckDetach(const plan::Job& job, const std::string& job_file,
+                         const std::vector<std::string>& overrides) {
+  if (job.cluster.local) {
+    return AtKey(InvalidArgument("--detach needs a cluster that stays (cluster.coordinator): the "
+                                 "processes of a local one end with this command"),
+                 "cluster", job_file, overrides);
+  }
+  if (!job.log.command.empty()) {
+    return AtKey(
+        InvalidArgument("shoal train runs it beside a job that it follows; take it out, or "
+                        "leave --detach out"),
+        "log.command", job_file, overrides);
+  }
+  return absl::OkStatus();
+}
+
 std::vector<std::string> DataWarnings(const plan::Job& job, const plan::ModelSpec& spec,
                                       const worker::PrepareSummary& data) {
   std::vector<std::string> warnings;

@@ -50,6 +50,11 @@ inline constexpr const char* kResumeAuto = "auto";
 absl::StatusOr<std::optional<server::CheckpointInfo>> ChooseCheckpoint(const std::string& directory,
                                                                        const std::string& resume);
 
+// InvalidArgument for a job that nobody can leave: what `shoal train` does while it follows one,
+// nobody would do.
+absl::Status CheckDetach(const plan::Job& job, const std::string& job_file,
+                         const std::vector<std::string>& overrides);
+
 // What differs between a checkpoint's job and the one that is to go on from it, a line for each
 // key. FailedPrecondition, unless `accept`, where the packs of the steps to come would be others:
 // data.*, train.minibatch_samples and plan.pack_groups, which `job` gets from the checkpoint if it

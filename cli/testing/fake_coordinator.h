@@ -159,6 +159,9 @@ class FakeCoordinator : public rpc::CoordinatorService {
   absl::StatusOr<proto::SubmitJobReply> SubmitJob(const proto::SubmitJobRequest&) override {
     return None();
   }
+  absl::StatusOr<proto::ListJobsReply> ListJobs(const proto::ListJobsRequest&) override {
+    return Unimplemented("not here");
+  }
   absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest&) override {
     return None();
   }

@@ -21,6 +21,11 @@ std::string HostName() {
 
 const char* ProgramVersion() { return SHOAL_VERSION; }
 
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status) ||
+         absl::IsUnauthenticated(status);
+}
+
 absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(
     std::shared_ptr<Channel> coordinator, const MemberOptions& options,
     std::function<void(const absl::Status&)> on_end) {
@@ -33,6 +38,7 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(
   if (options.index >= 0) {
     request.set_index(options.index);
   }
+  request.set_stays(options.stays);
   request.set_nonce(std::stoull(SecureToken().substr(0, 16), nullptr, 16));
   proto::RegisterReply reply;  // twice does no harm: the nonce tells that it is the same process
   SHOAL_RETURN_IF_ERROR(CallPatiently(
@@ -43,8 +49,12 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(
         return absl::OkStatus();
       },
       [](const absl::Status& failure, absl::Duration left) {
-        LogWarning("{}; trying for {:.0f} s more", Message(failure), absl::ToDoubleSeconds(left));
-      }));
+        LogWarning("{}; trying {}", Message(failure),
+                   left == absl::InfiniteDuration()
+                       ? "until it answers"
+                       : fmt::format("for {:.0f} s more", absl::ToDoubleSeconds(left)));
+      },
+      options.stop));
   return std::unique_ptr<MemberSession>(
       new MemberSession(std::move(coordinator), reply, std::move(on_end)));
 }

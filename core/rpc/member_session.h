@@ -24,8 +24,13 @@ struct MemberOptions {
   proto::Role role = proto::ROLE_UNSPECIFIED;
   std::string address;                          // HOST:PORT where other processes reach its service
   int index = -1;                               // requested; -1: the lowest free one
+  bool stays = false;                           // for job after job
   absl::Duration patience = absl::Seconds(30);  // for the coordinator to become reachable
+  std::function<bool()> stop = nullptr;         // ends that wait, with Cancelled
 };
+
+// Whether the coordinator does not take this process, now or later.
+bool IsRefusal(const absl::Status& status);
 
 class MemberSession {
  public:

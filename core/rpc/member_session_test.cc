@@ -23,6 +23,9 @@ class Registrar final : public CoordinatorService {
   absl::StatusOr<proto::GetStatusReply> GetStatus(const proto::GetStatusRequest&) override {
     return Unimplemented("not here");
   }
+  absl::StatusOr<proto::ListJobsReply> ListJobs(const proto::ListJobsRequest&) override {
+    return Unimplemented("not here");
+  }
   absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request) override {
     EXPECT_NE(request.nonce(), 0U);
     EXPECT_GT(request.pid(), 0);

@@ -25,6 +25,8 @@ class ParameterServerService {
       const proto::GetChecksumsRequest& request) = 0;
   virtual absl::StatusOr<proto::FenceClientReply> FenceClient(
       const proto::FenceClientRequest& request) = 0;
+  virtual absl::StatusOr<proto::ReleaseJobReply> ReleaseJob(
+      const proto::ReleaseJobRequest& request) = 0;
   virtual absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) = 0;
 };
 

@@ -29,6 +29,8 @@ void AddMemberFlags(CLI::App& app, const std::string& members, MemberFlags& flag
                              "status`; without it, the lowest that is free",
                              members))
       ->check(AtLeast(0));
+  app.add_flag("--stay", flags.stay,
+               "Take job after job, and wait for the coordinator when it is gone, until SIGTERM");
 }
 
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {

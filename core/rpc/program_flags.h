@@ -28,6 +28,7 @@ void AddProgramFlags(CLI::App& app, const std::string& program, ProgramFlags& fl
 struct MemberFlags {
   std::string coordinator;
   int index = -1;  // -1: the coordinator chooses
+  bool stay = false;
 };
 // `members`: "servers".
 void AddMemberFlags(CLI::App& app, const std::string& members, MemberFlags& flags);

@@ -36,6 +36,9 @@ class FakeCoordinator final : public CoordinatorService {
     reply.set_state(std::string(20 << 20, 's'));  // over gRPC's default limit of 4 MiB
     return reply;
   }
+  absl::StatusOr<proto::ListJobsReply> ListJobs(const proto::ListJobsRequest&) override {
+    return Unimplemented("not here");
+  }
   absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request) override {
     proto::RegisterReply reply;
     reply.set_index(static_cast<int>(request.pid()) + 1);
@@ -259,6 +262,9 @@ class FakeServer final : public ParameterServerService {
   }
   absl::StatusOr<proto::FenceClientReply> FenceClient(const proto::FenceClientRequest&) override {
     return proto::FenceClientReply();
+  }
+  absl::StatusOr<proto::ReleaseJobReply> ReleaseJob(const proto::ReleaseJobRequest&) override {
+    return proto::ReleaseJobReply();
   }
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest&) override {
     return proto::ConnectReply();

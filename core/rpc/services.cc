@@ -112,16 +112,16 @@ class GrpcService final : public grpc::Service, public Service {
 
 std::unique_ptr<Service> MakeCoordinatorService(CoordinatorService* service) {
   using S = CoordinatorService;
-  return std::make_unique<GrpcService<S>>(service, &S::SubmitJob, &S::StopJob, &S::GetStatus,
-                                          &S::Register, &S::RenewLease, &S::Leave, &S::JoinJob,
-                                          &S::NextStep, &S::DrawMicrobatch, &S::WatchJob);
+  return std::make_unique<GrpcService<S>>(
+      service, &S::SubmitJob, &S::StopJob, &S::GetStatus, &S::ListJobs, &S::Register,
+      &S::RenewLease, &S::Leave, &S::JoinJob, &S::NextStep, &S::DrawMicrobatch, &S::WatchJob);
 }
 
 std::unique_ptr<Service> MakeParameterServerService(ParameterServerService* service) {
   using S = ParameterServerService;
   return std::make_unique<GrpcService<S>>(service, &S::Configure, &S::BeginAttempt, &S::Prepare,
                                           &S::Commit, &S::WriteCheckpoint, &S::GetChecksums,
-                                          &S::FenceClient, &S::Connect);
+                                          &S::FenceClient, &S::ReleaseJob, &S::Connect);
 }
 
 std::unique_ptr<Service> MakeStageService(StageService* service) {

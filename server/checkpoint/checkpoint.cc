@@ -243,4 +243,16 @@ absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& 
       {.dtype = dtype, .tokenizer_folder = tokenizer_folder, .special = manifest.special});
 }
 
+absl::Status ReplaceExport(const std::string& checkpoint, const std::string& output,
+                           const std::string& tokenizer_folder) {
+  SHOAL_ASSIGN_OR_RETURN(const auto opened, Checkpoint::Open(checkpoint));
+  const std::string fresh = output + ".new";
+  std::error_code error;
+  std::filesystem::remove_all(fresh, error);
+  SHOAL_RETURN_IF_ERROR(ExportHuggingFace(*opened, fresh, DType::kF32, tokenizer_folder));
+  std::filesystem::remove_all(output, error);
+  std::filesystem::rename(fresh, output, error);
+  return error ? Internal("{}: {}", output, error.message()) : absl::OkStatus();
+}
+
 }  // namespace shoal::server

@@ -96,4 +96,8 @@ absl::StatusOr<std::string> HashOfState(const Checkpoint& checkpoint);
 absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& output, DType dtype,
                                const std::string& tokenizer_folder);
 
+// Same, in fp32 and in place of an earlier export: a crash leaves one of the two.
+absl::Status ReplaceExport(const std::string& checkpoint, const std::string& output,
+                           const std::string& tokenizer_folder);
+
 }  // namespace shoal::server

@@ -9,8 +9,9 @@ BackgroundThread::BackgroundThread() : thread_([this] { Loop(); }) {}
 BackgroundThread::~BackgroundThread() { Stop(); }
 
 void BackgroundThread::Run(std::function<void()> work) {
-  // The state machine asks for one plan and one checkpoint operation at a time: more is a bug.
-  constexpr size_t kMaxWaiting = 16;
+  // A job asks for one plan, one checkpoint operation, one write of its record and its end at a
+  // time, and the coordinator bounds its jobs (CoordinatorCore::kMaxWaiting): more is a bug.
+  constexpr size_t kMaxWaiting = 512;
   absl::MutexLock lock(&mutex_);
   if (!stopping_) {
     SHOAL_CHECK(queue_.size() < kMaxWaiting);

@@ -21,21 +21,11 @@ constexpr absl::Duration kTimerInterval = absl::Milliseconds(200);
 
 uint64_t RandomSeed() { return std::stoull(SecureToken().substr(0, 16), nullptr, 16); }
 
-// Ends the jobs that an earlier life left: they continue only when submitted again.
-absl::Status EndEarlierJobs(const SavedState& saved, StateStore& store) {
-  for (const SavedJob& job : saved.jobs) {
-    if (!job.outcome.empty()) {
-      continue;
-    }
-    LogWarning(
-        "the coordinator ended before {} did: last commit {}, newest checkpoint {}; submit the job "
-        "again with --resume to go on",
-        job.id,
-        job.last_commit.has_value() ? fmt::format("step {}", job.last_commit->step) : "none",
-        job.checkpoints.empty() ? "none" : job.checkpoints.back().path);
-    SHOAL_RETURN_IF_ERROR(store.EndJob(job.id, "the coordinator ended before it"));
-  }
-  return absl::OkStatus();
+std::string Left(const SavedJob& job) {
+  return fmt::format(
+      "the coordinator ended before {} did: last commit {}, newest checkpoint {}", job.id,
+      job.last_commit.has_value() ? fmt::format("step {}", job.last_commit->step) : "none",
+      job.checkpoints.empty() ? "none" : job.checkpoints.back().path);
 }
 
 }  // namespace
@@ -44,9 +34,46 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(
     const CoordinatorOptions& options, JobLoader loader, ServerClientFactory servers,
     std::unique_ptr<StateStore> store, const Clock& clock, Metrics& metrics) {
   SHOAL_ASSIGN_OR_RETURN(const SavedState saved, store->Load());
-  SHOAL_RETURN_IF_ERROR(EndEarlierJobs(saved, *store));
-  return std::unique_ptr<Coordinator>(new Coordinator(
+  std::unique_ptr<Coordinator> coordinator(new Coordinator(
       options, std::move(loader), std::move(servers), std::move(store), saved, clock, metrics));
+  for (const SavedJob& job : saved.jobs) {
+    if (job.outcome.empty()) {
+      SHOAL_RETURN_IF_ERROR(coordinator->TakeUp(job, options.stay));
+    }
+  }
+  return coordinator;
+}
+
+absl::Status Coordinator::TakeUp(const SavedJob& saved, bool goes_on) {
+  if (!goes_on || saved.request.empty()) {
+    LogWarning("{}; submit the job again with --resume to go on", Left(saved));
+    return store_->EndJob(saved.id, "the coordinator ended before it");
+  }
+  LogWarning("{}; it goes on from there", Left(saved));
+  const absl::Status resumed = Resume(saved);
+  if (!resumed.ok()) {
+    LogError("{} cannot go on: {}", saved.id, Message(resumed));
+    return store_->EndJob(saved.id, fmt::format("failed: {}", Message(resumed)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::Resume(const SavedJob& saved) {
+  proto::SubmitJobRequest request;
+  if (!request.ParseFromString(saved.request)) {
+    return DataLoss("its record cannot be read");
+  }
+  SHOAL_ASSIGN_OR_RETURN(LoadedJob job, loader_(request, /*workers=*/0));
+  SHOAL_ASSIGN_OR_RETURN(std::optional<CompleteCheckpoint> newest, job.checkpoints->Newest());
+  const bool began = saved.last_commit.has_value() || !saved.checkpoints.empty();
+  if (newest.has_value() && !began && !request.resume()) {
+    return FailedPrecondition("{} is the checkpoint of another run", newest->path);
+  }
+  job.id = saved.id;
+  // Those that it had are not here yet.
+  job.wait_for_servers = true;
+  absl::MutexLock lock(&mutex_);
+  return core_.Enqueue(std::move(job), std::move(newest));
 }
 
 Coordinator::Coordinator(const CoordinatorOptions& options, JobLoader loader,
@@ -60,19 +87,20 @@ Coordinator::Coordinator(const CoordinatorOptions& options, JobLoader loader,
              .lease = options.lease,
              .seed = RandomSeed(),
              .issued = saved.incarnations},
-            Environment(std::move(servers))),
+            Environment(std::move(servers), options.stay)),
       timer_thread_([this] { RunTimer(); }) {}
 
 Coordinator::~Coordinator() { Stop(); }
 
-JobEnvironment Coordinator::Environment(ServerClientFactory servers) {
+JobEnvironment Coordinator::Environment(ServerClientFactory servers, bool stay) {
   return {.clock = clock_,
           .make_clients = std::move(servers),
           .store = *store_,
           .metrics = metrics_,
           .post = [this](const std::function<void()>& work) { Post(work); },
           .plan = [this](std::function<void()> work) { plan_thread_.Run(std::move(work)); },
-          .disk = [this](std::function<void()> work) { disk_thread_.Run(std::move(work)); }};
+          .disk = [this](std::function<void()> work) { disk_thread_.Run(std::move(work)); },
+          .stays = stay};
 }
 
 void Coordinator::Post(const std::function<void()>& work) {
@@ -91,7 +119,7 @@ void Coordinator::Notice() {
   if (core_.NextTick() < timer_target_) {
     timer_.SignalAll();
   }
-  if (core_.jobs_over()) {
+  if (core_.ended()) {
     done_.SignalAll();
   }
 }
@@ -132,9 +160,6 @@ absl::StatusOr<proto::SubmitJobReply> Coordinator::SubmitJob(
   SHOAL_ASSIGN_OR_RETURN(std::optional<CompleteCheckpoint> newest, job.checkpoints->Newest());
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(CheckOpen());
-  if (interrupted_) {
-    return Unavailable("the coordinator was told to end");
-  }
   auto reply = core_.Submit(std::move(job), std::move(newest), request.resume());
   Notice();
   return reply;
@@ -154,6 +179,12 @@ absl::StatusOr<proto::GetStatusReply> Coordinator::GetStatus(
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(CheckOpen());
   return core_.Status(request.job_id());
+}
+
+absl::StatusOr<proto::ListJobsReply> Coordinator::ListJobs(const proto::ListJobsRequest&) {
+  absl::MutexLock lock(&mutex_);
+  SHOAL_RETURN_IF_ERROR(CheckOpen());
+  return core_.List();
 }
 
 template <typename Request, typename Reply>
@@ -266,16 +297,11 @@ absl::Status Coordinator::WatchJob(const proto::WatchJobRequest& request,
   return status;
 }
 
-bool Coordinator::Done(bool job_is_enough) const {
-  if (!core_.has_job()) {
-    return interrupted_;
-  }
-  return (interrupted_ || job_is_enough) && core_.jobs_over() && !core_.has_members();
-}
+bool Coordinator::Done() const { return core_.ended() && !core_.members_to_leave(); }
 
-void Coordinator::WaitUntilDone(bool job_is_enough) {
+void Coordinator::WaitUntilDone() {
   absl::MutexLock lock(&mutex_);
-  while (!stopping_ && !Done(job_is_enough)) {
+  while (!stopping_ && !Done()) {
     done_.Wait(&mutex_, absl::InfiniteDuration());
   }
   const absl::Time patience = clock_.Now() + kWatcherPatience;
@@ -288,9 +314,8 @@ void Coordinator::WaitUntilDone(bool job_is_enough) {
 
 void Coordinator::Interrupt(const std::string& reason) {
   absl::MutexLock lock(&mutex_);
-  interrupted_ = true;
   if (!stopping_) {
-    core_.StopAll(reason);
+    core_.End(reason);
   }
   Notice();
   done_.SignalAll();

@@ -28,11 +28,13 @@ using JobLoader =
 struct CoordinatorOptions {
   std::string version;                       // members must have the same
   absl::Duration lease = absl::Seconds(10);  // until a job says its own
+  bool stay = false;                         // for job after job, until Interrupt
 };
 
 class Coordinator final : public rpc::CoordinatorService {
  public:
-  // Reads the state store and logs what the last life left. `clock` must run with real time.
+  // Reads the state store; with `stay` goes on with the jobs that the last life left, else logs
+  // them. `clock` must run with real time.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(const CoordinatorOptions& options,
                                                              JobLoader loader,
                                                              ServerClientFactory servers,
@@ -43,6 +45,7 @@ class Coordinator final : public rpc::CoordinatorService {
   absl::StatusOr<proto::SubmitJobReply> SubmitJob(const proto::SubmitJobRequest& request) override;
   absl::StatusOr<proto::StopJobReply> StopJob(const proto::StopJobRequest& request) override;
   absl::StatusOr<proto::GetStatusReply> GetStatus(const proto::GetStatusRequest& request) override;
+  absl::StatusOr<proto::ListJobsReply> ListJobs(const proto::ListJobsRequest& request) override;
   absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request) override;
   absl::StatusOr<proto::RenewLeaseReply> RenewLease(
       const proto::RenewLeaseRequest& request) override;
@@ -54,9 +57,9 @@ class Coordinator final : public rpc::CoordinatorService {
   absl::Status WatchJob(const proto::WatchJobRequest& request,
                         const rpc::JobEvents& watcher) override;
 
-  // Blocks until Stop, or until jobs are over, members have left and watchers have seen the end (or
-  // had some seconds to). Counts only after Interrupt, unless `job_is_enough`.
-  void WaitUntilDone(bool job_is_enough);
+  // Blocks until Stop, or until jobs are over, members have left that do not stay, and watchers
+  // have seen the end (or had some seconds to). With `stay`, only after Interrupt.
+  void WaitUntilDone();
   // Ends jobs with a checkpoint, and then the coordinator.
   void Interrupt(const std::string& reason);
   // Ends all waits, threads and calls to servers. Idempotent.
@@ -66,7 +69,9 @@ class Coordinator final : public rpc::CoordinatorService {
   Coordinator(const CoordinatorOptions& options, JobLoader loader, ServerClientFactory servers,
               std::unique_ptr<StateStore> store, const SavedState& saved, const Clock& clock,
               Metrics& metrics);
-  JobEnvironment Environment(ServerClientFactory servers);
+  absl::Status TakeUp(const SavedJob& saved, bool goes_on);
+  absl::Status Resume(const SavedJob& saved);
+  JobEnvironment Environment(ServerClientFactory servers, bool stay);
   void Post(const std::function<void()>& work);
   // Call before releasing the lock: wakes those for whom something has changed.
   void Notice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -77,7 +82,7 @@ class Coordinator final : public rpc::CoordinatorService {
                                                         const rpc::JobEvents& watcher)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static absl::Status Follow(EventLog& events, int64_t seen, const rpc::JobEvents& watcher);
-  bool Done(bool job_is_enough) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Done() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Ask(const Request& request,
@@ -102,7 +107,6 @@ class Coordinator final : public rpc::CoordinatorService {
   int64_t noticed_changes_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time timer_target_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;
   int watchers_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::thread timer_thread_;

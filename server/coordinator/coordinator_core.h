@@ -2,14 +2,15 @@
 // mirror the service's; those that would wait return nullopt ("nothing yet"). A message for a job
 // that is not here is NotFound, by name.
 //
-// One job at a time: Submit refuses a second. Nothing else relies on it.
+// Jobs run one after the other, in the order in which they came. Where members stay, those that
+// wait are queued, and the last that are over are remembered; else there is one job, and members
+// end with it.
 //
 // Not thread-safe: Coordinator calls it under its lock, tests from a simulation's loop. JobRun
 // explains the executors.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,18 +27,27 @@ namespace shoal::server {
 
 class CoordinatorCore {
  public:
+  static constexpr int64_t kMaxWaiting = 100;  // jobs
+  static constexpr int64_t kRemembered = 8;    // of those that are over
+  static constexpr int64_t kMaxEnding = 16;    // whose files are still in use
+
   CoordinatorCore(const MembershipOptions& members, JobEnvironment environment);
 
-  // Starts as soon as enough members are there. `newest` is what the job's CheckpointFiles say.
-  // FailedPrecondition when there is a job already, or when the checkpoint folder holds another
-  // run's checkpoints and `resume` was not asked for.
+  // Starts as soon as it is the first and enough members are there. `newest` is what the job's
+  // CheckpointFiles say. FailedPrecondition where members do not stay and there is a job already,
+  // when the checkpoint folder holds another run's checkpoints and `resume` was not asked for, when
+  // a job that goes on or waits has that folder, and when too few servers are there.
+  // ResourceExhausted when the queue is full.
   absl::StatusOr<proto::SubmitJobReply> Submit(LoadedJob job,
                                                std::optional<CompleteCheckpoint> newest,
                                                bool resume);
+  // Goes on with a job of an earlier life, which has its id.
+  absl::Status Enqueue(LoadedJob job, std::optional<CompleteCheckpoint> newest);
   // In these three an empty id means the job submitted last. FailedPrecondition without a job.
   absl::Status Stop(const std::string& job_id, const std::string& reason);
   absl::StatusOr<std::shared_ptr<EventLog>> Events(const std::string& job_id) const;
   absl::StatusOr<proto::GetStatusReply> Status(const std::string& job_id) const;  // OK without one
+  proto::ListJobsReply List() const;
 
   absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request);
   absl::StatusOr<proto::RenewLeaseReply> Renew(const proto::RenewLeaseRequest& request);
@@ -47,15 +57,16 @@ class CoordinatorCore {
   // Never waits.
   absl::StatusOr<proto::DrawMicrobatchReply> Draw(const proto::DrawMicrobatchRequest& request);
 
-  void StopAll(const std::string& reason);
+  // Stops all jobs. Takes no others from now on, and members are to leave.
+  void End(const std::string& reason);
   // Ends leases and all else with a deadline: call at NextTick() or later.
   void Tick();
   absl::Time NextTick() const;
 
-  // Whether there was a job and none runs now.
-  bool jobs_over() const;
-  bool has_job() const { return !jobs_.empty(); }
-  bool has_members() const { return members_.size() > 0; }
+  // Whether nothing is left to do and nothing will come.
+  bool ended() const;
+  // Whether there are members that do not stay.
+  bool members_to_leave() const;
   int64_t workers() const {
     return static_cast<int64_t>(members_.members(proto::ROLE_WORKER).size());
   }
@@ -71,12 +82,15 @@ class CoordinatorCore {
 
  private:
   std::string NewJobId();
-  void TakeMembers(LoadedJob& job) const;
+  absl::Status CheckRoom(const LoadedJob& job) const;
+  void ForgetOldJobs();
+  void Offer(JobRun& run);
   absl::StatusOr<JobRun*> Find(const std::string& job_id) const;
   absl::StatusOr<JobRun*> FindOrNewest(const std::string& job_id) const;
   // That goes on and has this member; null: none.
   JobRun* JobOf(uint64_t incarnation) const;
   std::vector<Member> FreeMembers(proto::Role role) const;
+  bool IsDoneWith(uint64_t incarnation) const;
   absl::Status Touch(uint64_t incarnation);
   void OfferMembers();
   void OnLost(const Member& member, const std::string& why);
@@ -85,8 +99,9 @@ class CoordinatorCore {
   Membership members_;
   JobEnvironment environment_;
   Random job_ids_;
-  std::map<std::string, std::unique_ptr<JobRun>> jobs_;  // by id
-  std::string newest_;                                   // of them
+  std::vector<std::unique_ptr<JobRun>> jobs_;  // as submitted
+  int64_t forgotten_changes_ = 0;              // of jobs that were here
+  bool ending_ = false;
 };
 
 }  // namespace shoal::server

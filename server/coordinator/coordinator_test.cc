@@ -9,11 +9,13 @@
 #include "core/base/testing/folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/testing/fake_job.h"
 #include "server/coordinator/testing/loopback_cluster.h"
 
 namespace shoal::server {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::RunLoopback;
 
@@ -81,7 +83,7 @@ TEST(CoordinatorTest, AJobOfAnEarlierLifeEndsWithIt) {
   const std::string path = folder / "state";
   {
     auto store = *OpenSqliteStateStore(path);
-    ASSERT_TRUE(store->BeginJob("job-1", "model: 'x'\n", "tokens.bin").ok());
+    ASSERT_TRUE(store->BeginJob("job-1", "request").ok());
   }
   {
     Metrics metrics;
@@ -94,6 +96,95 @@ TEST(CoordinatorTest, AJobOfAnEarlierLifeEndsWithIt) {
   }
   EXPECT_EQ((*OpenSqliteStateStore(path))->Load()->jobs.at(0).outcome,
             "the coordinator ended before it");
+}
+
+// A coordinator that stays, whose jobs wait for workers that never come.
+class QueueTest : public ::testing::Test {
+ protected:
+  QueueTest() {
+    auto created = Coordinator::Create(
+        {.version = "1", .stay = true},
+        [this](const proto::SubmitJobRequest& request, int64_t) -> absl::StatusOr<LoadedJob> {
+          LoadedJob job = testing::MakeFakeJob({.servers = 1, .workers = 1}, disk_);
+          job.job.checkpoint.directory = request.token_file();
+          job.request = request;
+          return job;
+        },
+        kNoServers, OpenSqliteStateStore(folder_ / "state").value(), RealClock(), metrics_);
+    coordinator_ = std::move(created).value();
+    proto::RegisterRequest server;
+    server.set_role(proto::ROLE_SERVER);
+    server.set_version("1");
+    server.set_address("127.0.0.1:1");
+    server.set_stays(true);
+    EXPECT_TRUE(coordinator_->Register(server).ok());
+  }
+
+  absl::StatusOr<proto::SubmitJobReply> Submit(const std::string& directory) {
+    proto::SubmitJobRequest request;
+    request.set_token_file(directory);
+    return coordinator_->SubmitJob(request);
+  }
+  std::vector<std::string> States() {
+    std::vector<std::string> states;
+    const proto::ListJobsReply jobs = coordinator_->ListJobs({}).value();
+    for (const proto::JobSummary& job : jobs.jobs()) {
+      states.push_back(job.state());
+    }
+    return states;
+  }
+
+  const TemporaryFolder folder_;
+  testing::FakeDisk disk_;
+  Metrics metrics_;
+  std::unique_ptr<Coordinator> coordinator_;
+};
+
+TEST_F(QueueTest, JobsWaitInOrder) {
+  const std::string first = Submit("a")->job_id();
+  const auto second = Submit("b");
+  EXPECT_EQ(second->jobs_ahead(), 1);
+  EXPECT_EQ(Submit("c")->jobs_ahead(), 2);
+  EXPECT_THAT(States(), ElementsAre("waiting for 1 worker", "waiting for 1 job ahead",
+                                    "waiting for 2 jobs ahead"));
+  proto::StopJobRequest stop;
+  stop.set_job_id(first);
+  ASSERT_TRUE(coordinator_->StopJob(stop).ok());
+  EXPECT_THAT(States(),
+              ElementsAre("interrupted", "waiting for 1 worker", "waiting for 1 job ahead"));
+}
+
+TEST_F(QueueTest, OneFolderIsOneJobs) {
+  ASSERT_TRUE(Submit("a").ok());
+  const absl::Status refused = Submit("a").status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused));
+  EXPECT_THAT(std::string(Message(refused)), HasSubstr("checkpoint.directory a"));
+}
+
+TEST_F(QueueTest, IsBounded) {
+  for (int job = 0; job < CoordinatorCore::kMaxWaiting; ++job) {
+    ASSERT_TRUE(Submit(std::to_string(job)).ok());
+  }
+  EXPECT_EQ(Submit("more").status().code(), absl::StatusCode::kResourceExhausted);
+  coordinator_->Interrupt("the end of all at once");
+  coordinator_->WaitUntilDone();
+}
+
+TEST_F(QueueTest, WhatIsOverIsForgottenInTime) {
+  const size_t enough = CoordinatorCore::kRemembered + 1;
+  const absl::Time patience = absl::Now() + absl::Seconds(20);
+  for (int jobs = 0; (jobs < 30 || States().size() > enough) && absl::Now() < patience;) {
+    const auto submitted = Submit("a");
+    if (!submitted.ok()) {  // too many at once
+      EXPECT_TRUE(absl::IsUnavailable(submitted.status())) << submitted.status();
+      continue;
+    }
+    proto::StopJobRequest stop;
+    stop.set_job_id(submitted->job_id());
+    ASSERT_TRUE(coordinator_->StopJob(stop).ok());
+    ++jobs;
+  }
+  EXPECT_LE(States().size(), enough);
 }
 
 // Without a job: what callers get, and that no call blocks longer than asked.
@@ -158,7 +249,7 @@ TEST_F(IdleCoordinatorTest, StopEndsAllWaiting) {
   join.set_wait_seconds(30);
   absl::Status waited;
   std::thread worker([&] { waited = coordinator_->JoinJob(join).status(); });
-  std::thread main([&] { coordinator_->WaitUntilDone(false); });
+  std::thread main([&] { coordinator_->WaitUntilDone(); });
   coordinator_->Stop();
   worker.join();
   main.join();
@@ -168,7 +259,7 @@ TEST_F(IdleCoordinatorTest, StopEndsAllWaiting) {
 
 TEST_F(IdleCoordinatorTest, AnInterruptWithoutAJobEndsIt) {
   coordinator_->Interrupt("SIGTERM");
-  coordinator_->WaitUntilDone(false);
+  coordinator_->WaitUntilDone();
   EXPECT_FALSE(coordinator_->SubmitJob({}).ok());
 }
 

@@ -1,5 +1,5 @@
-// shoal-coordinator: waits for servers and workers, runs the submitted job, and exits on SIGTERM
-// (after a checkpoint) or, with --exit-when-done, when the job is over.
+// shoal-coordinator: waits for servers and workers, runs the submitted job, and exits when it is
+// over; with --stay, runs job after job. SIGTERM ends it, after a checkpoint.
 #include <unistd.h>
 
 #include <optional>
@@ -32,7 +32,7 @@ struct Flags {
   std::string port_file;
   std::string state;
   double lease_seconds = 10;
-  bool exit_when_done = false;
+  bool stay = false;
 };
 
 absl::Status Serve(const Flags& flags) {
@@ -43,11 +43,12 @@ absl::Status Serve(const Flags& flags) {
   if (!flags.state.empty()) {
     SHOAL_ASSIGN_OR_RETURN(store, OpenSqliteStateStore(flags.state));
   }
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Coordinator> coordinator,
-      Coordinator::Create(
-          {.version = rpc::ProgramVersion(), .lease = absl::Seconds(flags.lease_seconds)}, LoadJob,
-          MakeGrpcServerClients(token), std::move(store), RealClock(), metrics));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Coordinator> coordinator,
+                         Coordinator::Create({.version = rpc::ProgramVersion(),
+                                              .lease = absl::Seconds(flags.lease_seconds),
+                                              .stay = flags.stay},
+                                             LoadJob, MakeGrpcServerClients(token),
+                                             std::move(store), RealClock(), metrics));
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeCoordinatorService(coordinator.get()));
   SHOAL_ASSIGN_OR_RETURN(
@@ -69,7 +70,7 @@ absl::Status Serve(const Flags& flags) {
       }
       coordinator->Interrupt(signal);
     });
-    coordinator->WaitUntilDone(/*job_is_enough=*/flags.exit_when_done);
+    coordinator->WaitUntilDone();
   }
   server->SetServing(false);
   coordinator->Stop();
@@ -94,8 +95,7 @@ int Main(int argc, char** argv) {
                  "Lease of members until a job says its own")
       ->capture_default_str()
       ->check(AtLeast(0.1));
-  app.add_flag("--exit-when-done", flags.exit_when_done,
-               "End when the job is over and its members have left");
+  app.add_flag("--stay", flags.stay, "Run job after job; others queue up meanwhile");
   rpc::AddProgramFlags(app, "shoal-coordinator", flags.program);
   if (const std::optional<int> over = rpc::ParseCommandLine(app, argc, argv); over.has_value()) {
     return *over;

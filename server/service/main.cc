@@ -44,6 +44,12 @@ class End {
     membership_ = how;
     over_ = true;
   }
+  // Another membership begins.
+  void Again() {
+    absl::MutexLock lock(&mutex_);
+    membership_ = absl::OkStatus();
+    over_ = !signal_.empty();
+  }
   void Signal(const std::string& name) {
     absl::MutexLock lock(&mutex_);
     signal_ = name;
@@ -54,6 +60,10 @@ class End {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&over_));  // bounded by the lease
     return signal_;
+  }
+  bool signalled() const {
+    absl::MutexLock lock(&mutex_);
+    return !signal_.empty();
   }
   // How membership ended; OK before that.
   absl::Status membership() const {
@@ -92,6 +102,38 @@ absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
   };
 }
 
+// Registers, and blocks until membership ends or a signal comes. With --stay waits for the
+// coordinator however long it takes.
+absl::Status BeMember(const Flags& flags, const rpc::Token& token, const std::string& address,
+                      End& end) {
+  rpc::MemberOptions options = {.role = proto::ROLE_SERVER,
+                                .address = address,
+                                .index = flags.member.index,
+                                .stays = flags.member.stay,
+                                .stop = [&end] { return end.signalled(); }};
+  if (flags.member.stay) {
+    options.patience = absl::InfiniteDuration();
+  }
+  auto session = rpc::MemberSession::Join(
+      rpc::Channel::Create(flags.member.coordinator, token, "coordinator"), options,
+      [&end](const absl::Status& status) { end.Membership(status); });
+  if (absl::IsCancelled(session.status())) {
+    return absl::OkStatus();  // a signal came first
+  }
+  SHOAL_RETURN_IF_ERROR(session.status());
+  NameProcess(fmt::format("server-{}", (*session)->index()));
+  LogInfo("registered with the coordinator at {}", flags.member.coordinator);
+  if (const std::string signal = end.Await(); !signal.empty()) {
+    LogInfo("{}: leaving", signal);
+    (*session)->Leave(signal);
+    return absl::OkStatus();
+  }
+  if (flags.member.stay) {
+    LogInfo("no longer a member: {}", Message(end.membership()));
+  }
+  return end.membership();
+}
+
 // Sets `started` once everything that the flags ask for is available: earlier failures are the
 // caller's mistake.
 absl::Status Serve(const Flags& flags, bool& started) {
@@ -115,28 +157,17 @@ absl::Status Serve(const Flags& flags, bool& started) {
   started = true;
 
   End end;
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<rpc::MemberSession> session,
-      rpc::MemberSession::Join(
-          rpc::Channel::Create(flags.member.coordinator, token, "coordinator"),
-          {.role = proto::ROLE_SERVER, .address = address, .index = flags.member.index},
-          [&end](const absl::Status& status) { end.Membership(status); }));
-  NameProcess(fmt::format("server-{}", session->index()));
-  LogInfo("registered with the coordinator at {}", flags.member.coordinator);
-
-  std::string signal;
-  {
-    const SignalThread signals([&end](const std::string& name, bool) { end.Signal(name); });
-    signal = end.Await();
-  }
-  if (!signal.empty()) {
-    LogInfo("{}: leaving", signal);
-    session->Leave(signal);
-  }
+  const SignalThread signals([&end](const std::string& name, bool) { end.Signal(name); });
+  absl::Status membership;
+  do {
+    end.Again();
+    membership = BeMember(flags, token, address, end);
+    service.ReleaseAll();
+  } while (flags.member.stay && !end.signalled() && !rpc::IsRefusal(membership));
   server->SetServing(false);
   service.Stop();
   server->Shutdown(absl::Seconds(1));
-  SHOAL_RETURN_IF_ERROR(end.membership());
+  SHOAL_RETURN_IF_ERROR(membership);
   LogInfo("ended");
   return absl::OkStatus();
 }

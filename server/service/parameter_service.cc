@@ -157,6 +157,38 @@ absl::StatusOr<proto::FenceClientReply> ParameterService::FenceClient(
   });
 }
 
+void ParameterService::Release(const std::string& job_id) {
+  std::shared_ptr<HostedJob> job;
+  {
+    absl::MutexLock not_while_one_loads(&configure_mutex_);
+    absl::MutexLock lock(&jobs_mutex_);
+    const auto found = jobs_.find(job_id);
+    if (found == jobs_.end()) {
+      return;
+    }
+    job = std::move(found->second);
+    jobs_.erase(found);
+  }
+  job->Stop();
+  LogInfo("{} is over", job_id);
+}  // What it held goes with the last call that uses it.
+
+absl::StatusOr<proto::ReleaseJobReply> ParameterService::ReleaseJob(
+    const proto::ReleaseJobRequest& request) {
+  return Counted("release_job", [&]() -> absl::StatusOr<proto::ReleaseJobReply> {
+    Release(request.job_id());
+    return proto::ReleaseJobReply();
+  });
+}
+
+void ParameterService::ReleaseAll() {
+  for (const auto& [id, job] : jobs()) {
+    Release(id);
+  }
+  absl::MutexLock lock(&jobs_mutex_);
+  fenced_.clear();
+}
+
 absl::StatusOr<proto::ConnectReply> ParameterService::Connect(
     const proto::ConnectRequest& request) {
   return Counted("connect", [&]() -> absl::StatusOr<proto::ConnectReply> {

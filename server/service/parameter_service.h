@@ -44,7 +44,11 @@ class ParameterService final : public rpc::ParameterServerService {
       const proto::GetChecksumsRequest& request) override;
   absl::StatusOr<proto::FenceClientReply> FenceClient(
       const proto::FenceClientRequest& request) override;
+  absl::StatusOr<proto::ReleaseJobReply> ReleaseJob(
+      const proto::ReleaseJobRequest& request) override;
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) override;
+  // Of all jobs, and of whose lease was over: what a process that begins has.
+  void ReleaseAll();
 
  private:
   using Jobs = std::map<std::string, std::shared_ptr<HostedJob>>;
@@ -53,6 +57,7 @@ class ParameterService final : public rpc::ParameterServerService {
   // The reply to a Configure that is repeated; null: the job is to be loaded.
   absl::StatusOr<const proto::ConfigureReply*> BeginLoading(const proto::ConfigureRequest& request);
   absl::StatusOr<std::shared_ptr<HostedJob>> Find(const std::string& job_id) const;
+  void Release(const std::string& job_id);
   Jobs jobs() const;
 
   // Runs a call's body, counts and times it, and logs a refusal.

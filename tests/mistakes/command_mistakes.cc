@@ -109,7 +109,11 @@ std::vector<Mistake> OfPlans() {
 std::vector<Mistake> OfRuns() {
   return {
       Of("StatusOfNothing", "status",
-         {"status of which run? name a job file, --run or --coordinator"}),
+         {"which coordinator? name a job file, --run or --coordinator"}),
+      Of("JobsOfNothing", "jobs", {"which coordinator? name a job file, --run or --coordinator"}),
+      Of("StopOfNoJob", "stop", {"id is required"}),
+      Of("AttachToNoCoordinator", "attach job-1 --run {at}",
+         {"no shoal train runs a local cluster with checkpoints in {at}"}),
       Of("StatusOfNoRun", "status --run {at}",
          {"no shoal train runs a local cluster with checkpoints in {at}",
           "give --coordinator HOST:PORT and --token-file"}),

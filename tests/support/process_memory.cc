@@ -20,6 +20,11 @@ std::optional<std::string> StatusField(const std::string& pid, const std::string
   return std::nullopt;
 }
 
+int64_t KilobytesOf(pid_t pid, const std::string& key) {
+  const auto kilobytes = StatusField(std::to_string(pid), key);
+  return kilobytes.has_value() ? std::stoll(*kilobytes) : 0;
+}
+
 }  // namespace
 
 std::vector<pid_t> ChildrenOf(pid_t parent, const std::string& name) {
@@ -37,9 +42,8 @@ std::vector<pid_t> ChildrenOf(pid_t parent, const std::string& name) {
   return children;
 }
 
-int64_t PeakResidentBytes(pid_t pid) {
-  const auto kilobytes = StatusField(std::to_string(pid), "VmHWM");
-  return kilobytes.has_value() ? std::stoll(*kilobytes) * 1024 : 0;
-}
+int64_t ResidentBytes(pid_t pid) { return KilobytesOf(pid, "VmRSS") * 1024; }
+
+int64_t PeakResidentBytes(pid_t pid) { return KilobytesOf(pid, "VmHWM") * 1024; }
 
 }  // namespace shoal::testing

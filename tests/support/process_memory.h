@@ -13,6 +13,9 @@ namespace shoal::testing {
 // kernel.
 std::vector<pid_t> ChildrenOf(pid_t parent, const std::string& name);
 
+// Memory that the process has resident now; 0 if it is gone.
+int64_t ResidentBytes(pid_t pid);
+
 // The most memory that the process ever had resident, pages of files and shared memory that it uses
 // included; 0 if it is gone.
 int64_t PeakResidentBytes(pid_t pid);

@@ -2,7 +2,6 @@
 // servers and pushing gradients to them, until the job is over.
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -62,6 +61,104 @@ std::unique_ptr<transport::Transport> WithFaults(const Flags& flags, uint64_t wo
                                         .break_after_operations = flags.fault_break_after});
 }
 
+// Ends the trainer at hand on the first signal, and the process on the second, or where there is
+// nothing to end.
+class Signals {
+ public:
+  explicit Signals(bool stays)
+      : stays_(stays), thread_([this](const std::string& name, bool first) { On(name, first); }) {}
+
+  // False: a signal came first.
+  bool Begin(Trainer* trainer) {
+    absl::MutexLock lock(&mutex_);
+    trainer_ = trainer;
+    return !stopped_;
+  }
+  void End() {
+    absl::MutexLock lock(&mutex_);
+    trainer_ = nullptr;
+  }
+  bool stopped() const {
+    absl::MutexLock lock(&mutex_);
+    return stopped_;
+  }
+
+ private:
+  void On(const std::string& name, bool first) {
+    absl::MutexLock lock(&mutex_);
+    if (!first || (trainer_ == nullptr && !stays_)) {
+      _exit(rpc::kExitFailure);
+    }
+    stopped_ = true;
+    if (trainer_ != nullptr) {
+      trainer_->Stop(Cancelled("{}", name));
+    }
+  }
+
+  const bool stays_;
+  mutable absl::Mutex mutex_;
+  Trainer* trainer_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  SignalThread thread_;
+};
+
+// Registers, and runs jobs until membership ends or a signal comes. With --stay waits for the
+// coordinator however long it takes.
+absl::Status BeMember(const Flags& flags, const rpc::Token& token, const DeviceFlag& device,
+                      const std::string& address, StageService& service, Metrics& metrics,
+                      Signals& signals) {
+  const auto new_channel = [&] {
+    return rpc::Channel::Create(flags.member.coordinator, token, "coordinator");
+  };
+  // Long polls have their own channel, which a Stop may cut off.
+  const std::shared_ptr<rpc::Channel> polls = new_channel();
+  Trainer trainer(polls, metrics);
+  rpc::MemberOptions member = {.role = proto::ROLE_WORKER,
+                               .address = address,
+                               .index = flags.member.index,
+                               .stays = flags.member.stay,
+                               .stop = [&signals] { return signals.stopped(); }};
+  if (flags.member.stay) {
+    member.patience = absl::InfiniteDuration();
+  }
+  auto joined = rpc::MemberSession::Join(new_channel(), member, [&](const absl::Status& why) {
+    trainer.Stop(why);
+    polls->Cancel();
+  });
+  if (absl::IsCancelled(joined.status())) {
+    return absl::OkStatus();  // a signal came first
+  }
+  SHOAL_RETURN_IF_ERROR(joined.status());
+  rpc::MemberSession& session = **joined;
+  const std::string name = fmt::format("worker-{}", session.index());
+  NameProcess(name);
+  LogInfo("registered with the coordinator at {}", flags.member.coordinator);
+  WorkerJobOptions options;
+  options.name = name;
+  options.index = session.index();
+  options.incarnation = session.incarnation();
+  options.threads = flags.threads;
+  options.device = device;
+  options.open_device = OpenDevice;
+  options.rdma = flags.rdma;
+  options.make_server_client = [&](const std::vector<std::string>& addresses) {
+    return std::make_unique<client::GrpcServerClient>(addresses, token);
+  };
+  options.stage_service = &service;
+  options.make_stage_client = [&](const WorkerGroup& group) {
+    return MakeGrpcStageClient(group, token);
+  };
+  options.transports = flags.listen.MakeTransportOptions();
+  options.wrap_transport = [&](std::unique_ptr<transport::Transport> transport) {
+    return WithFaults(flags, static_cast<uint64_t>(session.index()), std::move(transport));
+  };
+  const absl::Status status = signals.Begin(&trainer) ? trainer.Run(options, flags.member.stay)
+                                                      : absl::CancelledError("told to leave");
+  signals.End();
+  session.Leave(status.ok() ? "" : std::string(Message(status)));
+  return status;
+}
+
 // Sets `started` once everything that the flags ask for is available: earlier failures are the
 // caller's mistake.
 absl::Status Work(const Flags& flags, bool& started) {
@@ -81,58 +178,17 @@ absl::Status Work(const Flags& flags, bool& started) {
   const std::string address = flags.listen.AdvertisedAddress(server->port());
   LogInfo("listening on {}, reached at {}", flags.listen.listen, address);
   started = true;
-  const auto new_channel = [&] {
-    return rpc::Channel::Create(flags.member.coordinator, token, "coordinator");
-  };
-  // Long polls have their own channel, which a Stop may cut off.
-  const std::shared_ptr<rpc::Channel> polls = new_channel();
-  Trainer trainer(polls, metrics);
-  // The first signal makes the worker leave the job; the second, or one before it has a job, ends
-  // the process at once.
-  std::atomic<bool> registered = false;
-  const SignalThread signals([&](const std::string& signal, bool first) {
-    if (!first || !registered) {
-      _exit(rpc::kExitFailure);
+  Signals signals(flags.member.stay);
+  absl::Status status;
+  do {
+    status = BeMember(flags, token, device, address, service, metrics, signals);
+    if (!status.ok() && flags.member.stay) {
+      LogWarning("no longer a member: {}", Message(status));
     }
-    trainer.Stop(Cancelled("{}", signal));
-  });
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<rpc::MemberSession> session,
-      rpc::MemberSession::Join(
-          new_channel(),
-          {.role = proto::ROLE_WORKER, .address = address, .index = flags.member.index},
-          [&](const absl::Status& why) {
-            trainer.Stop(why);
-            polls->Cancel();
-          }));
-  registered = true;
-  const std::string name = fmt::format("worker-{}", session->index());
-  NameProcess(name);
-  LogInfo("registered with the coordinator at {}", flags.member.coordinator);
-  WorkerJobOptions options;
-  options.name = name;
-  options.index = session->index();
-  options.incarnation = session->incarnation();
-  options.threads = flags.threads;
-  options.device = device;
-  options.open_device = OpenDevice;
-  options.rdma = flags.rdma;
-  options.make_server_client = [&](const std::vector<std::string>& addresses) {
-    return std::make_unique<client::GrpcServerClient>(addresses, token);
-  };
-  options.stage_service = &service;
-  options.make_stage_client = [&](const WorkerGroup& group) {
-    return MakeGrpcStageClient(group, token);
-  };
-  options.transports = flags.listen.MakeTransportOptions();
-  options.wrap_transport = [&](std::unique_ptr<transport::Transport> transport) {
-    return WithFaults(flags, static_cast<uint64_t>(session->index()), std::move(transport));
-  };
-  const absl::Status status = trainer.Run(options);
-  session->Leave(status.ok() ? "" : std::string(Message(status)));
+  } while (flags.member.stay && !signals.stopped() && !rpc::IsRefusal(status));
   service.Close(absl::CancelledError("this worker is leaving"));
   server->Shutdown(absl::Seconds(1));
-  return status;
+  return flags.member.stay && signals.stopped() ? absl::OkStatus() : status;
 }
 
 // If a process has more streams than hardware queues, some share one, and waiting work delays the

@@ -74,7 +74,7 @@ absl::Status Trainer::Loop(WorkerJob& job, const std::string& job_id, uint64_t i
       continue;
     }
     request.clear_finished();
-    if (reply->shut_down()) {
+    if (reply->job_over()) {
       return absl::OkStatus();
     }
     if (reply->has_work()) {
@@ -84,10 +84,10 @@ absl::Status Trainer::Loop(WorkerJob& job, const std::string& job_id, uint64_t i
   return absl::OkStatus();
 }
 
-absl::Status Trainer::RunJob(const WorkerJobOptions& options) {
+absl::StatusOr<bool> Trainer::RunJob(const WorkerJobOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const proto::JoinJobReply join, Join(options.incarnation));
   if (join.shut_down()) {
-    return absl::OkStatus();
+    return false;
   }
   LogInfo("{} takes part in {}", options.name, join.job_id());
   WorkerJobOptions own = options;
@@ -100,13 +100,18 @@ absl::Status Trainer::RunJob(const WorkerJobOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const auto job, WorkerJob::Create(join, own, &metrics_, clock_));
   const Cancellation::Listener ends(&cancellation_,
                                     [&job](const absl::Status& why) { job->Cancel(why); });
-  return Loop(*job, join.job_id(), options.incarnation);
+  SHOAL_RETURN_IF_ERROR(Loop(*job, join.job_id(), options.incarnation));
+  LogInfo("{} is over", join.job_id());
+  return true;
 }
 
-absl::Status Trainer::Run(const WorkerJobOptions& options) {
-  const absl::Status status = RunJob(options);
+absl::Status Trainer::Run(const WorkerJobOptions& options, bool stays) {
+  absl::StatusOr<bool> more;
+  do {
+    more = RunJob(options);
+  } while (stays && more.ok() && *more && !stopped());
   absl::MutexLock lock(&mutex_);
-  return stopped_ ? why_ : status;
+  return stopped_ ? why_ : more.status();
 }
 
 }  // namespace shoal::worker

@@ -1,6 +1,6 @@
-// The worker's loop: joins the job, then runs step after step as the coordinator hands them out,
+// The worker's loop: joins a job, then runs step after step as the coordinator hands them out,
 // and reports each, also a failed one: the coordinator decides what follows. Ends when the job is
-// over or on Stop.
+// over, or the last one, or on Stop.
 //
 // Call Run once, from the thread that is to compute; Stop from any.
 #pragma once
@@ -25,16 +25,17 @@ class Trainer {
   Trainer(std::shared_ptr<rpc::Channel> coordinator, Metrics& metrics, Clock& clock = RealClock())
       : coordinator_(std::move(coordinator)), metrics_(metrics), clock_(clock) {}
 
-  // OK when the job is over or after Stop(OK); otherwise Stop's status, or why this worker cannot
-  // continue.
-  absl::Status Run(const WorkerJobOptions& options);
+  // OK when the job is over (where this worker `stays`, when there will be no other) or after
+  // Stop(OK); otherwise Stop's status, or why this worker cannot continue.
+  absl::Status Run(const WorkerJobOptions& options, bool stays = false);
 
   // Ends Run soon, also during a step or while waiting for peers. The first call counts.
   void Stop(const absl::Status& why);
 
  private:
   absl::StatusOr<proto::JoinJobReply> Join(uint64_t incarnation);
-  absl::Status RunJob(const WorkerJobOptions& options);
+  // False: there is none, and will be none.
+  absl::StatusOr<bool> RunJob(const WorkerJobOptions& options);
   absl::Status Loop(WorkerJob& job, const std::string& job_id, uint64_t incarnation);
   bool stopped() const;
 

@@ -37,6 +37,9 @@ class CheckpointFiles {
   // beyond `keep`, and returns its path.
   virtual absl::StatusOr<std::string> Finish(const CompleteCheckpoint& checkpoint,
                                              const std::vector<proto::CheckpointShard>& shards) = 0;
+  // Writes the model of a complete checkpoint as a Hugging Face folder, in place of an earlier one,
+  // and returns its path.
+  virtual absl::StatusOr<std::string> Export(const CompleteCheckpoint& checkpoint) = 0;
 };
 
 }  // namespace shoal::server

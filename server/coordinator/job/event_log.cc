@@ -18,12 +18,21 @@ void EventLog::Append(proto::JobEvent event) {
   event.set_number(++last_);
   bytes_ += event.ByteSizeLong();
   events_.push_back(std::move(event));
-  // The newest stays, whatever its size.
-  while (events_.size() > 1 && (events_.size() > capacity_ || bytes_ > capacity_bytes_)) {
+  DropBeyond(capacity_bytes_);
+  changed_.SignalAll();
+}
+
+// The newest stays, whatever its size.
+void EventLog::DropBeyond(size_t bytes) {
+  while (events_.size() > 1 && (events_.size() > capacity_ || bytes_ > bytes)) {
     bytes_ -= events_.front().ByteSizeLong();
     events_.pop_front();
   }
-  changed_.SignalAll();
+}
+
+void EventLog::Shrink(size_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  DropBeyond(bytes);
 }
 
 std::vector<proto::JobEvent> EventLog::Wait(int64_t after, absl::Duration timeout) {

@@ -26,6 +26,8 @@ class EventLog {
   std::vector<proto::JobEvent> Wait(int64_t after, absl::Duration timeout);
   std::vector<proto::JobEvent> After(int64_t after) const;
 
+  // Drops the oldest beyond so many bytes, but for the newest.
+  void Shrink(size_t bytes);
   // Wakes all waiters; later waits return at once.
   void Close();
   bool closed() const;
@@ -35,6 +37,7 @@ class EventLog {
   static constexpr size_t kDefaultBytes = 128 << 20;
 
  private:
+  void DropBeyond(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<proto::JobEvent> Collect(int64_t after) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t capacity_;

@@ -40,6 +40,17 @@ TEST(EventLogTest, ForgetsTheOldest) {
   EXPECT_EQ(log.After(9).size(), 1U);
 }
 
+TEST(EventLogTest, ShrinksToItsNewest) {
+  EventLog log;
+  for (int64_t step = 1; step <= 10; ++step) {
+    log.Append(Step(step));
+  }
+  log.Shrink(3 * log.After(9)[0].ByteSizeLong());
+  EXPECT_EQ(log.After(0).size(), 3U);
+  log.Shrink(0);
+  EXPECT_EQ(log.After(0).size(), 1U);
+}
+
 TEST(EventLogTest, ForgetsTheOldestWhereTheyAreLarge) {
   EventLog log(1000, /*capacity_bytes=*/10000);
   for (int64_t step = 1; step <= 10; ++step) {

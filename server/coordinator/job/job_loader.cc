@@ -82,6 +82,12 @@ class CheckpointFolder final : public CheckpointFiles {
     return path;
   }
 
+  absl::StatusOr<std::string> Export(const CompleteCheckpoint& checkpoint) override {
+    const std::string folder = job_.checkpoint.directory + "/huggingface";
+    SHOAL_RETURN_IF_ERROR(ReplaceExport(checkpoint.path, folder, job_.model));
+    return folder;
+  }
+
  private:
   const plan::Job job_;
   const plan::ModelSpec spec_;
@@ -201,6 +207,12 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
     SHOAL_ASSIGN_OR_RETURN(loaded.pipeline,
                            ChoosePipeline(request, job, spec, *loaded.steps, groups));
   }
+  loaded.request = request;
+  *loaded.request.mutable_job() = plan::ToMessage(job);
+  if (loaded.pipeline.has_value()) {
+    *loaded.request.mutable_pipeline() = *loaded.pipeline;
+  }
+  loaded.wait_for_servers = request.wait_for_servers();
   loaded.place_shards = [partitions = plan::BuildPartitions(
                              plan::BuildUnits(spec), job.service.partition_bytes)](int servers) {
     return plan::PlaceShards(partitions, servers, /*generation=*/1);

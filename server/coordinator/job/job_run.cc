@@ -38,14 +38,19 @@ std::string Count(int64_t count, const char* what) {
 JobRun::JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvironment environment)
     : job_(std::move(job)),
       environment_(std::move(environment)),
-      submitted_(environment_.clock.Now()),
       version_(resume.has_value() ? resume->step : 0),
       last_loss_(resume.has_value() ? resume->loss : 0),
       newest_checkpoint_(std::move(resume)),
-      record_(environment_.disk,
+      record_(std::in_place, environment_.disk,
               [this](const std::string& lines) { return job_.checkpoints->Record(lines); }) {}
 
 JobRun::~JobRun() = default;
+
+void JobRun::Take(int64_t servers, int64_t workers) {
+  job_.servers = servers;
+  job_.workers = workers;
+  job_.shard_map = job_.place_shards(static_cast<int>(servers));
+}
 
 void JobRun::Offer(std::vector<Member> servers, std::vector<Member> workers) {
   const int64_t missing_servers = job_.servers - std::ssize(servers);
@@ -65,8 +70,16 @@ void JobRun::WaitFor(int64_t servers, int64_t workers) {
   if (workers > 0) {
     missing += (missing.empty() ? "" : " and ") + Count(workers, "worker");
   }
+  if (!waiting_since_.has_value()) {
+    waiting_since_ = environment_.clock.Now();
+  }
   waiting_for_ = missing;
   SetState("waiting for " + missing);
+}
+
+void JobRun::Queue(int64_t ahead) {
+  SHOAL_CHECK(phase_ == Phase::kWaiting);
+  SetState("waiting for " + Count(ahead, "job") + " ahead");
 }
 
 void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
@@ -258,7 +271,7 @@ bool JobRun::TakesPart(uint64_t incarnation) const {
 }
 
 void JobRun::Fence(const Member& worker) {
-  if (!WorkerOf(worker.incarnation).has_value()) {
+  if (over() || !WorkerOf(worker.incarnation).has_value()) {
     return;  // It was never let in, or is a server.
   }
   proto::FenceClientRequest request;
@@ -276,6 +289,7 @@ void JobRun::Fence(const Member& worker) {
 
 void JobRun::OnLost(const Member& member, const std::string& why) {
   if (over()) {
+    OnReleaserLost(member);
     return;
   }
   if (TakesPart(member.incarnation)) {
@@ -318,99 +332,14 @@ void JobRun::OnServerError(int server, const absl::Status& status) {
   }
 }
 
-void JobRun::Stop(const std::string& reason) {
-  if (over() || stop_requested_) {
-    return;
-  }
-  LogInfo("stopping after step {}: {}", version_, reason);
-  Record({{"event", "stop"}, {"step", version_}, {"reason", reason}});
-  EndAfterCommit();
-}
-
-void JobRun::EndAfterCommit() {
-  stop_requested_ = true;
-  switch (phase_) {
-    case Phase::kWaiting:
-    case Phase::kConfiguring:
-      interrupted_ = true;
-      Complete();
-      break;
-    case Phase::kPlanning:
-    case Phase::kBeginning:
-    case Phase::kRunning:
-      // Nothing of the attempt counts yet. Servers keep what was pushed until the next attempt,
-      // which never comes.
-      Finish(/*interrupted=*/true);
-      break;
-    default:
-      break;  // The commit or checkpoint under way ends, then OpenStep finds stop_requested_.
-  }
-}
-
-void JobRun::SaveAndFail(const std::string& message, bool non_finite) {
-  LogError("{}; the job ends with a checkpoint of its last commit", message);
-  stop_requested_ = true;
-  if (!failure_.has_value()) {  // else a loss came first
-    failure_ = {message, non_finite};
-  }
-  Finish(/*interrupted=*/true);
-}
-
-void JobRun::Fail(const std::string& message, bool non_finite) {
-  if (over()) {
-    return;
-  }
-  phase_ = Phase::kOver;
-  Change();
-  LogError("{} failed: {}", job_.id, message);
-  SetState("failed");
-  proto::JobEvent event;
-  event.mutable_failed()->set_message(message);
-  event.mutable_failed()->set_non_finite(non_finite);
-  event.mutable_failed()->set_step(step_);
-  Append(std::move(event));
-  Log(environment_.store.EndJob(job_.id, "failed: " + message));
-}
-
-void JobRun::Finish(bool interrupted) {
-  phase_ = Phase::kFinishing;
-  interrupted_ = interrupted;
-  if (checkpoint_in_progress_) {
-    SetState("checkpointing");
-    return;  // OnCheckpointDone comes back here
-  }
-  const bool saved = newest_checkpoint_.has_value() && newest_checkpoint_->step == version_;
-  if (version_ > 0 && !saved) {
-    SetState("checkpointing");
-    BeginCheckpoint();
-    return;
-  }
-  Complete();
-}
-
-void JobRun::Complete() {
-  if (failure_.has_value() && version_ < job_.last_step) {
-    Fail(failure_->message + Remedy(), failure_->non_finite);
-    return;
-  }
-  phase_ = Phase::kOver;
-  Change();
-  SetState(interrupted_ ? "interrupted" : "done");
-  proto::JobEvent event;
-  proto::DoneEvent& done = *event.mutable_done();
-  done.set_step(version_);
-  done.set_loss(last_loss_);
-  done.set_checkpoint(newest_checkpoint_.has_value() ? newest_checkpoint_->path : "");
-  done.set_interrupted(interrupted_);
-  Append(std::move(event));
-  LogInfo("{} is {} at step {} of {}", job_.id, state_, version_, job_.last_step);
-  Log(environment_.store.EndJob(job_.id, state_));
-}
-
 void JobRun::Tick() {
   const absl::Time now = environment_.clock.Now();
   const absl::Duration patience = absl::Seconds(job_.job.cluster.start_timeout_seconds);
-  if (phase_ == Phase::kWaiting && now >= submitted_ + patience) {
+  if (phase_ == Phase::kOver) {
+    ReleaseAgain(now);
+    return;
+  }
+  if (phase_ == Phase::kWaiting && now >= NextTick()) {
     Fail(
         fmt::format("still waiting for {} after {:.0f} s (cluster.start_timeout_seconds): look at "
                     "their logs for why "
@@ -435,7 +364,11 @@ void JobRun::Tick() {
 absl::Time JobRun::NextTick() const {
   switch (phase_) {
     case Phase::kWaiting:
-      return submitted_ + absl::Seconds(job_.job.cluster.start_timeout_seconds);
+      return waiting_since_.has_value() && !job_.wait_for_servers
+                 ? *waiting_since_ + absl::Seconds(job_.job.cluster.start_timeout_seconds)
+                 : absl::InfiniteFuture();
+    case Phase::kOver:
+      return NextRelease();
     case Phase::kRunning:
       return next_stall_notice_;
     default:
@@ -448,6 +381,7 @@ void JobRun::SetState(const std::string& state) {
     return;
   }
   state_ = state;
+  state_since_ = environment_.clock.Now();
   if (!over()) {
     LogInfo("{}", state);
     proto::JobEvent event;

@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,13 +52,16 @@ namespace shoal::server {
 
 // A submitted job with everything that was read for it.
 struct LoadedJob {
-  std::string id;       // given at submit, as are the next two
-  int64_t servers = 0;  // that it takes
+  std::string id;                   // given at submit
+  proto::SubmitJobRequest request;  // with what was resolved
+  int64_t servers = 0;  // that it takes, known once it is the first in the queue; 0 before
   int64_t workers = 0;
+  // For members as long as it takes, not just for cluster.start_timeout_seconds.
+  bool wait_for_servers = false;
   plan::Job job;
   std::string token_file;
   bool trace = false;  // workers report spans
-  // For that many servers; the number is known once the job is submitted.
+  // For that many servers.
   std::function<plan::ShardMap(int servers)> place_shards;
   plan::ShardMap shard_map;
   std::optional<proto::PipelinePlan> pipeline;  // where a step runs as a schedule
@@ -77,6 +81,8 @@ struct JobEnvironment {
   Executor post;
   Executor plan;
   Executor disk;
+  // Members and owner stay when a job is over: servers are told to let go of it.
+  bool stays = false;
 };
 
 class JobRun {
@@ -87,15 +93,20 @@ class JobRun {
   JobRun(const JobRun&) = delete;
   JobRun& operator=(const JobRun&) = delete;
 
+  // Says how many members it takes.
+  void Take(int64_t servers, int64_t workers);
   // Starts with these members, where there are enough of them, else says for whom it waits.
   void Offer(std::vector<Member> servers, std::vector<Member> workers);
+  // Says that it waits for so many jobs.
+  void Queue(int64_t ahead);
   // A worker's lease is over: servers close its connections and take nothing from it any more,
   // since it may still run and not know.
   void Fence(const Member& worker);
   // A member's lease is over, or it left before the job was over.
   void OnLost(const Member& member, const std::string& why);
-  // Ends the job after the last commit, with a checkpoint to resume from.
-  void Stop(const std::string& reason);
+  // Ends the job after the last commit, with a checkpoint to resume from; `for_good`, or until a
+  // later life of its owner.
+  void Stop(const std::string& reason, bool for_good = true);
   // Ends the job with a message, at once.
   void Fail(const std::string& message, bool non_finite = false);
   // Deadlines: call at NextTick() or later.
@@ -117,7 +128,12 @@ class JobRun {
 
   bool waiting() const { return phase_ == Phase::kWaiting; }
   bool over() const { return phase_ == Phase::kOver; }
+  // Over, and servers have let go of it.
+  bool released() const { return over() && holders_.empty(); }
+  // Released, and all that was read for it is gone: nothing refers to it any more.
+  bool cleared() const { return cleared_; }
   const std::string& state() const { return state_; }
+  absl::Time state_since() const { return state_since_; }
   int64_t version() const { return version_; }
   const LoadedJob& job() const { return job_; }
   const std::shared_ptr<EventLog>& events() const { return events_; }
@@ -152,18 +168,31 @@ class JobRun {
   void FillPeers(proto::JoinJobReply& reply) const;
   void OnFolderTaken(const absl::Status& status);
   void OnConfigured(const std::vector<proto::ConfigureReply>& replies);
+  std::string Remedy() const;
+  void SetState(const std::string& state);
+  void OnServerError(int server, const absl::Status& status);
+  void Log(const absl::Status& status) const;
+  void Change() { ++changes_; }
+
+  // job_run_end.cc
   // Ends the job once the commit or checkpoint under way is over.
   void EndAfterCommit();
   // While no call to servers is under way: ends the job with a message, after a checkpoint of the
   // last commit.
   void SaveAndFail(const std::string& message, bool non_finite = false);
-  std::string Remedy() const;
   void Finish(bool interrupted);
   void Complete();
-  void SetState(const std::string& state);
-  void OnServerError(int server, const absl::Status& status);
-  void Log(const absl::Status& status) const;
-  void Change() { ++changes_; }
+  bool MustExport() const;
+  void Export();
+  void OnExported(const absl::StatusOr<std::string>& folder);
+  void End();
+  void ReleaseMembers();
+  void Release(size_t server);
+  void OnReleased(size_t server, const absl::Status& status);
+  void OnReleaserLost(const Member& member);
+  void ReleaseAgain(absl::Time now);
+  absl::Time NextRelease() const;
+  void Clear();
 
   // job_run_draw.cc
   bool DrawsMicrobatches() const;
@@ -215,15 +244,17 @@ class JobRun {
 
   LoadedJob job_;
   JobEnvironment environment_;
-  const absl::Time submitted_;
   const std::shared_ptr<EventLog> events_ = std::make_shared<EventLog>();
   std::shared_ptr<ServerClient> control_;  // from Start on
 
   Phase phase_ = Phase::kWaiting;
   std::string state_;
+  absl::Time state_since_;
   int64_t changes_ = 0;
   std::string waiting_for_;
+  std::optional<absl::Time> waiting_since_;  // for members, with no job ahead
   bool stop_requested_ = false;
+  bool suspended_ = false;  // stopped, and a later life goes on with it
   struct Failure {
     std::string message;
     bool non_finite = false;
@@ -260,7 +291,9 @@ class JobRun {
   absl::Time checkpoint_started_;  // of the last one; where there is none, of training
   absl::Time checkpoint_again_ = absl::InfiniteFuture();  // after one that failed
   int failed_checkpoints_ = 0;                            // since the last that did not
-  RecordQueue record_;                                    // last: writes the rest when it goes
+  std::map<size_t, absl::Time> holders_;                  // servers to release; when to ask again
+  bool cleared_ = false;
+  std::optional<RecordQueue> record_;  // last: writes the rest when it goes
 };
 
 template <typename Request, typename Reply>

@@ -133,7 +133,7 @@ void JobRun::RequestNextPlan() {
 std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& request) {
   proto::NextStepReply reply;
   if (over()) {
-    reply.set_shut_down(true);
+    reply.set_job_over(true);
     return reply;
   }
   const std::optional<size_t> worker = WorkerOf(request.incarnation());

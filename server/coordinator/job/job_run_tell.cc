@@ -76,7 +76,7 @@ void JobRun::Append(proto::JobEvent event) {
       Json line = ToJson(event.step());
       line["time_shares"] = MeanShares(last_steps_);
       Record(std::move(line));
-      record_.Open();  // a run without a step leaves the record of the one before
+      record_->Open();  // a run without a step leaves the record of the one before
       break;
     }
     case proto::JobEvent::kCheckpoint:
@@ -117,13 +117,13 @@ void JobRun::RecordStart() {
   }
   Record(std::move(line));
   if (resumes) {
-    record_.Open();
+    record_->Open();
   }
 }
 
 void JobRun::Record(Json line) {
   line["time"] = absl::ToDoubleSeconds(environment_.clock.Now() - absl::UnixEpoch());
-  record_.Add(line);
+  record_->Add(line);
 }
 
 const proto::LastStep* JobRun::LastStepOf(uint64_t incarnation) const {

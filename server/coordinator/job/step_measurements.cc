@@ -40,9 +40,7 @@ std::vector<double> StepMeasurements::KnownSpeeds() const {
   return fitted_.measured > 0 ? fitted_.speeds : std::vector<double>();
 }
 
-bool StepMeasurements::ShapePlans() const {
-  return plans_by_speed_ || plans_by_fit_;
-}
+bool StepMeasurements::ShapePlans() const { return plans_by_speed_ || plans_by_fit_; }
 
 PlanInputs StepMeasurements::Inputs() const {
   PlanInputs inputs{.groups = groups_};

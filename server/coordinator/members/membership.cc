@@ -78,6 +78,7 @@ absl::StatusOr<Member> Membership::Register(const proto::RegisterRequest& reques
                          .host = request.host(),
                          .pid = request.pid(),
                          .nonce = request.nonce(),
+                         .stays = request.stays(),
                          .renewed = now,
                          .lease = options_.lease};
   members_[member.incarnation] = member;

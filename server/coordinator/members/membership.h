@@ -30,6 +30,7 @@ struct Member {
   std::string host;
   int64_t pid = 0;
   uint64_t nonce = 0;
+  bool stays = false;  // takes another job when one is over
   absl::Time renewed;
   absl::Duration lease;  // as it was told last, so that a change of the lease never ends one that
                          // is being kept

@@ -13,13 +13,12 @@ class MemoryStateStore final : public StateStore {
     state_.incarnations = issued;
     return absl::OkStatus();
   }
-  absl::Status BeginJob(const std::string& id, const std::string& job_yaml,
-                        const std::string& token_file) override {
+  absl::Status BeginJob(const std::string& id, const std::string& request) override {
     if (Find(id).ok()) {
       return AlreadyExists("{} has begun", id);
     }
     std::erase_if(state_.jobs, [](const SavedJob& job) { return !job.outcome.empty(); });
-    state_.jobs.push_back({.id = id, .job_yaml = job_yaml, .token_file = token_file});
+    state_.jobs.push_back({.id = id, .request = request});
     return absl::OkStatus();
   }
   absl::Status RecordCommit(const std::string& id, const CommitRecord& commit) override {

@@ -19,8 +19,8 @@ constexpr const char* kSchema = R"(
   PRAGMA synchronous = NORMAL;
   PRAGMA locking_mode = EXCLUSIVE;
   CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-  CREATE TABLE IF NOT EXISTS jobs (id TEXT PRIMARY KEY, yaml TEXT NOT NULL,
-                                   token_file TEXT NOT NULL, outcome TEXT NOT NULL);
+  CREATE TABLE IF NOT EXISTS jobs (id TEXT PRIMARY KEY, request BLOB NOT NULL,
+                                   outcome TEXT NOT NULL);
   CREATE TABLE IF NOT EXISTS commits (job TEXT PRIMARY KEY, step INTEGER NOT NULL,
                                       attempt INTEGER NOT NULL, learning_rate REAL NOT NULL,
                                       clip_coefficient REAL NOT NULL, generation INTEGER NOT NULL)
@@ -28,7 +28,19 @@ constexpr const char* kSchema = R"(
   CREATE TABLE IF NOT EXISTS job_checkpoints (job TEXT NOT NULL, step INTEGER NOT NULL,
                                               path TEXT NOT NULL, PRIMARY KEY (job, step))
                                               WITHOUT ROWID;
-  PRAGMA user_version = 2;
+  PRAGMA user_version = 3;
+)";
+constexpr int kVersion = 3;
+
+// Jobs of version 2 had no request, so none of them can go on.
+constexpr const char* kFromVersion2 = R"(
+  BEGIN;
+  ALTER TABLE jobs RENAME TO jobs_2;
+  CREATE TABLE jobs (id TEXT PRIMARY KEY, request BLOB NOT NULL, outcome TEXT NOT NULL);
+  INSERT INTO jobs SELECT id, x'', outcome FROM jobs_2;
+  DROP TABLE jobs_2;
+  PRAGMA user_version = 3;
+  COMMIT;
 )";
 
 constexpr const char* kForgetEndedJobs = R"(
@@ -48,6 +60,18 @@ class SqliteStateStore final : public StateStore {
   }
 
   absl::Status Prepare() {
+    int64_t version = 0;
+    SHOAL_RETURN_IF_ERROR(ForEachRow(
+        "PRAGMA user_version", [&](sqlite3_stmt* row) { version = sqlite3_column_int64(row, 0); }));
+    if (version > kVersion) {
+      return FailedPrecondition(
+          "{} was written by a newer shoal-coordinator (state of version {}, this one knows {}): "
+          "use that program, or another --state",
+          path_, version, kVersion);
+    }
+    if (version == 2) {
+      SHOAL_RETURN_IF_ERROR(Execute(kFromVersion2));
+    }
     SHOAL_RETURN_IF_ERROR(Execute(kSchema));
     return Compile("REPLACE INTO commits VALUES (?, ?, ?, ?, ?, ?)", record_commit_);
   }
@@ -57,12 +81,10 @@ class SqliteStateStore final : public StateStore {
     SHOAL_RETURN_IF_ERROR(
         ForEachRow("SELECT value FROM counters WHERE name = 'incarnations'",
                    [&](sqlite3_stmt* row) { state.incarnations = sqlite3_column_int64(row, 0); }));
-    SHOAL_RETURN_IF_ERROR(ForEachRow(
-        "SELECT id, yaml, token_file, outcome FROM jobs ORDER BY rowid", [&](sqlite3_stmt* row) {
-          state.jobs.push_back({.id = Text(row, 0),
-                                .job_yaml = Text(row, 1),
-                                .token_file = Text(row, 2),
-                                .outcome = Text(row, 3)});
+    SHOAL_RETURN_IF_ERROR(
+        ForEachRow("SELECT id, request, outcome FROM jobs ORDER BY rowid", [&](sqlite3_stmt* row) {
+          state.jobs.push_back(
+              {.id = Text(row, 0), .request = Bytes(row, 1), .outcome = Text(row, 2)});
         }));
     for (SavedJob& job : state.jobs) {
       SHOAL_RETURN_IF_ERROR(LoadRecords(job));
@@ -75,14 +97,13 @@ class SqliteStateStore final : public StateStore {
                [&](sqlite3_stmt* statement) { sqlite3_bind_int64(statement, 1, issued); });
   }
 
-  absl::Status BeginJob(const std::string& id, const std::string& job_yaml,
-                        const std::string& token_file) override {
+  absl::Status BeginJob(const std::string& id, const std::string& request) override {
     SHOAL_RETURN_IF_ERROR(Execute(kForgetEndedJobs));
     const absl::Status status =
-        Run("INSERT INTO jobs VALUES (?, ?, ?, '')", [&](sqlite3_stmt* statement) {
+        Run("INSERT INTO jobs VALUES (?, ?, '')", [&](sqlite3_stmt* statement) {
           Bind(statement, 1, id);
-          Bind(statement, 2, job_yaml);
-          Bind(statement, 3, token_file);
+          sqlite3_bind_blob(statement, 2, request.data(), static_cast<int>(request.size()),
+                            SQLITE_TRANSIENT);
         });
     SHOAL_RETURN_IF_ERROR(Execute(status.ok() ? "COMMIT" : "ROLLBACK"));
     return status;
@@ -192,6 +213,13 @@ class SqliteStateStore final : public StateStore {
   static std::string Text(sqlite3_stmt* row, int column) {
     const unsigned char* text = sqlite3_column_text(row, column);
     return text == nullptr ? "" : std::string(reinterpret_cast<const char*>(text));
+  }
+
+  static std::string Bytes(sqlite3_stmt* row, int column) {
+    const auto* bytes = static_cast<const char*>(sqlite3_column_blob(row, column));
+    return bytes == nullptr
+               ? ""
+               : std::string(bytes, static_cast<size_t>(sqlite3_column_bytes(row, column)));
   }
 
   const std::string path_;

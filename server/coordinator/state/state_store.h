@@ -1,6 +1,6 @@
-// The coordinator's durable state: how many incarnations it has given, and each job's last commit
-// and checkpoints. A restarted coordinator reads this, gives no incarnation twice, and reports each
-// job's last commit.
+// The coordinator's durable state: how many incarnations it has given, the jobs that were
+// submitted, and each one's last commit and checkpoints. A restarted coordinator reads this, gives
+// no incarnation twice, and goes on with jobs that are not over, or says what became of them.
 //
 // Called under the coordinator's lock, once per step: must take well under a millisecond.
 #pragma once
@@ -36,16 +36,15 @@ struct CheckpointRecord {
 
 struct SavedJob {
   std::string id;
-  std::string job_yaml;
-  std::string token_file;
-  std::string outcome;  // empty: still running
+  std::string request;  // proto SubmitJobRequest, resolved
+  std::string outcome;  // empty: runs or waits
   std::optional<CommitRecord> last_commit;
   std::vector<CheckpointRecord> checkpoints;  // ascending steps
 };
 
 struct SavedState {
   int64_t incarnations = 0;
-  std::vector<SavedJob> jobs;  // in order of beginning
+  std::vector<SavedJob> jobs;  // as submitted
 };
 
 class StateStore {
@@ -54,8 +53,7 @@ class StateStore {
   virtual absl::StatusOr<SavedState> Load() = 0;
   virtual absl::Status SaveIncarnations(int64_t issued) = 0;
   // Forgets jobs that have ended. Fails if a job has that id.
-  virtual absl::Status BeginJob(const std::string& id, const std::string& job_yaml,
-                                const std::string& token_file) = 0;
+  virtual absl::Status BeginJob(const std::string& id, const std::string& request) = 0;
   // Replaces the job's last record.
   virtual absl::Status RecordCommit(const std::string& id, const CommitRecord& commit) = 0;
   virtual absl::Status RecordCheckpoint(const std::string& id,
@@ -66,7 +64,8 @@ class StateStore {
 // In memory, lost on destruction: for tests, and for runs without a state file.
 std::unique_ptr<StateStore> MakeMemoryStateStore();
 
-// One SQLite file (created if missing). FailedPrecondition if another coordinator has it open.
+// One SQLite file (created if missing). FailedPrecondition if another coordinator has it open, or
+// where a newer version of this program wrote it.
 absl::StatusOr<std::unique_ptr<StateStore>> OpenSqliteStateStore(const std::string& path);
 
 }  // namespace shoal::server

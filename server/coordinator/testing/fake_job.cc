@@ -89,6 +89,12 @@ absl::StatusOr<std::string> FakeCheckpointFiles::Finish(
   return checkpoint.path;
 }
 
+absl::StatusOr<std::string> FakeCheckpointFiles::Export(const CompleteCheckpoint& checkpoint) {
+  absl::MutexLock lock(&disk_.mutex);
+  disk_.exported = checkpoint.path;
+  return checkpoint.path + "-export";
+}
+
 LoadedJob MakeFakeJob(const FakeJobOptions& options, FakeDisk& disk) {
   LoadedJob job;
   job.job.train.steps = options.steps;

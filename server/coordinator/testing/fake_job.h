@@ -42,6 +42,7 @@ struct FakeDisk {
   int discarded = 0;
   int term = 0;  // how often it was taken
   std::string record;
+  std::string exported;  // a checkpoint's path
 };
 
 class FakeCheckpointFiles final : public CheckpointFiles {
@@ -55,6 +56,7 @@ class FakeCheckpointFiles final : public CheckpointFiles {
   // Fails unless every server has written its shard.
   absl::StatusOr<std::string> Finish(const CompleteCheckpoint& checkpoint,
                                      const std::vector<proto::CheckpointShard>& shards) override;
+  absl::StatusOr<std::string> Export(const CompleteCheckpoint& checkpoint) override;
 
  private:
   FakeDisk& disk_;

@@ -24,7 +24,8 @@ std::string PointOf(const google::protobuf::Message& request) {
   static const auto* const kPoints = new std::map<std::string, std::string>{
       {"ConfigureRequest", "configure"}, {"BeginAttemptRequest", "begin"},
       {"PrepareRequest", "prepare"},     {"CommitRequest", "commit"},
-      {"WriteCheckpointRequest", "pin"}, {"FenceClientRequest", "fence"}};
+      {"WriteCheckpointRequest", "pin"}, {"FenceClientRequest", "fence"},
+      {"ReleaseJobRequest", "release"}};
   const auto* write = dynamic_cast<const proto::WriteCheckpointRequest*>(&request);
   return write != nullptr && !write->begin() ? "write"
                                              : kPoints->at(request.GetDescriptor()->name());
@@ -178,6 +179,12 @@ absl::StatusOr<proto::FenceClientReply> FakeServer::FenceClient(
     const proto::FenceClientRequest& request) {
   fenced.insert(request.incarnation());
   return proto::FenceClientReply();
+}
+
+absl::StatusOr<proto::ReleaseJobReply> FakeServer::ReleaseJob(const proto::ReleaseJobRequest&) {
+  configured = false;
+  ++released;
+  return proto::ReleaseJobReply();
 }
 
 bool FakeServers::Push(int index, uint64_t incarnation, int64_t step, int64_t attempt,

@@ -32,6 +32,8 @@ class FakeServer final : public rpc::ParameterServerService {
       const proto::WriteCheckpointRequest& request) override;
   absl::StatusOr<proto::FenceClientReply> FenceClient(
       const proto::FenceClientRequest& request) override;
+  absl::StatusOr<proto::ReleaseJobReply> ReleaseJob(
+      const proto::ReleaseJobRequest& request) override;
   absl::StatusOr<proto::GetChecksumsReply> GetChecksums(
       const proto::GetChecksumsRequest&) override {
     return absl::UnimplementedError("there are no weights");
@@ -42,6 +44,7 @@ class FakeServer final : public rpc::ParameterServerService {
 
   bool alive = true;
   bool configured = false;
+  int released = 0;  // jobs
   int64_t version = -1;
   int64_t step = 0;  // of the attempt that pushes are taken for
   int64_t attempt = 0;
@@ -60,7 +63,7 @@ class FakeServer final : public rpc::ParameterServerService {
 };
 
 // Points at which a test can act: "configure", "begin", "prepare", "commit", "committed", "pin",
-// "write", "fence" (on arrival at a server), "work" (a worker got some), "plan".
+// "write", "fence", "release" (on arrival at a server), "work" (a worker got some), "plan".
 using Hook = std::function<void(const std::string& point, int index)>;
 
 class FakeServers final : public ServerClient {

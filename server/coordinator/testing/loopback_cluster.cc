@@ -76,6 +76,9 @@ class EmptyServer final : public rpc::ParameterServerService {
   absl::StatusOr<proto::FenceClientReply> FenceClient(const proto::FenceClientRequest&) override {
     return proto::FenceClientReply();
   }
+  absl::StatusOr<proto::ReleaseJobReply> ReleaseJob(const proto::ReleaseJobRequest&) override {
+    return proto::ReleaseJobReply();
+  }
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest&) override {
     return proto::ConnectReply();
   }
@@ -181,7 +184,7 @@ absl::Status Cluster::RunWorker() {
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(const proto::NextStepReply reply,
                            coordinator->Call(&rpc::CoordinatorService::NextStep, next, patient));
-    if (reply.shut_down()) {
+    if (reply.job_over()) {
       return absl::OkStatus();
     }
     if (!reply.has_work()) {
@@ -253,7 +256,7 @@ absl::StatusOr<LoopbackResult> Cluster::Run() {
     session->Leave("");
   }
   if (watched.ok()) {
-    coordinator_->WaitUntilDone(/*job_is_enough=*/true);
+    coordinator_->WaitUntilDone();
   }
   coordinator_->Stop();
   coordinator_server_->Shutdown(absl::Seconds(1));

@@ -372,10 +372,10 @@ bool SimWorld::Run() {
   constexpr int kMaxEvents = 200000;
   const absl::Time limit = loop.clock().Now() + absl::Hours(1);
   for (int count = 0; count < kMaxEvents; ++count) {
-    if (core_->jobs_over() && over_at == absl::Time()) {
+    if (core_->ended() && over_at == absl::Time()) {
       over_at = loop.clock().Now();
     }
-    if (core_->jobs_over() && !core_->has_members()) {
+    if (core_->ended() && !core_->members_to_leave()) {
       return true;
     }
     if (std::min(loop.NextTime(), core_->NextTick()) > limit) {

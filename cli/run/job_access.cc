@@ -1,0 +1,52 @@
+#include "cli/run/job_access.h"
+
+#include "CLI/CLI.hpp"
+#include "cli/run/preflight.h"
+#include "cli/run/run_access.h"
+#include "core/base/flag_checks.h"
+#include "core/base/status.h"
+
+namespace shoal::cli {
+
+void AddJobAccess(CLI::App& command, JobAccess& access) {
+  CLI::Option* job = command.add_option("job", access.job_file, "Job file of a shoal train");
+  CLI::Option* run =
+      command
+          .add_option("--run", access.run, "Checkpoint directory of a shoal train on this machine")
+          ->excludes(job);
+  command.add_option("--coordinator", access.coordinator, "HOST:PORT")
+      ->check(HostAndPort())
+      ->excludes(job)
+      ->excludes(run);
+  command.add_option("--token-file", access.token_file,
+                     "File with the job's token (default: that of the shoal train on this machine, "
+                     "else SHOAL_TOKEN)");
+}
+
+absl::StatusOr<std::string> LocalRunOf(const JobAccess& access) {
+  if (!access.run.empty() || access.job_file.empty()) {
+    return access.run;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const plan::Job job, ReadJob(access.job_file, {}));
+  return job.cluster.local ? job.checkpoint.directory : "";
+}
+
+absl::StatusOr<CoordinatorAddress> FindCoordinator(const JobAccess& access) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string run, LocalRunOf(access));
+  CoordinatorAddress found = {.address = access.coordinator};
+  std::string token_file = access.token_file;
+  if (!run.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(found.address, FindRun(run));
+    token_file = token_file.empty() ? TokenFileIn(LogFolderOf(run)) : token_file;
+  } else if (!access.job_file.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(const plan::Job job, ReadJob(access.job_file, {}));
+    found.address = job.cluster.coordinator;
+  }
+  if (found.address.empty()) {
+    return InvalidArgument("which coordinator? name a job file, --run or --coordinator");
+  }
+  SHOAL_ASSIGN_OR_RETURN(found.token, rpc::LoadToken(token_file));
+  return found;
+}
+
+}  // namespace shoal::cli

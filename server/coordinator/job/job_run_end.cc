@@ -1,0 +1,225 @@
+// The end of a job: by a stop, a failure or its last step; then servers let go of it.
+#include <algorithm>
+
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "server/coordinator/job/job_run.h"
+
+namespace shoal::server {
+namespace {
+
+constexpr absl::Duration kBetweenReleases = absl::Seconds(1);
+
+}  // namespace
+
+void JobRun::Stop(const std::string& reason, bool for_good) {
+  if (over() || stop_requested_) {
+    return;
+  }
+  suspended_ = !for_good;
+  LogInfo("stopping after step {}: {}", version_, reason);
+  Record({{"event", "stop"}, {"step", version_}, {"reason", reason}});
+  EndAfterCommit();
+}
+
+void JobRun::EndAfterCommit() {
+  stop_requested_ = true;
+  switch (phase_) {
+    case Phase::kWaiting:
+    case Phase::kConfiguring:
+      interrupted_ = true;
+      Complete();
+      break;
+    case Phase::kPlanning:
+    case Phase::kBeginning:
+    case Phase::kRunning:
+      // Nothing of the attempt counts yet. Servers keep what was pushed until the next attempt,
+      // which never comes.
+      Finish(/*interrupted=*/true);
+      break;
+    default:
+      break;  // The commit or checkpoint under way ends, then OpenStep finds stop_requested_.
+  }
+}
+
+void JobRun::SaveAndFail(const std::string& message, bool non_finite) {
+  LogError("{}; the job ends with a checkpoint of its last commit", message);
+  stop_requested_ = true;
+  if (!failure_.has_value()) {  // else a loss came first
+    failure_ = {message, non_finite};
+  }
+  Finish(/*interrupted=*/true);
+}
+
+void JobRun::Fail(const std::string& message, bool non_finite) {
+  if (over()) {
+    return;
+  }
+  phase_ = Phase::kOver;
+  Change();
+  LogError("{} failed: {}", job_.id, message);
+  SetState("failed");
+  proto::JobEvent event;
+  event.mutable_failed()->set_message(message);
+  event.mutable_failed()->set_non_finite(non_finite);
+  event.mutable_failed()->set_step(step_);
+  Append(std::move(event));
+  Log(environment_.store.EndJob(job_.id, "failed: " + message));
+  ReleaseMembers();
+}
+
+void JobRun::Finish(bool interrupted) {
+  phase_ = Phase::kFinishing;
+  interrupted_ = interrupted;
+  if (checkpoint_in_progress_) {
+    SetState("checkpointing");
+    return;  // OnCheckpointDone comes back here
+  }
+  const bool saved = newest_checkpoint_.has_value() && newest_checkpoint_->step == version_;
+  if (version_ > 0 && !saved) {
+    SetState("checkpointing");
+    BeginCheckpoint();
+    return;
+  }
+  Complete();
+}
+
+// Who follows the job exports its model; of one that nobody follows the coordinator does.
+bool JobRun::MustExport() const {
+  return job_.request.detached() && job_.job.checkpoint.export_huggingface &&
+         !job_.job.emulate.enabled() && !interrupted_ && newest_checkpoint_.has_value();
+}
+
+void JobRun::Export() {
+  SetState("exporting");
+  environment_.disk([this, checkpoint = *newest_checkpoint_] {
+    const auto folder = job_.checkpoints->Export(checkpoint);
+    environment_.post([this, folder] { OnExported(folder); });
+  });
+}
+
+void JobRun::OnExported(const absl::StatusOr<std::string>& folder) {
+  if (over()) {
+    return;
+  }
+  if (!folder.ok()) {
+    Fail(
+        fmt::format("the job is done, but its model cannot be exported: {}; shoal checkpoint "
+                    "export {} --output FOLDER does that",
+                    Message(folder.status()), newest_checkpoint_->path));
+    return;
+  }
+  LogInfo("the model is in {}", *folder);
+  End();
+}
+
+void JobRun::Complete() {
+  if (failure_.has_value() && version_ < job_.last_step) {
+    Fail(failure_->message + Remedy(), failure_->non_finite);
+    return;
+  }
+  MustExport() ? Export() : End();
+}
+
+void JobRun::End() {
+  phase_ = Phase::kOver;
+  Change();
+  SetState(interrupted_ ? "interrupted" : "done");
+  proto::JobEvent event;
+  proto::DoneEvent& done = *event.mutable_done();
+  done.set_step(version_);
+  done.set_loss(last_loss_);
+  done.set_checkpoint(newest_checkpoint_.has_value() ? newest_checkpoint_->path : "");
+  done.set_interrupted(interrupted_);
+  Append(std::move(event));
+  LogInfo("{} is {} at step {} of {}", job_.id, state_, version_, job_.last_step);
+  if (!suspended_ || !interrupted_) {
+    Log(environment_.store.EndJob(job_.id, state_));
+  }
+  ReleaseMembers();
+}
+
+void JobRun::ReleaseMembers() {
+  if (!environment_.stays) {
+    return;  // members end with the coordinator
+  }
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    Release(server);
+  }
+  if (holders_.empty()) {
+    Clear();
+  }
+}
+
+// Until it has answered, the server may hold the job, and takes no other.
+void JobRun::Release(size_t server) {
+  holders_[server] = absl::InfiniteFuture();
+  proto::ReleaseJobRequest request;
+  request.set_job_id(job_.id);
+  control_->Call(
+      static_cast<int>(server), &rpc::ParameterServerService::ReleaseJob, request,
+      [this, server](const absl::StatusOr<proto::ReleaseJobReply>& reply) {
+        environment_.post([this, server, status = reply.status()] { OnReleased(server, status); });
+      });
+}
+
+void JobRun::OnReleased(size_t server, const absl::Status& status) {
+  const auto holder = holders_.find(server);
+  if (holder == holders_.end()) {
+    return;  // it was lost meanwhile
+  }
+  if (!status.ok()) {
+    LogWarning("{} has not let go of {}, which is over: {}", NameOf(servers_[server]), job_.id,
+               Message(status));
+    holder->second = environment_.clock.Now() + kBetweenReleases;
+    return;
+  }
+  holders_.erase(holder);
+  Change();
+  if (holders_.empty()) {
+    Clear();
+  }
+}
+
+void JobRun::OnReleaserLost(const Member& member) {
+  const auto found = std::ranges::find(servers_, member.incarnation, &Member::incarnation);
+  if (found != servers_.end() &&
+      holders_.erase(static_cast<size_t>(found - servers_.begin())) > 0 && holders_.empty()) {
+    Clear();
+  }
+}
+
+void JobRun::ReleaseAgain(absl::Time now) {
+  for (const auto& [server, due] : holders_) {
+    if (now >= due) {
+      Release(server);
+    }
+  }
+}
+
+absl::Time JobRun::NextRelease() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [server, due] : holders_) {
+    next = std::min(next, due);
+  }
+  return next;
+}
+
+// Behind all that is still to run for this job: frees what was read for it, and ends its calls,
+// which must not happen under the owner's lock.
+void JobRun::Clear() {
+  environment_.plan([this, moved = std::move(control_)]() mutable {
+    environment_.disk([this, control = std::move(moved)]() mutable {
+      control.reset();
+      record_.reset();
+      job_.steps.reset();
+      job_.checkpoints.reset();
+      environment_.post([this] {
+        cleared_ = true;
+        Change();
+      });
+    });
+  });
+}
+
+}  // namespace shoal::server
