@@ -10,6 +10,8 @@ namespace shoal::cli {
 namespace {
 
 constexpr size_t kMaximumQueued = 1024;
+// Numbers of a later life of the coordinator begin so far on (server/coordinator/job/event_log.h).
+constexpr int64_t kBetweenLives = 1 << 20;
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(200);
 constexpr absl::Duration kStreamDeadline =
     absl::Hours(1);  // then the stream is simply opened again
@@ -62,9 +64,10 @@ bool EventWatch::Take(const proto::JobEvent& event) {
     return false;
   }
   if (event.number() > last_number_) {
-    if (event.number() > last_number_ + 1) {
-      LogWarning("the coordinator has forgotten {} older events of the job",
-                 event.number() - last_number_ - 1);
+    if (const int64_t missed = event.number() - last_number_ - 1; missed >= kBetweenLives) {
+      LogWarning("the coordinator was started again");
+    } else if (missed > 0) {
+      LogWarning("the coordinator has forgotten {} older events of the job", missed);
     }
     last_number_ = event.number();
     events_.push_back(event);

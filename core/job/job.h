@@ -128,6 +128,7 @@ struct ClusterOptions {
   std::string coordinator;  // HOST:PORT of a running one
   double lease_seconds = 10;
   double start_timeout_seconds = 60;
+  double recovery_timeout_seconds = 1800;
   PipelineOptions pipeline;
 
   bool operator==(const ClusterOptions&) const = default;
@@ -141,6 +142,12 @@ struct CheckpointOptions {
   bool export_huggingface = true;  // leave DIRECTORY/huggingface at the end
 
   bool operator==(const CheckpointOptions&) const = default;
+};
+
+struct QueueOptions {
+  int64_t max_restarts = 3;  // after losses, in a row without a step
+
+  bool operator==(const QueueOptions&) const = default;
 };
 
 struct LogOptions {
@@ -171,6 +178,7 @@ struct Job {
   ServiceOptions service;
   ClusterOptions cluster;
   CheckpointOptions checkpoint;
+  QueueOptions queue;
   LogOptions log;
   EmulateOptions emulate;
 

@@ -99,12 +99,14 @@ void VisitFields(J& job, const Visit& visit) {
   VisitService(job.service, visit);
   visit("cluster.lease_seconds", job.cluster.lease_seconds);
   visit("cluster.start_timeout_seconds", job.cluster.start_timeout_seconds);
+  visit("cluster.recovery_timeout_seconds", job.cluster.recovery_timeout_seconds);
   VisitPipeline(job.cluster.pipeline, visit);
   visit("checkpoint.directory", job.checkpoint.directory);
   visit("checkpoint.every_steps", job.checkpoint.every_steps);
   visit("checkpoint.every_seconds", job.checkpoint.every_seconds);
   visit("checkpoint.keep", job.checkpoint.keep);
   visit("checkpoint.export_huggingface", job.checkpoint.export_huggingface);
+  visit("queue.max_restarts", job.queue.max_restarts);
   visit("log.tensorboard", job.log.tensorboard);
   visit("emulate.device_flops", job.emulate.device_flops);
   visit("emulate.time_scale", job.emulate.time_scale);

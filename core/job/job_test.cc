@@ -143,11 +143,13 @@ Job RandomJob(Random& random) {
   }
   job.cluster.lease_seconds = 0.1 + random.Uniform() * 100;
   job.cluster.start_timeout_seconds = 0.1 + random.Uniform() * 1000;
+  job.cluster.recovery_timeout_seconds = 0.1 + random.Uniform() * 1000;
   job.checkpoint.directory = RandomText(random);
   job.checkpoint.every_steps = random.Between(0, 1000);
   job.checkpoint.every_seconds = random.Uniform() * 1000;
   job.checkpoint.keep = random.Between(1, 100);
   job.checkpoint.export_huggingface = random.Below(2) == 0;
+  job.queue.max_restarts = random.Between(0, 1000);
   job.log.tensorboard = random.Below(2) == 0;
   job.log.command = random.Below(2) == 0 ? RandomText(random) : "";
   return job;

@@ -12,12 +12,12 @@ namespace {
 
 constexpr absl::Duration kLeaveDeadline = absl::Seconds(2);
 
+}  // namespace
+
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
 }
-
-}  // namespace
 
 const char* ProgramVersion() { return SHOAL_VERSION; }
 
@@ -39,6 +39,7 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(
     request.set_index(options.index);
   }
   request.set_stays(options.stays);
+  request.set_takes_over(options.takes_over);
   request.set_nonce(std::stoull(SecureToken().substr(0, 16), nullptr, 16));
   proto::RegisterReply reply;  // twice does no harm: the nonce tells that it is the same process
   SHOAL_RETURN_IF_ERROR(CallPatiently(

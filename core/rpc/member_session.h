@@ -17,6 +17,9 @@
 
 namespace shoal::rpc {
 
+// This machine's; "unknown" where it has none.
+std::string HostName();
+
 // This build's; all processes of a job must have the same.
 const char* ProgramVersion();
 
@@ -24,6 +27,7 @@ struct MemberOptions {
   proto::Role role = proto::ROLE_UNSPECIFIED;
   std::string address;                          // HOST:PORT where other processes reach its service
   int index = -1;                               // requested; -1: the lowest free one
+  bool takes_over = false;                      // that index, once its holder is gone
   bool stays = false;                           // for job after job
   absl::Duration patience = absl::Seconds(30);  // for the coordinator to become reachable
   std::function<bool()> stop = nullptr;         // ends that wait, with Cancelled

@@ -1,6 +1,9 @@
 #include "core/rpc/program_flags.h"
 
+#include <cstdlib>
+
 #include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
 #include "core/base/flag_checks.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
@@ -8,6 +11,52 @@
 #include "core/rpc/token.h"
 
 namespace shoal::rpc {
+namespace {
+
+constexpr int kMaxIndex = 4095;
+
+std::optional<int> ParseIndex(const std::string& text) {
+  int index = 0;
+  return absl::SimpleAtoi(text, &index) && index >= 0 && index <= kMaxIndex
+             ? std::optional<int>(index)
+             : std::nullopt;
+}
+
+CLI::Validator IndexOrAuto() {
+  return {[](std::string& text) {
+            return text == kIndexAuto || ParseIndex(text).has_value()
+                       ? std::string()
+                       : fmt::format("{} is neither a number from 0 to {} nor auto", text,
+                                     kMaxIndex);
+          },
+          "INDEX"};
+}
+
+}  // namespace
+
+absl::StatusOr<int> IndexOf(const MemberFlags& flags, const std::string& host) {
+  if (flags.index != kIndexAuto) {
+    return ParseIndex(flags.index).value_or(-1);
+  }
+  for (const char* variable : {"JOB_COMPLETION_INDEX", "SLURM_PROCID"}) {
+    const char* value = std::getenv(variable);
+    if (value == nullptr) {
+      continue;
+    }
+    const std::optional<int> index = ParseIndex(value);
+    return index.has_value()
+               ? absl::StatusOr<int>(*index)
+               : InvalidArgument("--index auto: {} is '{}', not a number from 0 to {}", variable,
+                                 value, kMaxIndex);
+  }
+  const std::optional<int> index = ParseIndex(host.substr(host.find_last_not_of("0123456789") + 1));
+  return index.has_value()
+             ? absl::StatusOr<int>(*index)
+             : InvalidArgument(
+                   "--index auto: neither JOB_COMPLETION_INDEX nor SLURM_PROCID is set, and the "
+                   "host's name {} does not end in a number: say --index NUMBER",
+                   host);
+}
 
 void AddProgramFlags(CLI::App& app, const std::string& program, ProgramFlags& flags) {
   app.add_option("--token-file", flags.token_file,
@@ -16,6 +65,9 @@ void AddProgramFlags(CLI::App& app, const std::string& program, ProgramFlags& fl
                              kTokenVariable));
   app.add_option("--metrics-port", flags.metrics_port,
                  "Port of the Prometheus metrics; 0 picks a free one");
+  app.add_option(
+      "--health-port", flags.health_port,
+      "Port for probes (gRPC health of `live` and `ready`, no token); 0 picks a free one");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error or off")
       ->capture_default_str();
   app.set_version_flag("--version", fmt::format("{} {}", program, ProgramVersion()));
@@ -26,9 +78,10 @@ void AddMemberFlags(CLI::App& app, const std::string& members, MemberFlags& flag
       ->required();
   app.add_option("--index", flags.index,
                  fmt::format("Its number among the job's {}, which names it in logs and `shoal "
-                             "status`; without it, the lowest that is free",
+                             "status`; auto: JOB_COMPLETION_INDEX, SLURM_PROCID, or the number at "
+                             "the end of the host's name; without it, the lowest that is free",
                              members))
-      ->check(AtLeast(0));
+      ->check(IndexOrAuto());
   app.add_flag("--stay", flags.stay,
                "Take job after job, and wait for the coordinator when it is gone, until SIGTERM");
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/base/metrics.h"
 
 namespace CLI {
@@ -19,6 +20,7 @@ inline constexpr int kExitUsage = 2;
 struct ProgramFlags {
   std::string token_file;
   int metrics_port = -1;  // -1: no metrics, 0: a free one
+  int health_port = -1;   // likewise
   std::string log_level = "info";
 };
 // Also adds --version, which prints `program`.
@@ -27,9 +29,15 @@ void AddProgramFlags(CLI::App& app, const std::string& program, ProgramFlags& fl
 // Flags of programs that register with a coordinator.
 struct MemberFlags {
   std::string coordinator;
-  int index = -1;  // -1: the coordinator chooses
+  std::string index;  // a number, or kIndexAuto; empty: the coordinator chooses
   bool stay = false;
 };
+inline constexpr const char* kIndexAuto = "auto";
+// Returns the index that the flag says, or -1. With kIndexAuto what the environment's
+// JOB_COMPLETION_INDEX (Kubernetes) or SLURM_PROCID say, else the number at the end of `host`;
+// InvalidArgument where there is none.
+absl::StatusOr<int> IndexOf(const MemberFlags& flags, const std::string& host);
+
 // `members`: "servers".
 void AddMemberFlags(CLI::App& app, const std::string& members, MemberFlags& flags);
 

@@ -15,5 +15,24 @@ TEST(ProgramFlagsTest, WhatIsServedSaysOfWhichVersionItIs) {
                                   "shoal_build_info{{version=\"{}\"}} 1", ProgramVersion())));
 }
 
+TEST(IndexOf, TakesWhatOrchestratorsSay) {
+  EXPECT_EQ(*IndexOf({}, "node-7"), -1);
+  EXPECT_EQ(*IndexOf({.index = "3"}, "node-7"), 3);
+  const MemberFlags automatic = {.index = kIndexAuto};
+  EXPECT_EQ(*IndexOf(automatic, "shoal-server-12"), 12);
+  EXPECT_EQ(*IndexOf(automatic, "node007"), 7);
+  EXPECT_THAT(std::string(IndexOf(automatic, "reef").status().message()),
+              ::testing::HasSubstr("the host's name reef does not end in a number"));
+  setenv("SLURM_PROCID", "4", 1);
+  EXPECT_EQ(*IndexOf(automatic, "node-7"), 4);
+  setenv("JOB_COMPLETION_INDEX", "5", 1);
+  EXPECT_EQ(*IndexOf(automatic, "node-7"), 5);
+  setenv("JOB_COMPLETION_INDEX", "five", 1);
+  EXPECT_THAT(std::string(IndexOf(automatic, "node-7").status().message()),
+              ::testing::HasSubstr("JOB_COMPLETION_INDEX is 'five'"));
+  unsetenv("JOB_COMPLETION_INDEX");
+  unsetenv("SLURM_PROCID");
+}
+
 }  // namespace
 }  // namespace shoal::rpc

@@ -1,4 +1,7 @@
 // A call from end to end: channel, token, service, and errors as users see them.
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+
 #include <atomic>
 #include <string>
 #include <thread>
@@ -9,7 +12,9 @@
 #include "core/base/status.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
+#include "core/rpc/health.h"
 #include "core/rpc/parameter_server_service.h"
+#include "core/rpc/refuses_connections.h"
 #include "core/rpc/stage_service.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -357,6 +362,48 @@ TEST(StageRpcTest, CallsReachTheServiceWithTheTokenAlone) {
   const auto stranger = Channel::Create(target, Token::Generate(), "worker-1");
   EXPECT_TRUE(
       absl::IsUnauthenticated(stranger->Call(&StageService::ConnectStage, request, {}).status()));
+}
+
+TEST(HealthTest, ProbesAskForLiveAndReady) {
+  const auto health = Health::Serve(0, "127.0.0.1:9").value();
+  const auto channel = grpc::CreateChannel(fmt::format("127.0.0.1:{}", health->port()),
+                                           grpc::InsecureChannelCredentials());
+  // The request is a message with the name as field 1, the answer one with a status as field 1.
+  const auto serving = [&channel](const std::string& name) {
+    grpc::GenericStub stub(channel);
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    const grpc::Slice slice(fmt::format("\x0A{}{}", static_cast<char>(name.size()), name));
+    const grpc::ByteBuffer request(&slice, 1);
+    const auto call =
+        stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
+    call->StartCall();
+    grpc::ByteBuffer reply;
+    grpc::Status status;
+    call->Finish(&reply, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    grpc::Slice answer;
+    reply.DumpToSingleSlice(&answer).ok();
+    return std::string(answer.begin(), answer.end()) == "\x08\x01";
+  };
+  EXPECT_TRUE(serving("live"));
+  EXPECT_FALSE(serving("ready"));
+  health->SetReady(true);
+  EXPECT_TRUE(serving("ready"));
+  EXPECT_EQ(Health::Serve(-1, "127.0.0.1:9").value()->port(), -1);
+}
+
+TEST(RefusesConnections, IsTrueOfWhoIsGoneAlone) {
+  auto listener = Health::Serve(0, "127.0.0.1:9").value();
+  const std::string address = fmt::format("127.0.0.1:{}", listener->port());
+  EXPECT_FALSE(RefusesConnections(address));
+  listener.reset();
+  EXPECT_TRUE(RefusesConnections(address));
+  EXPECT_FALSE(RefusesConnections("no port"));
+  EXPECT_FALSE(RefusesConnections("no.such.host.invalid:1"));
 }
 
 }  // namespace

@@ -121,6 +121,12 @@ void Server::SetServing(bool serving) {
   }
 }
 
+void Server::SetServing(const std::string& name, bool serving) {
+  if (auto* health = state_->server->GetHealthCheckService(); health != nullptr) {
+    health->SetServingStatus(name, serving);
+  }
+}
+
 void Server::Shutdown(absl::Duration grace) {
   if (state_->down) {
     return;

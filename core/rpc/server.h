@@ -57,8 +57,10 @@ class Server {
   ~Server();  // calls Shutdown(1 s) if nobody has
 
   int port() const { return port_; }
-  // Sets the health service's answer (serving after Start).
+  // Sets the health service's answer (serving after Start), for the whole or for what a probe
+  // names.
   void SetServing(bool serving);
+  void SetServing(const std::string& name, bool serving);
   // Refuses new calls and cancels running ones after `grace`. Blocks until all services have
   // returned: first wake any that waits for something other than its call. Idempotent.
   void Shutdown(absl::Duration grace);

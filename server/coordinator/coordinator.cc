@@ -6,6 +6,7 @@
 #include "core/base/logging.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/rpc/refuses_connections.h"
 
 namespace shoal::server {
 namespace {
@@ -71,7 +72,8 @@ absl::Status Coordinator::Resume(const SavedJob& saved) {
   }
   job.id = saved.id;
   // Those that it had are not here yet.
-  job.wait_for_servers = true;
+  job.patience = absl::Seconds(job.job.cluster.recovery_timeout_seconds);
+  job.restarts = 1;
   absl::MutexLock lock(&mutex_);
   return core_.Enqueue(std::move(job), std::move(newest));
 }
@@ -198,6 +200,18 @@ absl::StatusOr<Reply> Coordinator::Ask(
 }
 
 absl::StatusOr<proto::RegisterReply> Coordinator::Register(const proto::RegisterRequest& request) {
+  std::string address;
+  {
+    absl::MutexLock lock(&mutex_);
+    address = core_.AddressToTakeOver(request);
+  }
+  if (!address.empty() && rpc::RefusesConnections(address)) {
+    absl::MutexLock lock(&mutex_);
+    SHOAL_RETURN_IF_ERROR(CheckOpen());
+    if (core_.AddressToTakeOver(request) == address) {
+      core_.TakeOver(request);
+    }
+  }
   return Ask(request, &CoordinatorCore::Register);
 }
 

@@ -50,6 +50,10 @@ class CoordinatorCore {
   proto::ListJobsReply List() const;
 
   absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request);
+  // The address of the member that a request would take over from; empty: there is none.
+  std::string AddressToTakeOver(const proto::RegisterRequest& request) const;
+  // That member is gone, as its address shows.
+  void TakeOver(const proto::RegisterRequest& request);
   absl::StatusOr<proto::RenewLeaseReply> Renew(const proto::RenewLeaseRequest& request);
   absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest& request);
   absl::StatusOr<std::optional<proto::JoinJobReply>> Join(const proto::JoinJobRequest& request);
@@ -85,6 +89,7 @@ class CoordinatorCore {
   absl::Status CheckRoom(const LoadedJob& job) const;
   void ForgetOldJobs();
   void Offer(JobRun& run);
+  void StartAgain(std::unique_ptr<JobRun>& run);
   absl::StatusOr<JobRun*> Find(const std::string& job_id) const;
   absl::StatusOr<JobRun*> FindOrNewest(const std::string& job_id) const;
   // That goes on and has this member; null: none.
@@ -93,12 +98,14 @@ class CoordinatorCore {
   bool IsDoneWith(uint64_t incarnation) const;
   absl::Status Touch(uint64_t incarnation);
   void OfferMembers();
+  void RemoveUnreachable();
   void OnLost(const Member& member, const std::string& why);
   void CountMembers();
 
   Membership members_;
   JobEnvironment environment_;
   Random job_ids_;
+  const int64_t issued_before_;  // incarnations, by earlier lives
   std::vector<std::unique_ptr<JobRun>> jobs_;  // as submitted
   int64_t forgotten_changes_ = 0;              // of jobs that were here
   bool ending_ = false;

@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "core/base/status.h"
 #include "core/base/testing/folder.h"
+#include "core/rpc/health.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/testing/fake_job.h"
@@ -152,6 +153,28 @@ TEST_F(QueueTest, JobsWaitInOrder) {
   ASSERT_TRUE(coordinator_->StopJob(stop).ok());
   EXPECT_THAT(States(),
               ElementsAre("interrupted", "waiting for 1 worker", "waiting for 1 job ahead"));
+}
+
+TEST_F(QueueTest, WhoTakesOverWaitsOnlyForWhoIsThere) {
+  proto::RegisterRequest request;
+  request.set_role(proto::ROLE_SERVER);
+  request.set_version("1");
+  request.set_index(0);
+  request.set_nonce(7);
+  auto listener = rpc::Health::Serve(0, "127.0.0.1:9").value();
+  request.set_address(fmt::format("127.0.0.1:{}", listener->port()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(coordinator_->Register(request).status()));
+  request.set_takes_over(true);
+  const auto taken = coordinator_->Register(request);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ(taken->index(), 0);
+
+  request.set_nonce(9);
+  const absl::Status waits = coordinator_->Register(request).status();
+  EXPECT_TRUE(absl::IsUnavailable(waits)) << waits;
+  EXPECT_THAT(std::string(Message(waits)), HasSubstr("is there still"));
+  listener.reset();
+  EXPECT_TRUE(coordinator_->Register(request).ok()) << "its port refuses";
 }
 
 TEST_F(QueueTest, OneFolderIsOneJobs) {

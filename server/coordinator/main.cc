@@ -14,6 +14,7 @@
 #include "core/base/status.h"
 #include "core/base/threads/lock_order.h"
 #include "core/base/threads/signal_thread.h"
+#include "core/rpc/health.h"
 #include "core/rpc/member_session.h"
 #include "core/rpc/program_flags.h"
 #include "core/rpc/server.h"
@@ -57,6 +58,9 @@ absl::Status Serve(const Flags& flags) {
           {.listen = flags.listen, .token = token, .max_threads = kMaxMembers + kThreadsForOthers},
           std::move(services)));
   LogInfo("listening on {} (port {})", flags.listen, server->port());
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Health> health,
+                         rpc::Health::Serve(flags.program.health_port, flags.listen));
+  health->SetReady(true);
   if (!flags.port_file.empty()) {
     SHOAL_RETURN_IF_ERROR(
         WriteFileAtomically(flags.port_file, fmt::format("{}\n", server->port())));
@@ -73,6 +77,7 @@ absl::Status Serve(const Flags& flags) {
     coordinator->WaitUntilDone();
   }
   server->SetServing(false);
+  health->SetReady(false);
   coordinator->Stop();
   server->Shutdown(absl::Seconds(1));
   LogInfo("ended");

@@ -12,6 +12,7 @@
 #include "core/base/status.h"
 #include "core/base/threads/lock_order.h"
 #include "core/base/threads/signal_thread.h"
+#include "core/rpc/health.h"
 #include "core/rpc/member_session.h"
 #include "core/rpc/parameter_server_service.h"
 #include "core/rpc/program_flags.h"
@@ -105,10 +106,11 @@ absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
 // Registers, and blocks until membership ends or a signal comes. With --stay waits for the
 // coordinator however long it takes.
 absl::Status BeMember(const Flags& flags, const rpc::Token& token, const std::string& address,
-                      End& end) {
+                      int index, rpc::Health& health, End& end) {
   rpc::MemberOptions options = {.role = proto::ROLE_SERVER,
                                 .address = address,
-                                .index = flags.member.index,
+                                .index = index,
+                                .takes_over = flags.member.index == rpc::kIndexAuto,
                                 .stays = flags.member.stay,
                                 .stop = [&end] { return end.signalled(); }};
   if (flags.member.stay) {
@@ -123,6 +125,7 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const std::st
   SHOAL_RETURN_IF_ERROR(session.status());
   NameProcess(fmt::format("server-{}", (*session)->index()));
   LogInfo("registered with the coordinator at {}", flags.member.coordinator);
+  health.SetReady(true);
   if (const std::string signal = end.Await(); !signal.empty()) {
     LogInfo("{}: leaving", signal);
     (*session)->Leave(signal);
@@ -138,6 +141,7 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const std::st
 // caller's mistake.
 absl::Status Serve(const Flags& flags, bool& started) {
   SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.program.token_file));
+  SHOAL_ASSIGN_OR_RETURN(const int index, rpc::IndexOf(flags.member, rpc::HostName()));
   Metrics metrics;
   SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
   SHOAL_ASSIGN_OR_RETURN(TransportFactory transports, Transports(flags));
@@ -154,6 +158,8 @@ absl::Status Serve(const Flags& flags, bool& started) {
       rpc::Server::Start({.listen = flags.listen.listen, .token = token}, std::move(services)));
   const std::string address = flags.listen.AdvertisedAddress(server->port());
   LogInfo("listening on {}, reached at {}", flags.listen.listen, address);
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Health> health,
+                         rpc::Health::Serve(flags.program.health_port, flags.listen.listen));
   started = true;
 
   End end;
@@ -161,7 +167,8 @@ absl::Status Serve(const Flags& flags, bool& started) {
   absl::Status membership;
   do {
     end.Again();
-    membership = BeMember(flags, token, address, end);
+    membership = BeMember(flags, token, address, index, *health, end);
+    health->SetReady(false);
     service.ReleaseAll();
   } while (flags.member.stay && !end.signalled() && !rpc::IsRefusal(membership));
   server->SetServing(false);

@@ -1,5 +1,5 @@
-// Exact mode: the same bits whatever the delays and the number of servers, and whether or not the
-// run was interrupted.
+// Exact mode: the same bits whatever the delays, the number of servers and workers, and whether or
+// not the run was interrupted.
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "tests/support/final_state.h"
@@ -45,6 +45,34 @@ TEST_F(Exact, FiveRunsWithRandomDelaysEndWithTheSameBits) {
       reference = state;
     }
     EXPECT_TRUE(state == reference) << "run " << run << " with " << servers << " servers differs";
+  }
+}
+
+// Twelve shapes of a run, half of them changed in the middle.
+TEST_F(Exact, AnyNumberOfServersAndWorkersEndsWithTheSameBits) {
+  constexpr int kSteps = 60;
+  const auto job = [](int servers, int workers, const std::string& checkpoints) {
+    std::string yaml = ExactJob(servers, workers, kSteps, checkpoints);
+    return yaml.replace(yaml.find("push: microbatch"), 16, "threads_per_worker: 1");
+  };
+  std::vector<float> reference;
+  for (int shape = 0; shape < 12; ++shape) {
+    const int servers = 1 + shape % 4;
+    const int workers = 1 + (shape + shape / 4) % 4;
+    SCOPED_TRACE(fmt::format("{} servers, {} workers", servers, workers));
+    const std::string checkpoints = FreshDirectory("shape");
+    if (shape % 2 == 1) {
+      const int others = 5 - workers;
+      ASSERT_EQ(Train(job(5 - servers, others, checkpoints), {"--steps", "25"}).program.exit_code,
+                0);
+    }
+    const TrainRun run = Train(job(servers, workers, checkpoints), {"--resume=auto"});
+    ASSERT_EQ(run.program.exit_code, 0) << run.program.errors;
+    const std::vector<float> state = FinalState(checkpoints);
+    if (reference.empty()) {
+      reference = state;
+    }
+    EXPECT_TRUE(state == reference);
   }
 }
 

@@ -147,6 +147,12 @@ checkpoint: {directory: alone, every_steps: 3}
     }
     return {};
   }
+  void AwaitStep(const std::string& id, int64_t step) const {
+    const absl::Time deadline = absl::Now() + kLimit;
+    while (StateOf(id)["step"].get<int64_t>() < step && absl::Now() < deadline) {
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+  }
   std::string AwaitEnd(const std::string& id) const {
     const absl::Time deadline = absl::Now() + kLimit;
     nlohmann::json job;
@@ -160,16 +166,17 @@ checkpoint: {directory: alone, every_steps: 3}
   void EndTheCoordinator(int signal) {
     const std::string runs = Submit("runs");
     const std::string waits = Submit("waits");
-    const absl::Time deadline = absl::Now() + kLimit;
-    while (StateOf(runs)["step"].get<int64_t>() < 4 && absl::Now() < deadline) {
-      absl::SleepFor(absl::Milliseconds(5));
-    }
+    Program follower({BinDirectory() + "/shoal", "attach", runs, "--coordinator", address_,
+                      "--token-file", token_});
+    AwaitStep(runs, 4);
     coordinator_->Signal(signal);
     const ProgramResult ended = coordinator_->Wait(kLimit);
     EXPECT_EQ(ended.exit_code, signal == SIGKILL ? 128 + SIGKILL : 0) << ended.errors;
     StartCoordinator();
     EXPECT_EQ(AwaitEnd(runs), "done");
     EXPECT_EQ(AwaitEnd(waits), "done");
+    // Told of the end that a stop is, or reads on over one that nobody announced.
+    EXPECT_EQ(follower.Wait(kLimit).exit_code, signal == SIGKILL ? 0 : 75);
     EXPECT_EQ(HashOf(DirectoryOf("runs")), *hash_);
     EXPECT_EQ(HashOf(DirectoryOf("waits")), *hash_);
   }
@@ -230,6 +237,24 @@ TEST_F(Service, AJobThatNeedsMoreServersThanAreThereIsRefusedOrWaits) {
 
 TEST_F(Service, AKilledCoordinatorGoesOnWithItsJobs) { EndTheCoordinator(SIGKILL); }
 TEST_F(Service, AStoppedCoordinatorGoesOnWithItsJobs) { EndTheCoordinator(SIGTERM); }
+
+TEST_F(Service, ALostMemberCostsNoJob) {
+  for (const size_t lost : {0U, 1U}) {  // a server, a worker
+    const std::string name = fmt::format("lost-{}", lost);
+    const std::string id = Submit(name);
+    AwaitStep(id, 4);
+    members_[lost]->Signal(SIGKILL);
+    members_[lost]->Wait(kLimit);
+    const absl::Time deadline = absl::Now() + kLimit;
+    while (StateOf(id)["state"].get<std::string>().find("waiting for 1 ") == std::string::npos &&
+           absl::Now() < deadline) {
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+    members_[lost] = StartMember(lost == 0 ? "shoal-server" : "shoal-worker");
+    EXPECT_EQ(AwaitEnd(id), "done") << Ask({"attach", id}).errors;
+    EXPECT_EQ(HashOf(DirectoryOf(name)), *hash_);
+  }
+}
 
 TEST_F(Service, ASignalEndsWhoStays) {
   EXPECT_EQ(AwaitEnd(Submit("job")), "done");

@@ -17,6 +17,7 @@
 #include "core/base/threads/signal_thread.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/grpc_support.h"
+#include "core/rpc/health.h"
 #include "core/rpc/member_session.h"
 #include "core/rpc/program_flags.h"
 #include "core/rpc/server.h"
@@ -105,8 +106,8 @@ class Signals {
 // Registers, and runs jobs until membership ends or a signal comes. With --stay waits for the
 // coordinator however long it takes.
 absl::Status BeMember(const Flags& flags, const rpc::Token& token, const DeviceFlag& device,
-                      const std::string& address, StageService& service, Metrics& metrics,
-                      Signals& signals) {
+                      const std::string& address, int index, StageService& service,
+                      Metrics& metrics, rpc::Health& health, Signals& signals) {
   const auto new_channel = [&] {
     return rpc::Channel::Create(flags.member.coordinator, token, "coordinator");
   };
@@ -115,7 +116,8 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const DeviceF
   Trainer trainer(polls, metrics);
   rpc::MemberOptions member = {.role = proto::ROLE_WORKER,
                                .address = address,
-                               .index = flags.member.index,
+                               .index = index,
+                               .takes_over = flags.member.index == rpc::kIndexAuto,
                                .stays = flags.member.stay,
                                .stop = [&signals] { return signals.stopped(); }};
   if (flags.member.stay) {
@@ -133,6 +135,7 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const DeviceF
   const std::string name = fmt::format("worker-{}", session.index());
   NameProcess(name);
   LogInfo("registered with the coordinator at {}", flags.member.coordinator);
+  health.SetReady(true);
   WorkerJobOptions options;
   options.name = name;
   options.index = session.index();
@@ -164,6 +167,7 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const DeviceF
 absl::Status Work(const Flags& flags, bool& started) {
   rpc::RouteGrpcLogs();
   SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.program.token_file));
+  SHOAL_ASSIGN_OR_RETURN(const int index, rpc::IndexOf(flags.member, rpc::HostName()));
   SHOAL_ASSIGN_OR_RETURN(DeviceFlag device, ParseDeviceFlag(flags.device));
   device.sharing = flags.gpu_workers;
   Metrics metrics;
@@ -177,11 +181,14 @@ absl::Status Work(const Flags& flags, bool& started) {
       rpc::Server::Start({.listen = flags.listen.listen, .token = token}, std::move(services)));
   const std::string address = flags.listen.AdvertisedAddress(server->port());
   LogInfo("listening on {}, reached at {}", flags.listen.listen, address);
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Health> health,
+                         rpc::Health::Serve(flags.program.health_port, flags.listen.listen));
   started = true;
   Signals signals(flags.member.stay);
   absl::Status status;
   do {
-    status = BeMember(flags, token, device, address, service, metrics, signals);
+    status = BeMember(flags, token, device, address, index, service, metrics, *health, signals);
+    health->SetReady(false);
     if (!status.ok() && flags.member.stay) {
       LogWarning("no longer a member: {}", Message(status));
     }

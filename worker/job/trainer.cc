@@ -58,9 +58,10 @@ absl::StatusOr<proto::JoinJobReply> Trainer::Join(uint64_t incarnation) {
   return nothing;
 }
 
-absl::Status Trainer::Loop(WorkerJob& job, const std::string& job_id, uint64_t incarnation) {
+absl::Status Trainer::Loop(WorkerJob& job, const proto::JoinJobReply& join, uint64_t incarnation) {
   proto::NextStepRequest request;
-  request.set_job_id(job_id);
+  request.set_job_id(join.job_id());
+  request.set_run(join.run());
   request.set_incarnation(incarnation);
   request.set_wait_seconds(kPollSeconds);
   while (!stopped()) {
@@ -91,8 +92,9 @@ absl::StatusOr<bool> Trainer::RunJob(const WorkerJobOptions& options) {
   }
   LogInfo("{} takes part in {}", options.name, join.job_id());
   WorkerJobOptions own = options;
-  own.draw = [this, id = join.job_id()](proto::DrawMicrobatchRequest request) {
+  own.draw = [this, id = join.job_id(), run = join.run()](proto::DrawMicrobatchRequest request) {
     request.set_job_id(id);
+    request.set_run(run);
     return coordinator_->Call(&rpc::CoordinatorService::DrawMicrobatch, request,
                               AnswerWithin(kAnswerSeconds));
   };
@@ -100,7 +102,7 @@ absl::StatusOr<bool> Trainer::RunJob(const WorkerJobOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const auto job, WorkerJob::Create(join, own, &metrics_, clock_));
   const Cancellation::Listener ends(&cancellation_,
                                     [&job](const absl::Status& why) { job->Cancel(why); });
-  SHOAL_RETURN_IF_ERROR(Loop(*job, join.job_id(), options.incarnation));
+  SHOAL_RETURN_IF_ERROR(Loop(*job, join, options.incarnation));
   LogInfo("{} is over", join.job_id());
   return true;
 }

@@ -36,7 +36,7 @@ class Trainer {
   absl::StatusOr<proto::JoinJobReply> Join(uint64_t incarnation);
   // False: there is none, and will be none.
   absl::StatusOr<bool> RunJob(const WorkerJobOptions& options);
-  absl::Status Loop(WorkerJob& job, const std::string& job_id, uint64_t incarnation);
+  absl::Status Loop(WorkerJob& job, const proto::JoinJobReply& join, uint64_t incarnation);
   bool stopped() const;
 
   const std::shared_ptr<rpc::Channel> coordinator_;

@@ -7,8 +7,15 @@
 
 namespace shoal::server {
 
-EventLog::EventLog(size_t capacity, size_t capacity_bytes)
-    : capacity_(capacity), capacity_bytes_(capacity_bytes) {}
+EventLog::EventLog(size_t capacity, size_t capacity_bytes, int64_t after)
+    : capacity_(capacity), capacity_bytes_(capacity_bytes), last_(after) {}
+
+// A job needs members, each with an incarnation of its own, and has fewer events than that for
+// each.
+std::shared_ptr<EventLog> EventLog::OfLife(int64_t issued) {
+  constexpr int kEventBits = 24;
+  return std::make_shared<EventLog>(kDefaultCapacity, kDefaultBytes, issued << kEventBits);
+}
 
 bool EndsJob(const proto::JobEvent& event) { return event.has_done() || event.has_failed(); }
 

@@ -1,10 +1,11 @@
-// The job's events, numbered 1, 2, ...: the coordinator appends, any number of watchers read, each
+// The job's events, numbered in turn: the coordinator appends, any number of watchers read, each
 // from the last number it saw, so a watcher reconnects without a gap. Bounded in number and bytes
 // (timelines are large): drops the oldest. Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -16,7 +17,11 @@ namespace shoal::server {
 
 class EventLog {
  public:
-  explicit EventLog(size_t capacity = kDefaultCapacity, size_t capacity_bytes = kDefaultBytes);
+  explicit EventLog(size_t capacity = kDefaultCapacity, size_t capacity_bytes = kDefaultBytes,
+                    int64_t after = 0);
+  // One whose numbers follow those that earlier lives of the coordinator gave, after `issued`
+  // incarnations: whoever watches over its end reads on.
+  static std::shared_ptr<EventLog> OfLife(int64_t issued);
 
   // Sets the number. No event may follow one that ends the job (done or failed).
   void Append(proto::JobEvent event);

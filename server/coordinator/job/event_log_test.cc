@@ -40,6 +40,16 @@ TEST(EventLogTest, ForgetsTheOldest) {
   EXPECT_EQ(log.After(9).size(), 1U);
 }
 
+TEST(EventLogTest, ALaterLifeNumbersOn) {
+  const auto first = EventLog::OfLife(0);
+  first->Append(Step(1));
+  EXPECT_EQ(first->After(0)[0].number(), 1);
+  const auto second = EventLog::OfLife(2);
+  EXPECT_TRUE(second->After(first->After(0)[0].number()).empty());
+  second->Append(Step(1));
+  EXPECT_EQ(second->After(first->After(0)[0].number()).size(), 1U);
+}
+
 TEST(EventLogTest, ShrinksToItsNewest) {
   EventLog log;
   for (int64_t step = 1; step <= 10; ++step) {

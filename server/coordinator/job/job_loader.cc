@@ -212,7 +212,8 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
   if (loaded.pipeline.has_value()) {
     *loaded.request.mutable_pipeline() = *loaded.pipeline;
   }
-  loaded.wait_for_servers = request.wait_for_servers();
+  loaded.patience = request.wait_for_servers() ? absl::InfiniteDuration()
+                                               : absl::Seconds(job.cluster.start_timeout_seconds);
   loaded.place_shards = [partitions = plan::BuildPartitions(
                              plan::BuildUnits(spec), job.service.partition_bytes)](int servers) {
     return plan::PlaceShards(partitions, servers, /*generation=*/1);

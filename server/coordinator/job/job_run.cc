@@ -35,9 +35,12 @@ std::string Count(int64_t count, const char* what) {
 
 }  // namespace
 
-JobRun::JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvironment environment)
+JobRun::JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvironment environment,
+               std::shared_ptr<EventLog> events)
     : job_(std::move(job)),
       environment_(std::move(environment)),
+      events_(std::move(events)),
+      first_version_(resume.has_value() ? resume->step : 0),
       version_(resume.has_value() ? resume->step : 0),
       last_loss_(resume.has_value() ? resume->loss : 0),
       newest_checkpoint_(std::move(resume)),
@@ -216,6 +219,7 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
   }
   reply.set_ready(true);
   reply.set_job_id(job_.id);
+  reply.set_run(job_.run);
   *reply.mutable_job() = plan::ToMessage(job_.job);
   reply.set_token_file(job_.token_file);
   reply.set_workers(static_cast<int>(workers_.size()));
@@ -288,8 +292,12 @@ void JobRun::Fence(const Member& worker) {
 }
 
 void JobRun::OnLost(const Member& member, const std::string& why) {
+  gone_.insert(member.incarnation);
+  over() ? OnHolderLost(member) : Lose(member, why);
+}
+
+void JobRun::Lose(const Member& member, const std::string& why) {
   if (over()) {
-    OnReleaserLost(member);
     return;
   }
   if (TakesPart(member.incarnation)) {
@@ -306,12 +314,12 @@ void JobRun::OnLost(const Member& member, const std::string& why) {
       LogWarning("{}", decision.message);
       return;
     case LossDecision::What::kSaveAndFail:
-      failure_ = {.message = decision.message};
+      failure_ = {.message = decision.message, .by_loss = true};
       LogError("{}; the job ends with a checkpoint of its last commit", decision.message);
       EndAfterCommit();
       return;
     case LossDecision::What::kFail:
-      Fail(decision.message + Remedy());
+      FailByLoss(decision.message);
       return;
   }
 }
@@ -326,7 +334,8 @@ std::string JobRun::Remedy() const {
 void JobRun::OnServerError(int server, const absl::Status& status) {
   const Member& member = servers_[static_cast<size_t>(server)];
   if (IsUnreachable(status)) {
-    OnLost(member, std::string(Message(status)));
+    unreachable_.push_back(member);
+    Lose(member, std::string(Message(status)));
   } else {
     Fail(fmt::format("{} failed in step {}: {}", NameOf(member), step_, Message(status)));
   }
@@ -334,17 +343,15 @@ void JobRun::OnServerError(int server, const absl::Status& status) {
 
 void JobRun::Tick() {
   const absl::Time now = environment_.clock.Now();
-  const absl::Duration patience = absl::Seconds(job_.job.cluster.start_timeout_seconds);
   if (phase_ == Phase::kOver) {
     ReleaseAgain(now);
     return;
   }
   if (phase_ == Phase::kWaiting && now >= NextTick()) {
-    Fail(
-        fmt::format("still waiting for {} after {:.0f} s (cluster.start_timeout_seconds): look at "
-                    "their logs for why "
-                    "they did not come",
-                    waiting_for_, absl::ToDoubleSeconds(patience)));
+    Fail(fmt::format(
+        "still waiting for {} after {:.0f} s ({}): look at their logs for why they did not come",
+        waiting_for_, absl::ToDoubleSeconds(job_.patience),
+        job_.restarts > 0 ? "cluster.recovery_timeout_seconds" : "cluster.start_timeout_seconds"));
     return;
   }
   if (phase_ == Phase::kRunning && now >= next_stall_notice_) {
@@ -364,9 +371,7 @@ void JobRun::Tick() {
 absl::Time JobRun::NextTick() const {
   switch (phase_) {
     case Phase::kWaiting:
-      return waiting_since_.has_value() && !job_.wait_for_servers
-                 ? *waiting_since_ + absl::Seconds(job_.job.cluster.start_timeout_seconds)
-                 : absl::InfiniteFuture();
+      return waiting_since_.has_value() ? *waiting_since_ + job_.patience : absl::InfiniteFuture();
     case Phase::kOver:
       return NextRelease();
     case Phase::kRunning:

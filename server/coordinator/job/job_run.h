@@ -23,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -56,8 +57,9 @@ struct LoadedJob {
   proto::SubmitJobRequest request;  // with what was resolved
   int64_t servers = 0;  // that it takes, known once it is the first in the queue; 0 before
   int64_t workers = 0;
-  // For members as long as it takes, not just for cluster.start_timeout_seconds.
-  bool wait_for_servers = false;
+  absl::Duration patience;  // for members
+  int64_t restarts = 0;     // after losses, in a row without a step
+  int64_t run = 0;          // how often it was started again
   plan::Job job;
   std::string token_file;
   bool trace = false;  // workers report spans
@@ -87,8 +89,10 @@ struct JobEnvironment {
 
 class JobRun {
  public:
-  // `resume` is the checkpoint to go on from.
-  JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvironment environment);
+  // `resume` is the checkpoint to go on from. `events` are those of the job's earlier runs, or
+  // none.
+  JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvironment environment,
+         std::shared_ptr<EventLog> events);
   ~JobRun();
   JobRun(const JobRun&) = delete;
   JobRun& operator=(const JobRun&) = delete;
@@ -109,6 +113,13 @@ class JobRun {
   void Stop(const std::string& reason, bool for_good = true);
   // Ends the job with a message, at once.
   void Fail(const std::string& message, bool non_finite = false);
+  // Of one that is over, whether another is to be made of it, after a loss; once it is cleared, of
+  // what and from where.
+  bool restarts() const { return restarts_; }
+  LoadedJob TakeJob() { return std::move(job_); }
+  const std::optional<CompleteCheckpoint>& newest_checkpoint() const { return newest_checkpoint_; }
+  // Members that a call could not reach, each once: they are lost before their lease is over.
+  std::vector<Member> TakeUnreachable() { return std::exchange(unreachable_, {}); }
   // Deadlines: call at NextTick() or later.
   void Tick();
   absl::Time NextTick() const;
@@ -170,6 +181,7 @@ class JobRun {
   void OnConfigured(const std::vector<proto::ConfigureReply>& replies);
   std::string Remedy() const;
   void SetState(const std::string& state);
+  void Lose(const Member& member, const std::string& why);
   void OnServerError(int server, const absl::Status& status);
   void Log(const absl::Status& status) const;
   void Change() { ++changes_; }
@@ -180,6 +192,10 @@ class JobRun {
   // While no call to servers is under way: ends the job with a message, after a checkpoint of the
   // last commit.
   void SaveAndFail(const std::string& message, bool non_finite = false);
+  // Ends it by a loss: for good, or until members are there again.
+  void FailByLoss(const std::string& message);
+  void TellFailure(const std::string& message, bool non_finite);
+  void TellEnd();
   void Finish(bool interrupted);
   void Complete();
   bool MustExport() const;
@@ -189,7 +205,7 @@ class JobRun {
   void ReleaseMembers();
   void Release(size_t server);
   void OnReleased(size_t server, const absl::Status& status);
-  void OnReleaserLost(const Member& member);
+  void OnHolderLost(const Member& member);
   void ReleaseAgain(absl::Time now);
   absl::Time NextRelease() const;
   void Clear();
@@ -244,7 +260,8 @@ class JobRun {
 
   LoadedJob job_;
   JobEnvironment environment_;
-  const std::shared_ptr<EventLog> events_ = std::make_shared<EventLog>();
+  const std::shared_ptr<EventLog> events_;
+  const int64_t first_version_;
   std::shared_ptr<ServerClient> control_;  // from Start on
 
   Phase phase_ = Phase::kWaiting;
@@ -255,10 +272,14 @@ class JobRun {
   std::optional<absl::Time> waiting_since_;  // for members, with no job ahead
   bool stop_requested_ = false;
   bool suspended_ = false;  // stopped, and a later life goes on with it
+  bool stopped_ = false;    // by wish
+  bool restarts_ = false;
   struct Failure {
     std::string message;
     bool non_finite = false;
+    bool by_loss = false;
   };
+  void EndBy(const Failure& failure);
   std::optional<Failure> failure_;  // why the job ends, after a checkpoint
   bool interrupted_ = false;
 
@@ -291,7 +312,9 @@ class JobRun {
   absl::Time checkpoint_started_;  // of the last one; where there is none, of training
   absl::Time checkpoint_again_ = absl::InfiniteFuture();  // after one that failed
   int failed_checkpoints_ = 0;                            // since the last that did not
-  std::map<size_t, absl::Time> holders_;                  // servers to release; when to ask again
+  std::vector<Member> unreachable_;
+  std::set<uint64_t> gone_;               // incarnations of members no more
+  std::map<size_t, absl::Time> holders_;  // servers to release; when to ask again
   bool cleared_ = false;
   std::optional<RecordQueue> record_;  // last: writes the rest when it goes
 };

@@ -150,7 +150,9 @@ void JobRun::OnCheckpointFailed(const absl::Status& status) {
     return;
   }
   if (failure_.has_value()) {
-    Fail(fmt::format("{}; {}{}", failure_->message, why, Remedy()), failure_->non_finite);
+    EndBy({.message = fmt::format("{}; {}", failure_->message, why),
+           .non_finite = failure_->non_finite,
+           .by_loss = failure_->by_loss});
     return;
   }
   if (++failed_checkpoints_ >= kFailedCheckpointsInARow) {

@@ -35,8 +35,8 @@ absl::StatusOr<proto::DrawMicrobatchReply> JobRun::Draw(
     return FailedPrecondition("incarnation {:016x} draws a microbatch of a job it has no part in",
                               request.incarnation());
   }
-  if (!draws_.has_value() || phase_ != Phase::kRunning || request.step() != step_ ||
-      request.attempt() != attempt_) {
+  if (!draws_.has_value() || phase_ != Phase::kRunning || request.run() != job_.run ||
+      request.step() != step_ || request.attempt() != attempt_) {
     return Aborted("{} draws a microbatch of step {} attempt {}; {} {} attempt {}",
                    participants_[*worker].name, request.step(), request.attempt(),
                    draws_.has_value() ? "at hand is step" : "none are drawn in step", step_,

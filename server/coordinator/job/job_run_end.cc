@@ -13,6 +13,13 @@ constexpr absl::Duration kBetweenReleases = absl::Seconds(1);
 }  // namespace
 
 void JobRun::Stop(const std::string& reason, bool for_good) {
+  if (restarts_ && for_good) {
+    restarts_ = false;
+    interrupted_ = true;
+    TellEnd();
+    return;
+  }
+  stopped_ = true;
   if (over() || stop_requested_) {
     return;
   }
@@ -57,6 +64,11 @@ void JobRun::Fail(const std::string& message, bool non_finite) {
   }
   phase_ = Phase::kOver;
   Change();
+  TellFailure(message, non_finite);
+  ReleaseMembers();
+}
+
+void JobRun::TellFailure(const std::string& message, bool non_finite) {
   LogError("{} failed: {}", job_.id, message);
   SetState("failed");
   proto::JobEvent event;
@@ -65,7 +77,33 @@ void JobRun::Fail(const std::string& message, bool non_finite) {
   event.mutable_failed()->set_step(step_);
   Append(std::move(event));
   Log(environment_.store.EndJob(job_.id, "failed: " + message));
+}
+
+void JobRun::FailByLoss(const std::string& message) {
+  if (over()) {
+    return;
+  }
+  const int64_t restarts = version_ > first_version_ ? 1 : job_.restarts + 1;
+  if (!environment_.stays || stopped_ || restarts > job_.job.queue.max_restarts) {
+    Fail(message + Remedy());
+    return;
+  }
+  LogWarning("{}: {}", job_.id, message);
+  SetState(fmt::format("{}: goes on from {} when as many are there again", message,
+                       newest_checkpoint_.has_value()
+                           ? fmt::format("the checkpoint of step {}", newest_checkpoint_->step)
+                           : "the model"));
+  phase_ = Phase::kOver;
+  restarts_ = true;
+  job_.restarts = restarts;
+  job_.patience = absl::Seconds(job_.job.cluster.recovery_timeout_seconds);
+  Change();
   ReleaseMembers();
+}
+
+void JobRun::EndBy(const Failure& failure) {
+  failure.by_loss ? FailByLoss(failure.message)
+                  : Fail(failure.message + Remedy(), failure.non_finite);
 }
 
 void JobRun::Finish(bool interrupted) {
@@ -115,7 +153,7 @@ void JobRun::OnExported(const absl::StatusOr<std::string>& folder) {
 
 void JobRun::Complete() {
   if (failure_.has_value() && version_ < job_.last_step) {
-    Fail(failure_->message + Remedy(), failure_->non_finite);
+    EndBy(*failure_);
     return;
   }
   MustExport() ? Export() : End();
@@ -124,6 +162,11 @@ void JobRun::Complete() {
 void JobRun::End() {
   phase_ = Phase::kOver;
   Change();
+  TellEnd();
+  ReleaseMembers();
+}
+
+void JobRun::TellEnd() {
   SetState(interrupted_ ? "interrupted" : "done");
   proto::JobEvent event;
   proto::DoneEvent& done = *event.mutable_done();
@@ -136,7 +179,6 @@ void JobRun::End() {
   if (!suspended_ || !interrupted_) {
     Log(environment_.store.EndJob(job_.id, state_));
   }
-  ReleaseMembers();
 }
 
 void JobRun::ReleaseMembers() {
@@ -144,7 +186,9 @@ void JobRun::ReleaseMembers() {
     return;  // members end with the coordinator
   }
   for (size_t server = 0; server < servers_.size(); ++server) {
-    Release(server);
+    if (!gone_.contains(servers_[server].incarnation)) {
+      Release(server);
+    }
   }
   if (holders_.empty()) {
     Clear();
@@ -181,7 +225,7 @@ void JobRun::OnReleased(size_t server, const absl::Status& status) {
   }
 }
 
-void JobRun::OnReleaserLost(const Member& member) {
+void JobRun::OnHolderLost(const Member& member) {
   const auto found = std::ranges::find(servers_, member.incarnation, &Member::incarnation);
   if (found != servers_.end() &&
       holders_.erase(static_cast<size_t>(found - servers_.begin())) > 0 && holders_.empty()) {
@@ -212,10 +256,12 @@ void JobRun::Clear() {
     environment_.disk([this, control = std::move(moved)]() mutable {
       control.reset();
       record_.reset();
-      job_.steps.reset();
-      job_.checkpoints.reset();
       environment_.post([this] {
         cleared_ = true;
+        if (!restarts_) {
+          job_.steps.reset();
+          job_.checkpoints.reset();
+        }
         Change();
       });
     });

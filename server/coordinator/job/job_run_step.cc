@@ -132,7 +132,7 @@ void JobRun::RequestNextPlan() {
 
 std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& request) {
   proto::NextStepReply reply;
-  if (over()) {
+  if (over() || request.run() != job_.run) {
     reply.set_job_over(true);
     return reply;
   }

@@ -158,11 +158,21 @@ absl::StatusOr<int> Membership::IndexFor(const proto::RegisterRequest& request) 
   }
   for (const auto& [incarnation, member] : members_) {
     if (member.role == request.role() && member.index == request.index()) {
-      return FailedPrecondition("{} is there already; start this one with another --index",
-                                NameOf(member));
+      return request.takes_over()
+                 ? Unavailable("{} is there still, until its lease ends", NameOf(member))
+                 : FailedPrecondition("{} is there already; start this one with another --index",
+                                      NameOf(member));
     }
   }
   return request.index();
+}
+
+const Member* Membership::HolderOf(const proto::RegisterRequest& request) const {
+  const auto found = std::ranges::find_if(members_, [&request](const auto& entry) {
+    const Member& member = entry.second;
+    return member.role == request.role() && member.index == request.index();
+  });
+  return found == members_.end() ? nullptr : &found->second;
 }
 
 int Membership::FreeIndex(proto::Role role) const {

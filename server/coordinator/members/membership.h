@@ -55,8 +55,8 @@ class Membership {
  public:
   explicit Membership(const MembershipOptions& options);
 
-  // FailedPrecondition for another version or an index that is taken, InvalidArgument for a bad
-  // request, ResourceExhausted for too many.
+  // FailedPrecondition for another version or an index that is taken (Unavailable, if the request
+  // takes it over), InvalidArgument for a bad request, ResourceExhausted for too many.
   absl::StatusOr<Member> Register(const proto::RegisterRequest& request, absl::Time now);
   // NotFound if the incarnation is not (or no longer) a member's.
   absl::Status Renew(uint64_t incarnation, absl::Time now);
@@ -67,6 +67,8 @@ class Membership {
   std::vector<Member> TakeExpired(absl::Time now);
 
   const Member* Find(uint64_t incarnation) const;
+  // Who has the index that a request asks for; null: nobody.
+  const Member* HolderOf(const proto::RegisterRequest& request) const;
   // In order of index.
   std::vector<Member> members(proto::Role role) const;
   size_t size() const { return members_.size(); }

@@ -1,0 +1,26 @@
+// A port for probes alone: the standard gRPC health service, without a token, on the host that the
+// program listens at. Probes name "live" (the process runs) or "ready" (it has what it needs to
+// take work: a server or worker is registered).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/rpc/server.h"
+
+namespace shoal::rpc {
+
+class Health {
+ public:
+  // Not ready yet. `port` 0 picks a free one; below 0: no port, and all else does nothing.
+  static absl::StatusOr<std::unique_ptr<Health>> Serve(int port, const std::string& listen);
+
+  void SetReady(bool ready);
+  int port() const { return server_ == nullptr ? -1 : server_->port(); }
+
+ private:
+  std::unique_ptr<Server> server_;
+};
+
+}  // namespace shoal::rpc

@@ -1,0 +1,188 @@
+// CoordinatorCore's jobs: who is let in, whose turn it is, and who starts again.
+#include <algorithm>
+
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "server/coordinator/coordinator_core.h"
+
+namespace shoal::server {
+
+// Refuses what would wait for ever, or in the way of others.
+absl::Status CoordinatorCore::CheckRoom(const LoadedJob& job) const {
+  if (ending_) {
+    return Unavailable("the coordinator was told to end");
+  }
+  if (!environment_.stays) {
+    return jobs_.empty()
+               ? absl::OkStatus()
+               : FailedPrecondition(
+                     "this coordinator has a job already ({}: {}); start another coordinator for "
+                     "another job, or one with --stay, where jobs queue up",
+                     jobs_.back()->job().id, jobs_.back()->state());
+  }
+  int64_t waiting = 0;
+  int64_t ending = 0;
+  for (const auto& run : jobs_) {
+    waiting += run->waiting() ? 1 : 0;
+    ending += run->over() && !run->cleared() ? 1 : 0;
+    if ((!run->over() || run->restarts()) &&
+        run->job().job.checkpoint.directory == job.job.checkpoint.directory) {
+      return FailedPrecondition(
+          "{} ({}) has the checkpoint.directory {}: stop it, or name another folder", run->job().id,
+          run->state(), job.job.checkpoint.directory);
+    }
+  }
+  if (waiting >= kMaxWaiting) {
+    return ResourceExhausted("{} jobs wait already: stop one, or try again later", waiting);
+  }
+  if (ending >= kMaxEnding) {
+    return Unavailable("{} jobs are being ended: try again later", ending);
+  }
+  const int64_t servers = std::ssize(members_.members(proto::ROLE_SERVER));
+  if (servers < std::max<int64_t>(1, job.job.cluster.servers) && !job.request.wait_for_servers()) {
+    return FailedPrecondition(
+        "the job takes {} servers (cluster.servers) and {} are there: start more, or let it wait "
+        "with --wait-for-servers",
+        std::max<int64_t>(1, job.job.cluster.servers), servers);
+  }
+  return absl::OkStatus();
+}
+
+void CoordinatorCore::ForgetOldJobs() {
+  constexpr size_t kEventBytes = 256 << 10;  // some thousand steps
+  for (const auto& run : jobs_) {
+    if (run->over()) {
+      run->events()->Shrink(kEventBytes);
+    }
+  }
+  auto remembered = std::ranges::count_if(jobs_, [](const auto& run) { return run->over(); });
+  std::erase_if(jobs_, [&](const auto& run) {
+    if (remembered <= kRemembered || !run->cleared() || run->restarts()) {
+      return false;
+    }
+    --remembered;
+    forgotten_changes_ += run->changes() + 1;
+    return true;
+  });
+}
+
+absl::StatusOr<proto::SubmitJobReply> CoordinatorCore::Submit(
+    LoadedJob job, std::optional<CompleteCheckpoint> newest, bool resume) {
+  SHOAL_RETURN_IF_ERROR(CheckRoom(job));
+  if (newest.has_value() && !resume) {
+    return FailedPrecondition(
+        "{} is the checkpoint of an earlier run: go on from it with --resume, or name another "
+        "checkpoint.directory",
+        newest->path);
+  }
+  job.id = NewJobId();
+  if (environment_.stays) {
+    // A later life must know them: of those that it sees come, none need be the last.
+    plan::ClusterOptions& cluster = job.job.cluster;
+    const int64_t servers = std::ssize(members_.members(proto::ROLE_SERVER));
+    cluster.servers = cluster.servers > 0 ? cluster.servers : std::max<int64_t>(1, servers);
+    cluster.workers =
+        cluster.workers > 0 ? cluster.workers : std::max(cluster.pipeline.stages, workers());
+    *job.request.mutable_job() = plan::ToMessage(job.job);
+  }
+  SHOAL_RETURN_IF_ERROR(environment_.store.BeginJob(job.id, job.request.SerializeAsString()));
+  LogInfo("{} is submitted", job.id);
+  ForgetOldJobs();
+  proto::SubmitJobReply reply;
+  reply.set_job_id(job.id);
+  reply.set_jobs_ahead(
+      std::ranges::count_if(jobs_, [](const auto& run) { return !run->released(); }));
+  reply.set_first_step(newest.has_value() ? newest->step + 1 : 1);
+  SHOAL_RETURN_IF_ERROR(Enqueue(std::move(job), std::move(newest)));
+  return reply;
+}
+
+absl::Status CoordinatorCore::Enqueue(LoadedJob job, std::optional<CompleteCheckpoint> newest) {
+  if (newest.has_value()) {
+    LogInfo("{} goes on from {}", job.id, newest->path);
+    SHOAL_RETURN_IF_ERROR(
+        environment_.store.RecordCheckpoint(job.id, {.step = newest->step, .path = newest->path}));
+  }
+  jobs_.push_back(std::make_unique<JobRun>(std::move(job), std::move(newest), environment_,
+                                           EventLog::OfLife(issued_before_)));
+  OfferMembers();
+  return absl::OkStatus();
+}
+
+// Makes a new run of one that lost a member, in its place.
+void CoordinatorCore::StartAgain(std::unique_ptr<JobRun>& run) {
+  forgotten_changes_ += run->changes() + 1;
+  const std::shared_ptr<EventLog> events = run->events();
+  const std::optional<CompleteCheckpoint> newest = run->newest_checkpoint();
+  LoadedJob job = run->TakeJob();
+  ++job.run;
+  run = std::make_unique<JobRun>(std::move(job), newest, environment_, events);
+}
+
+// A member that could not be reached takes part in nothing more. One that lives is told so when it
+// next renews its lease.
+void CoordinatorCore::RemoveUnreachable() {
+  for (size_t run = 0; run < jobs_.size(); ++run) {
+    for (const Member& member : jobs_[run]->TakeUnreachable()) {
+      if (members_.Remove(member.incarnation).has_value()) {
+        CountMembers();
+        OnLost(member, "it cannot be reached");
+      }
+    }
+  }
+}
+
+void CoordinatorCore::OfferMembers() {
+  RemoveUnreachable();
+  for (auto& run : jobs_) {
+    if (run->restarts() && run->cleared() && !ending_) {
+      StartAgain(run);
+    }
+  }
+  int64_t ahead = 0;
+  for (const auto& run : jobs_) {
+    if (run->released() && !run->restarts()) {
+      continue;
+    }
+    if (run->waiting()) {
+      ahead == 0 ? Offer(*run) : run->Queue(ahead);
+    }
+    ++ahead;
+  }
+}
+
+void CoordinatorCore::Offer(JobRun& run) {
+  std::vector<Member> servers = FreeMembers(proto::ROLE_SERVER);
+  std::vector<Member> workers = FreeMembers(proto::ROLE_WORKER);
+  if (run.job().servers == 0) {
+    // Counts that the job leaves open: those that are there, one at least, and whole groups.
+    const plan::ClusterOptions& cluster = run.job().job.cluster;
+    const auto wanted = [](int64_t count, const std::vector<Member>& there) {
+      return std::max<int64_t>(1, count > 0 ? count : std::ssize(there));
+    };
+    const int64_t stages = cluster.pipeline.stages;
+    run.Take(wanted(cluster.servers, servers),
+             std::max(stages, wanted(cluster.workers, workers) / stages * stages));
+    members_.set_lease(absl::Seconds(cluster.lease_seconds));
+  }
+  run.Offer(std::move(servers), std::move(workers));
+}
+
+proto::ListJobsReply CoordinatorCore::List() const {
+  proto::ListJobsReply reply;
+  const absl::Time now = environment_.clock.Now();
+  for (const auto& run : jobs_) {
+    proto::JobSummary& job = *reply.add_jobs();
+    job.set_job_id(run->job().id);
+    job.set_state(run->state());
+    job.set_step(run->version());
+    job.set_total_steps(run->job().last_step);
+    job.set_model(run->job().job.model);
+    job.set_checkpoint_directory(run->job().job.checkpoint.directory);
+    job.set_seconds_in_state(absl::ToDoubleSeconds(now - run->state_since()));
+    job.set_over(run->over() && !run->restarts());
+  }
+  return reply;
+}
+
+}  // namespace shoal::server
