@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 
 #include "core/base/file.h"
@@ -399,6 +400,32 @@ TEST_F(TrainEndToEnd, AnOutputThatNobodyReadsLeavesACheckpoint) {
   const ProgramResult result = pipe.Wait(kLimit);
   EXPECT_EQ(result.exit_code, 75) << result.errors;
   EXPECT_TRUE(HasCheckpoint());
+}
+
+TEST_F(TrainEndToEnd, CtrlCIsHeardWhileNobodyReadsTheOutput) {
+  WriteJob(100000, 2);
+  // Prints to a pipe that is full from the start and stays so.
+  const std::string script =
+      "import glob, os, signal, subprocess, sys, time\n"
+      "end, full = os.pipe()\n"
+      "os.set_blocking(full, False)\n"
+      "try:\n"
+      "  while True: os.write(full, b' ')\n"
+      "except BlockingIOError: os.set_blocking(full, True)\n"
+      "run = subprocess.Popen(sys.argv[2:], stdout=full)\n"
+      "try:\n"
+      "  while run.poll() is None and not glob.glob(sys.argv[1]): time.sleep(0.05)\n"
+      "  time.sleep(1)\n"
+      "  run.send_signal(signal.SIGINT)\n"
+      "  sys.exit(run.wait(60))\n"
+      "finally: run.kill()\n";
+  std::vector<std::string> command = {"python3", "-c", script,
+                                      folder_ + "/checkpoints/*/manifest.json"};
+  std::ranges::copy(TrainCommand(), std::back_inserter(command));
+  Program program(command);
+  const ProgramResult result = program.Wait(kLimit);
+  EXPECT_EQ(result.exit_code, 75) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("nobody read them"));
 }
 
 TEST_F(TrainEndToEnd, ACoordinatorThatIsNotThereIsNamedAtOnce) {

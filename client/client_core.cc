@@ -6,6 +6,7 @@
 #include "core/base/check.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_await.h"
 
 namespace shoal::client {
 namespace {
@@ -175,7 +176,7 @@ absl::Status ParameterClient::Core::Begin(int64_t version, int64_t step, int64_t
     // An I/O thread may be reading a gradient of the last attempt, which its owner will reuse.
     const auto filled = [this]()
                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return pushes_->all_filled(); };
-    if (!mutex_.AwaitWithTimeout(absl::Condition(&filled), options_.push_timeout)) {
+    if (!AwaitFor(&mutex_, absl::Condition(&filled), options_.push_timeout)) {
       return DeadlineExceeded("begin step {}: an I/O thread still reads a gradient", step);
     }
   }
@@ -243,7 +244,7 @@ absl::StatusOr<ParameterClient::View> ParameterClient::Core::Get(int unit) {
     return !cancelled_.ok() || fetches_->resident(unit) ||
            fetches_->state(unit) == FetchTable::State::kFailed || StartFetch(unit);
   };
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&there), options_.get_timeout)) {
+  if (!AwaitFor(&mutex_, absl::Condition(&there), options_.get_timeout)) {
     return ResourceExhausted("get {}: all {} buffers of its size are in use for {}", name,
                              view_buffers_.buffers(unit),
                              absl::FormatDuration(options_.get_timeout));
@@ -256,7 +257,7 @@ absl::StatusOr<ParameterClient::View> ParameterClient::Core::Get(int unit) {
            !cancelled_.ok();
   };
   absl::Status error;
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&done), options_.get_timeout)) {
+  if (!AwaitFor(&mutex_, absl::Condition(&done), options_.get_timeout)) {
     error = DeadlineExceeded("get {} (version {}) from {}: no answer within {}", name,
                              fetches_->version(), fetches_->Missing(unit),
                              absl::FormatDuration(options_.get_timeout));
@@ -287,7 +288,7 @@ absl::Status ParameterClient::Core::Enqueue(int unit, const void* gradient, Grad
     taken = taken || (Failure().ok() && pushes_->Enqueue(unit, gradient, done));
     return taken || !Failure().ok();
   };
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&try_it), options_.push_timeout)) {
+  if (!AwaitFor(&mutex_, absl::Condition(&try_it), options_.push_timeout)) {
     return DeadlineExceeded("push {}: no credit within {}; waiting to push {}",
                             layout_.unit(unit).name, absl::FormatDuration(options_.push_timeout),
                             pushes_->Oldest());
@@ -306,7 +307,7 @@ absl::Status ParameterClient::Core::AwaitTaken(int unit, const void* gradient) {
   const auto taken = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !pushes_->waits(gradient) || !Failure().ok();
   };
-  const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&taken), options_.push_timeout);
+  const bool in_time = AwaitFor(&mutex_, absl::Condition(&taken), options_.push_timeout);
   if (!pushes_->waits(gradient)) {
     return Failure();
   }
@@ -328,7 +329,7 @@ absl::StatusOr<std::vector<int64_t>> ParameterClient::Core::Finish(absl::Duratio
   const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return pushes_->outstanding() == 0 || !Failure().ok();
   };
-  const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&done), timeout);
+  const bool in_time = AwaitFor(&mutex_, absl::Condition(&done), timeout);
   SHOAL_RETURN_IF_ERROR(Failure());
   if (!in_time) {
     return DeadlineExceeded("push of {}: not acknowledged within {} ({} pushes are not)",
@@ -364,7 +365,7 @@ absl::Status ParameterClient::Core::WaitAtBarrier(int64_t number) {
     return barriers_.over >= number || barriers_.ended || !Failure().ok();
   };
   ++barriers_.waiting;
-  const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&done), options_.barrier_timeout);
+  const bool in_time = AwaitFor(&mutex_, absl::Condition(&done), options_.barrier_timeout);
   --barriers_.waiting;
   if (barriers_.over >= number) {
     return absl::OkStatus();

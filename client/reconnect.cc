@@ -4,6 +4,7 @@
 #include "client/client_core.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_await.h"
 
 namespace shoal::client {
 namespace {
@@ -155,7 +156,7 @@ void ParameterClient::Core::RunReconnect() {
         server = LinkToConnect(clock_.Now(), &unused);
         return stopping_ || server >= 0;
       };
-      mutex_.AwaitWithTimeout(absl::Condition(&work), next - clock_.Now());
+      AwaitFor(&mutex_, absl::Condition(&work), next - clock_.Now());
       if (stopping_) {
         return;
       }

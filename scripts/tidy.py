@@ -8,6 +8,7 @@
   folder      no folder with more than 45 files of code
   path        no path in a comment or a page that does not exist, no dead link
   cycle       no two folders of production code that include each other
+  clock       no wait or deadline of production code by the wall's clock, which jumps
   vocabulary  no word of scripts/vocabulary.txt, which says what to use instead
 
 Prints one line a finding, "path:line: rule: message", and exits with 1 if there is one.
@@ -218,6 +219,28 @@ def check_cycle(tree):
                           f'{back_included} at {back}:{back_line}')
 
 
+# What of Abseil looks at the wall's clock or waits by it, and what to use.
+WALL_CLOCK = {
+    r'absl::Now\(\)': 'RealClock().Now(), or WallTime() for people (core/base/clock.h)',
+    r'\bAwaitWith(?:Timeout|Deadline)\b':
+        'AwaitFor or AwaitUntil (core/base/threads/steady_await.h)',
+    r'\bWaitWith(?:Timeout|Deadline)\b|absl::CondVar\b':
+        'SteadyCondition (core/base/threads/steady_condition.h)',
+}
+MAY_USE_WALL_CLOCK = ('bench/', 'core/base/clock.cc')
+
+
+def check_clock(tree):
+    for path, text in tree.items():
+        if not path.endswith(CXX) or is_test(path) or path.startswith(MAY_USE_WALL_CLOCK):
+            continue
+        for number, line in enumerate(text.split('\n'), 1):
+            code = line.partition('//')[0]
+            for pattern, use in WALL_CLOCK.items():
+                for word in re.findall(pattern, code):
+                    yield Finding(path, number, 'clock', f"'{word}': {use}")
+
+
 def parse_vocabulary(text):
     """[(regex, what to use, glob)]: see the head of scripts/vocabulary.txt."""
     entries = []
@@ -259,7 +282,7 @@ def check_vocabulary(tree):
 
 
 RULES = {'width': check_width, 'length': check_length, 'folder': check_folder, 'path': check_path,
-         'cycle': check_cycle, 'vocabulary': check_vocabulary}
+         'cycle': check_cycle, 'clock': check_clock, 'vocabulary': check_vocabulary}
 
 
 def main():

@@ -75,6 +75,14 @@ class TidyTest(unittest.TestCase):
                 'core/b/z.cc': '\n#include "core/a/x.h"\n'}
         self.assertEqual(found('cycle', tree), [('core/a/x.h', 1)])
 
+    def test_clock(self):
+        text = ('// absl::Now() in a comment\nauto a = absl::Now();\nm.AwaitWithTimeout(c, t);\n'
+                'c.WaitWithDeadline(&m, t);\nabsl::CondVar c;\nClock::Now();\nRealClock().Now();\n')
+        self.assertEqual(found('clock', {'worker/a.cc': text}),
+                         [('worker/a.cc', line) for line in (2, 3, 4, 5)])
+        for path in ('core/base/clock.cc', 'bench/a.cc', 'worker/a_test.cc', 'worker/testing/a.h'):
+            self.assertEqual(found('clock', {path: text}), [])
+
     def test_cycle_of_a_folder_and_the_one_it_lies_in(self):
         tree = {'core/x.h': '#include "core/b/y.h"\n', 'core/b/y.h': '#include "core/x.h"\n'}
         self.assertEqual(found('cycle', tree), [('core/x.h', 1)])

@@ -4,6 +4,7 @@
 
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_await.h"
 #include "core/rpc/coordinator_service.h"
 
 namespace shoal::cli {
@@ -39,7 +40,7 @@ EventWatch::~EventWatch() {
 
 std::optional<proto::JobEvent> EventWatch::Next(absl::Duration limit) {
   absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(this, &EventWatch::HasEventOrEnd), limit);
+  AwaitFor(&mutex_, absl::Condition(this, &EventWatch::HasEventOrEnd), limit);
   if (events_.empty()) {
     return std::nullopt;
   }
@@ -107,7 +108,7 @@ void EventWatch::Follow() {
       }
     }
     absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithTimeout(absl::Condition(this, &EventWatch::EndedOrStop), kRetryInterval);
+    AwaitFor(&mutex_, absl::Condition(this, &EventWatch::EndedOrStop), kRetryInterval);
   }
 }
 

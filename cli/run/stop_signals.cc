@@ -49,6 +49,8 @@ StopSignals::~StopSignals() {
   }
 }
 
+bool StopSignals::Came() { return stop_count > 0; }
+
 int StopSignals::count() const { return stop_count; }
 
 const char* StopSignals::reason() const {

@@ -19,6 +19,9 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
+  // Whether a signal came to the object that there is, or to the last one.
+  static bool Came();
+
   // 0, 1 or 2.
   int count() const;
   // "Ctrl-C", "SIGTERM", "hang-up" or "closed output", of the last one that counted.

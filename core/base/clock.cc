@@ -26,6 +26,8 @@ Clock& RealClock() {
   return clock;
 }
 
+absl::Time WallTime() { return absl::Now(); }
+
 absl::Time ManualClock::Now() const {
   absl::MutexLock lock(&mutex_);
   return now_;

@@ -19,6 +19,9 @@ class Clock {
 // since.
 Clock& RealClock();
 
+// Returns what the machine's clock shows to people: for names, records and logs. It may jump.
+absl::Time WallTime();
+
 // Stands still until advanced. Thread-safe. SleepFor waits until the clock has been advanced far
 // enough.
 class ManualClock final : public Clock {

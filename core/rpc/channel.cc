@@ -13,7 +13,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/rpc/grpc_support.h"
@@ -102,7 +101,7 @@ struct GrpcMethod {
 }  // namespace
 
 bool Channel::State::Begin(grpc::ClientContext& context, const CallOptions& options) {
-  context.set_deadline(absl::ToChronoTime(absl::Now() + options.deadline));
+  context.set_deadline(SteadyDeadline(options.deadline));
   context.set_wait_for_ready(options.wait_for_connection);
   context.AddMetadata("authorization", "Bearer " + token.secret());
   absl::MutexLock lock(&mutex);

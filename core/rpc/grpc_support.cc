@@ -37,6 +37,11 @@ absl::Status FromGrpc(const grpc::Status& status) {
           status.error_message()};
 }
 
+gpr_timespec SteadyDeadline(absl::Duration limit) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_micros(absl::ToInt64Microseconds(limit), GPR_TIMESPAN));
+}
+
 const google::protobuf::MethodDescriptor& MethodTaking(
     const google::protobuf::Descriptor& request) {
   const google::protobuf::FileDescriptor& file = *request.file();

@@ -1,9 +1,12 @@
 // Shared by channels and servers: limits, logs, errors and names of methods.
 #pragma once
 
+#include <grpc/support/time.h>
+
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "google/protobuf/descriptor.h"
 
 namespace grpc {
@@ -25,6 +28,9 @@ void RouteGrpcLogs();
 // Keeps the code and the message, which ToGrpc cuts to fit gRPC's trailers.
 grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
+
+// Returns the deadline that `limit` from now is, on gRPC's steady clock.
+gpr_timespec SteadyDeadline(absl::Duration limit);
 
 // Returns the rpc that takes such requests: each rpc has its own request type. CHECKs that it
 // exists.

@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "absl/time/clock.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/rpc/grpc_support.h"
@@ -132,7 +131,7 @@ void Server::Shutdown(absl::Duration grace) {
     return;
   }
   state_->down = true;
-  state_->server->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+  state_->server->Shutdown(SteadyDeadline(grace));
   state_->server->Wait();
 }
 

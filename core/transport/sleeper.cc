@@ -15,14 +15,23 @@ namespace {
 
 std::atomic_ref<uint32_t> Flag(uint32_t* flag) { return std::atomic_ref<uint32_t>(*flag); }
 
+// Returns whether a read (POLLIN) or write (POLLOUT) would not block. EFD_NONBLOCK does not ensure
+// that: it belongs to the open file, which a peer shares and may set otherwise.
+bool IsReady(int event_fd, int16_t events) {
+  pollfd poll_fd = {.fd = event_fd, .events = events, .revents = 0};
+  return poll(&poll_fd, 1, 0) == 1 && (poll_fd.revents & events) != 0;
+}
+
 }  // namespace
 
 void NotifySleeper(const uint32_t* flag, int event_fd) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   // A lock-free load does not write, so a read-only mapping suffices.
   if (Flag(const_cast<uint32_t*>(flag)).load(std::memory_order_seq_cst) != 0) {
+    if (!IsReady(event_fd, POLLOUT)) {
+      return;  // the counter is full: the sleeper is awake already
+    }
     const uint64_t one = 1;
-    // EAGAIN means that the counter is full: the sleeper is awake already.
     [[maybe_unused]] const ssize_t written = write(event_fd, &one, sizeof one);
   }
 }
@@ -51,6 +60,9 @@ void Sleeper::Announce() {
 
 void Sleeper::Withdraw() {
   Flag(flag_).store(0, std::memory_order_seq_cst);
+  if (!IsReady(event_fd_.get(), POLLIN)) {
+    return;  // nobody notified
+  }
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t drained = read(event_fd_.get(), &count, sizeof count);
 }

@@ -1,11 +1,14 @@
 // What all transports share: the registry, handshake bytes, the region table, the event buffer and
 // sleeping.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <limits>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
 #include "core/transport/event_buffer.h"
@@ -141,6 +144,47 @@ TEST(SleeperTest, NoNotificationIsLost) {
   }
   producer.join();
   EXPECT_FALSE((*sleeper)->Wait(absl::Milliseconds(5), [] { return Seen::kNothing; }));
+}
+
+// As a peer may leave what it shares: the flags and the counter are the open file's.
+void LetEventBlock(int event_fd, uint64_t count) {
+  ASSERT_EQ(write(event_fd, &count, sizeof count), static_cast<ssize_t>(sizeof count));
+  ASSERT_EQ(fcntl(event_fd, F_SETFL, 0), 0);
+}
+
+TEST(SleeperTest, AFullEventThatBlocksHoldsNoNotifierUp) {
+  auto sleeper = Sleeper::Create(nullptr, absl::ZeroDuration());
+  ASSERT_TRUE(sleeper.ok());
+  const int event_fd = (*sleeper)->event_fd();
+  LetEventBlock(event_fd, std::numeric_limits<uint64_t>::max() - 1);
+  absl::Notification notified;
+  std::thread notifier([&] {
+    const uint32_t sleeping = 1;
+    NotifySleeper(&sleeping, event_fd);
+    notified.Notify();
+  });
+  EXPECT_TRUE(notified.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  uint64_t count = 0;
+  EXPECT_EQ(read(event_fd, &count, sizeof count), static_cast<ssize_t>(sizeof count));
+  notifier.join();
+}
+
+TEST(SleeperTest, AnEmptyEventThatBlocksHoldsNoSleeperUp) {
+  auto sleeper = Sleeper::Create(nullptr, absl::ZeroDuration());
+  ASSERT_TRUE(sleeper.ok());
+  ASSERT_EQ(fcntl((*sleeper)->event_fd(), F_SETFL, 0), 0);
+  absl::Notification woken;
+  std::thread waiter([&] {
+    EXPECT_FALSE((*sleeper)->Wait(absl::Milliseconds(5), [] { return Sleeper::Seen::kNothing; }));
+    woken.Notify();
+  });
+  const bool in_time = woken.WaitForNotificationWithTimeout(absl::Seconds(10));
+  EXPECT_TRUE(in_time);
+  if (!in_time) {
+    const uint64_t one = 1;
+    EXPECT_EQ(write((*sleeper)->event_fd(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  }
+  waiter.join();
 }
 
 TEST(SleeperTest, ProgressAndAnotherDescriptorKeepItLooking) {

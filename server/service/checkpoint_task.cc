@@ -6,6 +6,7 @@
 
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_await.h"
 
 namespace shoal::server {
 namespace {
@@ -72,7 +73,7 @@ absl::Status CheckpointTask::WaitUntilWritten(size_t partition) {
     return written_ > partition || cancelled_;
   };
   // The writer always ends, but a disk may take long: say so.
-  while (!mutex_.AwaitWithTimeout(absl::Condition(&written), kWaitNotice)) {
+  while (!AwaitFor(&mutex_, absl::Condition(&written), kWaitNotice)) {
     LogWarning("step {}: a commit waits for partition {} of {} to be written to {}; slow disk?",
                version_ + 1, partition, store_->partitions().size(), directory_);
   }
@@ -92,7 +93,7 @@ bool CheckpointTask::Done() const {
 absl::StatusOr<ShardEntry> CheckpointTask::Wait(absl::Duration timeout) const {
   absl::MutexLock lock(&mutex_);
   const auto over = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return done_ || cancelled_; };
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&over), timeout)) {
+  if (!AwaitFor(&mutex_, absl::Condition(&over), timeout)) {
     return DeadlineExceeded("the checkpoint of step {} in {} is not written after {}", version_,
                             directory_, absl::FormatDuration(timeout));
   }

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 
@@ -178,7 +178,7 @@ void PushIntake::RingAll(const std::vector<LayerBarrier::Ring>& rings) {
 
 void PushIntake::PollQueue(transport::EventQueue& queue, bool looks_over) {
   std::vector<transport::Event> events(64);
-  absl::Time looked_over = absl::Now();
+  absl::Time looked_over = RealClock().Now();
   while (true) {
     const size_t count = queue.Poll(events);
     for (size_t i = 0; i < count; ++i) {
@@ -191,9 +191,9 @@ void PushIntake::PollQueue(transport::EventQueue& queue, bool looks_over) {
         return;
       }
     }
-    if (looks_over && absl::Now() - looked_over > options_.look_over_interval) {
+    if (looks_over && RealClock().Now() - looked_over > options_.look_over_interval) {
       LookOver();
-      looked_over = absl::Now();
+      looked_over = RealClock().Now();
     }
     if (count == 0 && !worked) {
       queue.Wait(connections() > 0 ? options_.look_over_interval : kIdleWait);

@@ -6,8 +6,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/base/clock.h"
 #include "core/base/logging.h"
 
 namespace shoal::server {
@@ -18,7 +18,7 @@ class SparseLog {
   template <typename Line>
   void Warn(const Line& line) {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = absl::Now();
+    const absl::Time now = RealClock().Now();
     if (now < next_) {
       ++left_out_;
       return;

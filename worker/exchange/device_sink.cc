@@ -5,6 +5,7 @@
 #include "core/base/check.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_await.h"
 #include "worker/exchange/gpu_direct.h"
 
 namespace shoal::worker {
@@ -120,7 +121,7 @@ absl::StatusOr<DeviceBuffer> DeviceSink::AwaitAccumulator(int unit) {
   const absl::Time deadline = RealClock().Now() + options_.device_timeout;
   // In place, buffers come back from servers, about which only the client knows.
   const absl::Duration look = in_place() ? options_.timeout : options_.device_timeout;
-  while (!mutex_.AwaitWithTimeout(absl::Condition(&there), look) && RealClock().Now() < deadline) {
+  while (!AwaitFor(&mutex_, absl::Condition(&there), look) && RealClock().Now() < deadline) {
     if (const absl::Status why = WhyNotDrained(); !absl::IsDeadlineExceeded(why)) {
       SHOAL_RETURN_IF_ERROR(why);
     }
@@ -171,7 +172,7 @@ absl::Status DeviceSink::Flush() {
   const auto pushed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return pending_ == 0 || !error_.ok();
   };
-  const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&pushed), options_.device_timeout);
+  const bool in_time = AwaitFor(&mutex_, absl::Condition(&pushed), options_.device_timeout);
   SHOAL_RETURN_IF_ERROR(error_);
   if (!in_time) {
     return DeadlineExceeded("{} gradients have not left the device within {}", pending_,
@@ -283,7 +284,7 @@ absl::StatusOr<std::byte*> DeviceSink::AwaitHostBuffer(int unit) {
     buffer = buffer != nullptr ? buffer : host_buffers_.Acquire(unit);
     return buffer != nullptr || closing_ || !error_.ok();
   };
-  const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&there), options_.timeout);
+  const bool in_time = AwaitFor(&mutex_, absl::Condition(&there), options_.timeout);
   if (buffer != nullptr) {
     return buffer;
   }

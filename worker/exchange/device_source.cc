@@ -5,6 +5,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_await.h"
 
 namespace shoal::worker {
 
@@ -106,7 +107,7 @@ absl::StatusOr<WeightsView> DeviceSource::Get(int unit) {
     const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return at(unit).data != nullptr || !error_.ok();
     };
-    const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&there), options_.timeout);
+    const bool in_time = AwaitFor(&mutex_, absl::Condition(&there), options_.timeout);
     SHOAL_RETURN_IF_ERROR(error_);
     if (!in_time) {
       return DeadlineExceeded("get {}: not on its way to the device within {}", NameOf(unit),
@@ -254,7 +255,7 @@ absl::StatusOr<DeviceBuffer> DeviceSource::AwaitBuffer(int unit) {
     }
     return buffer.has_value() || closing_ || !error_.ok();
   };
-  const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&there), options_.timeout);
+  const bool in_time = AwaitFor(&mutex_, absl::Condition(&there), options_.timeout);
   if (buffer.has_value()) {
     return *std::move(buffer);
   }

@@ -4,6 +4,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_await.h"
 
 namespace shoal::worker {
 
@@ -39,7 +40,7 @@ float* ServiceSink::AwaitBuffer(int unit) {
     buffer = buffer != nullptr ? buffer : buffers_.Acquire(unit);
     return buffer != nullptr;
   };
-  mutex_.AwaitWithTimeout(absl::Condition(&there), options_.timeout);
+  AwaitFor(&mutex_, absl::Condition(&there), options_.timeout);
   return reinterpret_cast<float*>(buffer);
 }
 

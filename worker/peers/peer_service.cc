@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_await.h"
 
 namespace shoal::worker {
 namespace {
@@ -104,12 +106,12 @@ void PeerService::AnswerWhenAllAreHere() {
 absl::StatusOr<proto::JoinRendezvousReply> PeerService::JoinRendezvous(
     const proto::JoinRendezvousRequest& request) {
   const StepAttempt attempt{request.step(), request.attempt()};
-  const absl::Time deadline = absl::Now() + patience_;
+  const absl::Time deadline = RealClock().Now() + patience_;
   absl::MutexLock lock(&mutex_);
   const auto open = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !closed_.ok() || group_.has_value();
   };
-  mutex_.AwaitWithDeadline(absl::Condition(&open), deadline);
+  AwaitUntil(&mutex_, absl::Condition(&open), deadline);
   SHOAL_RETURN_IF_ERROR(closed_);
   if (!group_.has_value()) {
     return Unavailable("this worker has no peers yet; try again");
@@ -125,7 +127,7 @@ absl::StatusOr<proto::JoinRendezvousReply> PeerService::JoinRendezvous(
   const auto settled = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !closed_.ok() || attempt_ > attempt || answer_.has_value();
   };
-  mutex_.AwaitWithDeadline(absl::Condition(&settled), deadline);
+  AwaitUntil(&mutex_, absl::Condition(&settled), deadline);
   SHOAL_RETURN_IF_ERROR(closed_);
   SHOAL_RETURN_IF_ERROR(ComeTo(attempt, request.generation()));
   if (!answer_.has_value()) {

@@ -1,6 +1,7 @@
 #include "worker/peers/rendezvous.h"
 
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 
@@ -47,8 +48,8 @@ proto::JoinRendezvousRequest Rendezvous::RequestFor(const StepAttempt& attempt,
 absl::StatusOr<proto::JoinRendezvousReply> Rendezvous::Join(
     const StepAttempt& attempt, int64_t generation, const std::function<absl::Status()>& check) {
   const proto::JoinRendezvousRequest request = RequestFor(attempt, generation);
-  const absl::Time deadline = absl::Now() + options_.timeout;
-  absl::Time notice = absl::Now() + kNoticeAfter;
+  const absl::Time deadline = RealClock().Now() + options_.timeout;
+  absl::Time notice = RealClock().Now() + kNoticeAfter;
   const Cancellation::Listener ends(options_.cancellation, [this](const absl::Status& why) {
     options_.service->Close(why);
     options_.client->Cancel();
@@ -62,11 +63,11 @@ absl::StatusOr<proto::JoinRendezvousReply> Rendezvous::Join(
       return reply;
     }
     SHOAL_RETURN_IF_ERROR(check());
-    if (absl::Now() >= deadline) {
+    if (RealClock().Now() >= deadline) {
       return DeadlineExceeded("not all {} workers met within {}: {}", ranks(),
                               absl::FormatDuration(options_.timeout), Message(reply.status()));
     }
-    if (absl::Now() >= notice) {
+    if (RealClock().Now() >= notice) {
       const WorkerGroup::Worker& first = options_.peers.workers[0];
       LogWarning("not all {} workers have met at {} ({}) yet, waiting until {}: {}", ranks(),
                  first.name, first.address,

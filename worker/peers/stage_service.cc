@@ -4,6 +4,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_await.h"
 
 namespace shoal::worker {
 
@@ -44,7 +45,7 @@ absl::StatusOr<std::string> StageService::AwaitConfirmed(int from, absl::Time de
   const auto confirmed = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !CheckLatest().ok() || !callers_[from].confirmed.empty();
   };
-  mutex_.AwaitWithDeadline(absl::Condition(&confirmed), deadline);
+  AwaitUntil(&mutex_, absl::Condition(&confirmed), deadline);
   SHOAL_RETURN_IF_ERROR(CheckLatest());
   if (callers_[from].confirmed.empty()) {
     return DeadlineExceeded("{} did not connect for step {} attempt {} in time",
@@ -89,7 +90,7 @@ absl::Status StageService::AwaitAttempt(const StepAttempt& attempt) {
   const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !closed_.ok() || (group_.has_value() && !accepting_ && attempt_ >= attempt);
   };
-  const bool waited = mutex_.AwaitWithTimeout(absl::Condition(&there), patience_);
+  const bool waited = AwaitFor(&mutex_, absl::Condition(&there), patience_);
   SHOAL_RETURN_IF_ERROR(closed_);
   if (!waited) {
     return Unavailable("this worker has not come to step {} attempt {} yet; try again",

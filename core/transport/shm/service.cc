@@ -13,6 +13,7 @@
 #include "core/base/clock.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_await.h"
 
 namespace shoal::transport {
 namespace {
@@ -55,7 +56,7 @@ ShmService::~ShmService() {
         return watched.second.connection->exposes_gpu_memory();
       });
     };
-    if (!mutex_.AwaitWithTimeout(absl::Condition(&none_open), kPartingPatience)) {
+    if (!AwaitFor(&mutex_, absl::Condition(&none_open), kPartingPatience)) {
       LogWarning("shm: a peer still has memory of a GPU open that goes now");
     }
     stopping_ = true;

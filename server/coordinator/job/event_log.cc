@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
 
 namespace shoal::server {
 
@@ -43,10 +43,10 @@ void EventLog::Shrink(size_t bytes) {
 }
 
 std::vector<proto::JobEvent> EventLog::Wait(int64_t after, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = RealClock().Now() + timeout;
   absl::MutexLock lock(&mutex_);
   while (last_ <= after && !closed_) {
-    if (changed_.WaitWithDeadline(&mutex_, deadline)) {
+    if (changed_.Wait(&mutex_, deadline - RealClock().Now())) {
       break;
     }
   }

@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "core/base/threads/steady_condition.h"
 #include "proto/coordinator.pb.h"
 
 namespace shoal::server {
@@ -48,7 +49,7 @@ class EventLog {
   const size_t capacity_;
   const size_t capacity_bytes_;
   mutable absl::Mutex mutex_;
-  absl::CondVar changed_;
+  SteadyCondition changed_;
   std::deque<proto::JobEvent> events_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t last_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/data/token_file.h"
@@ -56,7 +56,7 @@ class CheckpointFolder final : public CheckpointFiles {
     if (!record_.has_value()) {
       SHOAL_ASSIGN_OR_RETURN(record_,
                              RunRecord::Open(job_.checkpoint.directory, resume_, plan::ToYaml(job_),
-                                             absl::Now(), job_.log.tensorboard));
+                                             WallTime(), job_.log.tensorboard));
     }
     return record_->Append(lines);
   }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "core/base/threads/steady_await.h"
 #include "worker/backend/backend.h"
 
 namespace shoal::worker {
@@ -23,7 +24,7 @@ class CpuEventState {
   }
   bool WaitDone(absl::Duration timeout) const {
     absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithTimeout(absl::Condition(&done_), timeout);
+    return AwaitFor(&mutex_, absl::Condition(&done_), timeout);
   }
   absl::Status Wait() const {
     absl::MutexLock lock(&mutex_);

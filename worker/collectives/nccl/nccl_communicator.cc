@@ -4,9 +4,10 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_await.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/collectives/nccl/nccl_status.h"
 
@@ -102,15 +103,15 @@ absl::Status NcclCommunicator::Fail(const absl::Status& why) {
 
 absl::Status NcclCommunicator::Settle(ncclResult_t result, std::string_view what,
                                       absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = RealClock().Now() + timeout;
   for (absl::Duration pause = kFirstPause; result == ncclInProgress;
        pause = std::min(2 * pause, kLongestPause)) {
-    if (absl::Now() >= deadline) {
+    if (RealClock().Now() >= deadline) {
       return Fail(DeadlineExceeded("{}: not all other ranks came within {}", what,
                                    absl::FormatDuration(timeout)));
     }
     const auto failed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !error_.ok(); };
-    if (mutex_.AwaitWithTimeout(absl::Condition(&failed), pause)) {
+    if (AwaitFor(&mutex_, absl::Condition(&failed), pause)) {
       return error_;
     }
     if (options_.check != nullptr) {
@@ -134,7 +135,7 @@ absl::Status NcclCommunicator::Call(Stream& stream, std::string_view what,
   SHOAL_RETURN_IF_ERROR(error_);
   SHOAL_RETURN_IF_ERROR(Settle(call(communicator_), what, options_.timeout));
   if (pending_.empty()) {
-    oldest_since_ = absl::Now();
+    oldest_since_ = RealClock().Now();
   }
   pending_.push_back({.what = std::string(what), .done = stream.Record()});
   return absl::OkStatus();
@@ -203,14 +204,14 @@ void NcclCommunicator::Watch() {
       return;
     }
     Look();
-    mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kLook);
+    AwaitFor(&mutex_, absl::Condition(&stopping_), kLook);
   }
 }
 
 void NcclCommunicator::DropDone() {
   while (!pending_.empty() && pending_.front().done->WaitDone(absl::ZeroDuration())) {
     pending_.pop_front();
-    oldest_since_ = absl::Now();
+    oldest_since_ = RealClock().Now();
   }
 }
 
@@ -230,7 +231,7 @@ void NcclCommunicator::Look() {
   if (const absl::Status others = options_.check == nullptr ? absl::OkStatus() : options_.check();
       !others.ok()) {
     Fail(Annotate(others, what)).IgnoreError();
-  } else if (absl::Now() - oldest_since_ >= options_.timeout) {
+  } else if (RealClock().Now() - oldest_since_ >= options_.timeout) {
     Fail(DeadlineExceeded("{}: not done within {}: another rank did not come to it", what,
                           absl::FormatDuration(options_.timeout)))
         .IgnoreError();

@@ -5,8 +5,9 @@
 #include <span>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_await.h"
 
 namespace shoal::worker {
 CommunicatorLinks::CommunicatorLinks(Options options) : options_(std::move(options)) {}
@@ -123,14 +124,14 @@ void CommunicatorLinks::DropPairs() {
 }
 
 absl::Status CommunicatorLinks::EndStep(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = RealClock().Now() + timeout;
   StageLinks* host = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     const auto started = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return unstarted_ == 0 || !failure_.ok();
     };
-    if (!mutex_.AwaitWithDeadline(absl::Condition(&started), deadline)) {
+    if (!AwaitUntil(&mutex_, absl::Condition(&started), deadline)) {
       return DeadlineExceeded("of {} messages neighbours were not ready within {}", unstarted_,
                               absl::FormatDuration(timeout));
     }
@@ -142,7 +143,8 @@ absl::Status CommunicatorLinks::EndStep(absl::Duration timeout) {
   for (auto& [peer, pair] : pairs_) {
     SHOAL_RETURN_IF_ERROR(pair->communicators().AwaitDone(deadline));
   }
-  SHOAL_RETURN_IF_ERROR(host->EndStep(std::max(deadline - absl::Now(), absl::ZeroDuration())));
+  SHOAL_RETURN_IF_ERROR(
+      host->EndStep(std::max(deadline - RealClock().Now(), absl::ZeroDuration())));
   absl::MutexLock lock(&mutex_);
   host_ = nullptr;
   return absl::OkStatus();
@@ -206,7 +208,7 @@ absl::StatusOr<CommunicatorLinks::End*> CommunicatorLinks::Find(const EndKey& ke
 
 absl::StatusOr<std::byte*> CommunicatorLinks::Reserve(const StageMessage& message,
                                                       absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = RealClock().Now() + timeout;
   std::unique_ptr<Event> sent;
   std::byte* room = nullptr;
   {
@@ -215,7 +217,7 @@ absl::StatusOr<std::byte*> CommunicatorLinks::Reserve(const StageMessage& messag
     const auto free = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return !end->spare.empty() || !failure_.ok();
     };
-    if (!mutex_.AwaitWithDeadline(absl::Condition(&free), deadline)) {
+    if (!AwaitUntil(&mutex_, absl::Condition(&free), deadline)) {
       return DeadlineExceeded("the messages before it were not received within {}",
                               absl::FormatDuration(timeout));
     }
@@ -266,7 +268,7 @@ absl::Status CommunicatorLinks::Post(const StageMessage& message) {
 
 absl::StatusOr<const std::byte*> CommunicatorLinks::Await(const StageMessage& message,
                                                           absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = RealClock().Now() + timeout;
   std::unique_ptr<Event> received;
   const std::byte* data = nullptr;
   {
@@ -275,7 +277,7 @@ absl::StatusOr<const std::byte*> CommunicatorLinks::Await(const StageMessage& me
     const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return end->coming.contains(message) || !failure_.ok();
     };
-    if (!mutex_.AwaitWithDeadline(absl::Condition(&there), deadline)) {
+    if (!AwaitUntil(&mutex_, absl::Condition(&there), deadline)) {
       return DeadlineExceeded("it did not come within {}", absl::FormatDuration(timeout));
     }
     SHOAL_RETURN_IF_ERROR(failure_);
@@ -314,7 +316,7 @@ absl::Status CommunicatorLinks::Consumed(const StageMessage& message) {
 absl::Status CommunicatorLinks::AwaitDone(Event& transfer, int peer, absl::Time deadline) {
   while (!transfer.WaitDone(kLookAgain)) {
     SHOAL_RETURN_IF_ERROR(status());
-    if (absl::Now() >= deadline) {
+    if (RealClock().Now() >= deadline) {
       return DeadlineExceeded("stage {} was ready, but what is under way with it did not end",
                               peer);
     }

@@ -4,7 +4,7 @@
 #include <thread>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 
 namespace shoal::worker {
@@ -77,7 +77,7 @@ absl::Status CommunicatorPair::Try() {
                : Receive(memory.data() + kTriedBytes, kTriedBytes, "the first bytes"))
               .status());
     }
-    return AwaitDone(absl::Now() + options_.timeout);
+    return AwaitDone(RealClock().Now() + options_.timeout);
   };
   const absl::Status status = both();
   if (!status.ok()) {  // before the memory goes
@@ -115,7 +115,7 @@ absl::Status CommunicatorPair::AwaitDone(absl::Time deadline) {
     const std::unique_ptr<Event> done = path.stream->Record();
     while (!done->WaitDone(kLookAgain)) {
       SHOAL_RETURN_IF_ERROR(status());
-      if (absl::Now() >= deadline) {
+      if (RealClock().Now() >= deadline) {
         return DeadlineExceeded("what goes between stages {} and {} is not done in time",
                                 options_.stage, options_.peer);
       }

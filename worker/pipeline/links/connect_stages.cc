@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/transport/negotiate.h"
@@ -99,7 +100,7 @@ void StageConnections::Tell(int stage, const std::string& path, const std::strin
 
 absl::Status StageConnections::AskUntil(int stage, const proto::ConnectStageRequest& request,
                                         absl::Time deadline) {
-  absl::Time notice = absl::Now() + kNoticeAfter;
+  absl::Time notice = RealClock().Now() + kNoticeAfter;
   while (true) {
     const absl::Status answer =
         client_->ConnectStage(stage, request, options_.call_timeout).status();
@@ -108,12 +109,12 @@ absl::Status StageConnections::AskUntil(int stage, const proto::ConnectStageRequ
     if (!absl::IsUnavailable(answer) && !absl::IsDeadlineExceeded(answer)) {
       return answer;
     }
-    if (absl::Now() >= deadline) {
+    if (RealClock().Now() >= deadline) {
       return DeadlineExceeded("{} did not connect for step {} attempt {} in time: {}",
                               options_.group.NameOf(stage), request.step(), request.attempt(),
                               Message(answer));
     }
-    if (absl::Now() >= notice) {
+    if (RealClock().Now() >= notice) {
       LogWarning("{} at {} does not answer yet, asking until {}: {}", options_.group.NameOf(stage),
                  options_.group.workers[static_cast<size_t>(stage)].address,
                  absl::FormatTime("%H:%M:%S", deadline, absl::LocalTimeZone()), Message(answer));
@@ -211,10 +212,11 @@ absl::StatusOr<transport::TakenOffer> StageConnections::Accept(
 }
 
 void StageConnections::AwaitLentMemory(const std::map<int, LinkMemory>& neighbours) {
-  const absl::Time deadline = absl::Now() + options_.parting_patience;
+  const absl::Time deadline = RealClock().Now() + options_.parting_patience;
   for (const auto& [stage, memory] : neighbours) {
     const auto stop = [this] { return !cancelled().ok(); };
-    if (!lent_[static_cast<size_t>(stage)].AwaitGone(deadline - absl::Now(), stop) && !stop()) {
+    if (!lent_[static_cast<size_t>(stage)].AwaitGone(deadline - RealClock().Now(), stop) &&
+        !stop()) {
       LogWarning("{} still has memory of {} open that it had for earlier messages",
                  options_.group.NameOf(stage), options_.device->name());
     }
@@ -224,7 +226,7 @@ void StageConnections::AwaitLentMemory(const std::map<int, LinkMemory>& neighbou
 absl::StatusOr<StageConnections::Links> StageConnections::Connect(
     const std::map<int, LinkMemory>& neighbours, const StepAttempt& attempt,
     absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = RealClock().Now() + timeout;
   AwaitLentMemory(neighbours);
   SHOAL_RETURN_IF_ERROR(cancelled());
   SHOAL_RETURN_IF_ERROR(service_->Expect(

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_await.h"
 
 namespace shoal::worker {
 DeviceLinks::DeviceLinks(Device& device, Stream& compute)
@@ -73,19 +74,19 @@ absl::Status DeviceLinks::BeginStep(const StepMessages& step) {
 }
 
 absl::Status DeviceLinks::EndStep(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = RealClock().Now() + timeout;
   {
     absl::MutexLock lock(&mutex_);
     const auto told = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return notices_.empty() && !telling_;
     };
-    if (!mutex_.AwaitWithDeadline(absl::Condition(&told), deadline)) {
+    if (!AwaitUntil(&mutex_, absl::Condition(&told), deadline)) {
       return DeadlineExceeded("{} messages were not made, used or copied on the device within {}",
                               notices_.size() + 1, absl::FormatDuration(timeout));
     }
     SHOAL_RETURN_IF_ERROR(failure_);
   }
-  return host_->EndStep(std::max(deadline - absl::Now(), absl::ZeroDuration()));
+  return host_->EndStep(std::max(deadline - RealClock().Now(), absl::ZeroDuration()));
 }
 
 absl::StatusOr<DeviceLinks::MessageBuffer> DeviceLinks::TakeBuffer(MessageBuffers& buffers) {

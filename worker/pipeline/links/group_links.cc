@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 
 namespace shoal::worker {
@@ -74,10 +74,10 @@ absl::Status GroupLinks::BeginStep(const StepMessages& step) {
 }
 
 absl::Status GroupLinks::EndStep(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = RealClock().Now() + timeout;
   for (auto& [peer, pair] : pairs_) {
     SHOAL_RETURN_IF_ERROR(
-        pair.links->EndStep(std::max(deadline - absl::Now(), absl::ZeroDuration())));
+        pair.links->EndStep(std::max(deadline - RealClock().Now(), absl::ZeroDuration())));
   }
   return absl::OkStatus();
 }

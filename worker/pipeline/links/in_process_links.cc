@@ -10,9 +10,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_condition.h"
 
 namespace shoal::worker {
 namespace {
@@ -64,9 +65,10 @@ class InProcessPipeline::Queues {
                                      int send_buffers, absl::Duration timeout) {
     absl::MutexLock lock(&mutex_);
     Queue& queue = queues_[{from, message.peer, message.gradient}];
-    const absl::Time deadline = absl::Now() + timeout;
+    const absl::Time deadline = RealClock().Now() + timeout;
     while (open_ && queue.under_way() >= send_buffers) {
-      if (changed_.WaitWithDeadline(&mutex_, deadline) && queue.under_way() >= send_buffers) {
+      if (changed_.Wait(&mutex_, deadline - RealClock().Now()) &&
+          queue.under_way() >= send_buffers) {
         return DeadlineExceeded("{} messages are not received", queue.under_way());
       }
     }
@@ -114,22 +116,23 @@ class InProcessPipeline::Queues {
                                          absl::Duration timeout) {
     absl::MutexLock lock(&mutex_);
     Queue& queue = queues_[{message.peer, to, message.gradient}];
-    const absl::Time deadline = absl::Now() + timeout;
+    const absl::Time deadline = RealClock().Now() + timeout;
     while (open_) {
       if (const auto here = queue.in_use.find(message); here != queue.in_use.end()) {
         return here->second.data();
       }
       const auto found = std::ranges::find(queue.arrived, name, &Queue::Arrived::name);
       const bool arrived = found != queue.arrived.end();
-      if (arrived && found->at <= absl::Now()) {
+      if (arrived && found->at <= RealClock().Now()) {
         Bytes bytes = std::move(found->bytes);
         queue.arrived.erase(found);
         return queue.in_use.insert_or_assign(message, std::move(bytes)).first->second.data();
       }
-      if (absl::Now() >= deadline) {
+      if (RealClock().Now() >= deadline) {
         return DeadlineExceeded("it did not come within {}", absl::FormatDuration(timeout));
       }
-      changed_.WaitWithDeadline(&mutex_, arrived ? std::min(found->at, deadline) : deadline);
+      changed_.Wait(&mutex_,
+                    (arrived ? std::min(found->at, deadline) : deadline) - RealClock().Now());
     }
     return Closed(to);
   }
@@ -153,13 +156,13 @@ class InProcessPipeline::Queues {
   // Waits until everything that the stage sent has been received.
   absl::Status AwaitSent(int from, absl::Duration timeout) {
     absl::MutexLock lock(&mutex_);
-    const absl::Time deadline = absl::Now() + timeout;
+    const absl::Time deadline = RealClock().Now() + timeout;
     for (auto& [key, queue] : queues_) {
       while (std::get<0>(key) == from && queue.under_way() > 0) {
         if (!open_) {
           return Closed(from);
         }
-        if (changed_.WaitWithDeadline(&mutex_, deadline) && queue.under_way() > 0) {
+        if (changed_.Wait(&mutex_, deadline - RealClock().Now()) && queue.under_way() > 0) {
           return DeadlineExceeded("stage {} did not receive {} messages within {}",
                                   std::get<1>(key), queue.under_way(),
                                   absl::FormatDuration(timeout));
@@ -198,8 +201,8 @@ class InProcessPipeline::Queues {
         return DataLoss("chunk {} microbatch {} was sent where chunk {} microbatch {} is expected",
                         sent.chunk, sent.microbatch, posted.chunk, posted.microbatch);
       }
-      queue.arrived.push_back(
-          {posted, std::move(bytes), absl::Now() + random_.Uniform() * options_.longest_delay});
+      queue.arrived.push_back({posted, std::move(bytes),
+                               RealClock().Now() + random_.Uniform() * options_.longest_delay});
       queue.sent.pop_front();
       queue.posted.pop_front();
       ++queue.matched;
@@ -210,7 +213,7 @@ class InProcessPipeline::Queues {
 
   const InProcessLinksOptions options_;
   absl::Mutex mutex_;
-  absl::CondVar changed_;
+  SteadyCondition changed_;
   Random random_ ABSL_GUARDED_BY(mutex_);
   std::map<std::tuple<int, int, bool>, Queue> queues_ ABSL_GUARDED_BY(mutex_);  // from, to, kind
   bool open_ ABSL_GUARDED_BY(mutex_) = true;

@@ -2,8 +2,9 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_await.h"
 
 namespace shoal::worker {
 absl::StatusOr<std::shared_ptr<std::byte>> LentMemory::Allocate(Device& device, int64_t bytes) {
@@ -22,18 +23,18 @@ absl::StatusOr<std::shared_ptr<std::byte>> LentMemory::Allocate(Device& device, 
 }
 
 bool LentMemory::AwaitGone(absl::Duration patience, const std::function<bool()>& stop) {
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = RealClock().Now() + patience;
   Count& count = *count_;
   const auto gone = [&count]()
                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(count.mutex) { return count.there == 0; };
   while (true) {
     {
       absl::MutexLock lock(&count.mutex);
-      if (count.mutex.AwaitWithTimeout(absl::Condition(&gone), kLookAgain)) {
+      if (AwaitFor(&count.mutex, absl::Condition(&gone), kLookAgain)) {
         return true;
       }
     }
-    if (absl::Now() >= deadline || stop()) {
+    if (RealClock().Now() >= deadline || stop()) {
       return false;
     }
   }

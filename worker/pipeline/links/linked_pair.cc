@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 
 namespace shoal::worker {
@@ -34,9 +34,9 @@ absl::Status LinkedPair::BeginStep(StageLinks& host, std::span<const plan::Messa
 }
 
 absl::StatusOr<LinkIds> LinkedPair::HearIds() {
-  const absl::Time deadline = absl::Now() + options_.timeout;
+  const absl::Time deadline = RealClock().Now() + options_.timeout;
   absl::StatusOr<LinkIds> ids = control_.HearIds([&]() -> absl::Status {
-    if (absl::Now() >= deadline) {
+    if (RealClock().Now() >= deadline) {
       return DeadlineExceeded("stage {} did not say them within {}", options_.peer,
                               absl::FormatDuration(options_.timeout));
     }

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "core/base/bytes.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 
 namespace shoal::worker {
@@ -70,11 +70,11 @@ TransportLinks::~TransportLinks() {
   Close(Cancelled("stage {} closes its links", options_.stage));
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time deadline = absl::Now() + kEnding;
+    const absl::Time deadline = RealClock().Now() + kEnding;
     const auto all_gone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return std::ranges::all_of(peers_, [](const auto& entry) { return entry.second->gone; });
     };
-    while (!all_gone() && !changed_.WaitWithDeadline(&mutex_, deadline)) {
+    while (!all_gone() && !changed_.Wait(&mutex_, deadline - RealClock().Now())) {
     }
     stopping_ = true;
   }
@@ -208,14 +208,14 @@ absl::Status TransportLinks::BeginStep(const StepMessages& step) {
 
 absl::Status TransportLinks::EndStep(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = RealClock().Now() + timeout;
   for (auto& [stage, peer] : peers_) {
     for (const OutgoingQueue& queue : peer->outgoing) {
       while (queue.under_way() > 0) {
         if (!closed_.ok()) {
           return closed_;
         }
-        if (changed_.WaitWithDeadline(&mutex_, deadline) && queue.under_way() > 0) {
+        if (changed_.Wait(&mutex_, deadline - RealClock().Now()) && queue.under_way() > 0) {
           return DeadlineExceeded("stage {} did not receive {} messages within {}", stage,
                                   queue.under_way(), absl::FormatDuration(timeout));
         }
@@ -240,18 +240,18 @@ absl::StatusOr<TransportLinks::Peer*> TransportLinks::Find(const StageMessage& m
 absl::StatusOr<std::byte*> TransportLinks::Reserve(const StageMessage& message,
                                                    absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = RealClock().Now() + timeout;
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(Peer * peer, Find(message));
     OutgoingQueue& queue = peer->Outgoing(message.gradient);
     if (const std::optional<std::byte*> room = queue.Reserve(message); room.has_value()) {
       return *room;
     }
-    if (absl::Now() >= deadline) {
+    if (RealClock().Now() >= deadline) {
       return DeadlineExceeded("{} messages were not received within {}", queue.under_way(),
                               absl::FormatDuration(timeout));
     }
-    changed_.WaitWithDeadline(&mutex_, deadline);
+    changed_.Wait(&mutex_, deadline - RealClock().Now());
   }
 }
 
@@ -278,17 +278,17 @@ absl::Status TransportLinks::Post(const StageMessage& message) {
 absl::StatusOr<const std::byte*> TransportLinks::Await(const StageMessage& message,
                                                        absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = RealClock().Now() + timeout;
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(Peer * peer, Find(message));
     if (const std::byte* const found = peer->Incoming(message.gradient).Find(message);
         found != nullptr) {
       return found;
     }
-    if (absl::Now() >= deadline) {
+    if (RealClock().Now() >= deadline) {
       return DeadlineExceeded("it did not come within {}", absl::FormatDuration(timeout));
     }
-    changed_.WaitWithDeadline(&mutex_, deadline);
+    changed_.Wait(&mutex_, deadline - RealClock().Now());
   }
 }
 

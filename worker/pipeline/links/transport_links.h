@@ -34,6 +34,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "core/base/threads/steady_condition.h"
 #include "core/transport/transport.h"
 #include "worker/backend/backend.h"
 #include "worker/pipeline/links/link_layout.h"
@@ -129,7 +130,7 @@ class TransportLinks final : public StageLinks {
   const std::unique_ptr<transport::EventQueue> queue_;
 
   mutable absl::Mutex mutex_;
-  absl::CondVar changed_;
+  SteadyCondition changed_;
   // by stage; none is ever removed
   std::map<int, std::unique_ptr<Peer>> peers_ ABSL_GUARDED_BY(mutex_);
   std::map<int, std::unique_ptr<Peer>> offered_ ABSL_GUARDED_BY(mutex_);
