@@ -210,16 +210,17 @@ class Training {
     }
     SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches,
                            TokenFileMinibatches(job_, data_.path));
-    SHOAL_ASSIGN_OR_RETURN(const PipelineReport planned, ReportPipeline(job_, spec_, minibatches));
+    const auto planned = ReportPipeline(job_, spec_, minibatches);
+    SHOAL_RETURN_IF_ERROR(At("cluster.pipeline.stages", planned.status()));
     if (job_.cluster.local) {
       SHOAL_RETURN_IF_ERROR(
-          CheckMemory(spec_, job_, machine_.memory->available, planned.stages).status());
+          CheckMemory(spec_, job_, machine_.memory->available, planned->stages).status());
     }
     if (job_.cluster.workers > 0) {
-      pipeline_ = plan::ToMessage({planned.plan.chosen().choice, planned.request.microbatches});
+      pipeline_ = plan::ToMessage({planned->plan.chosen().choice, planned->request.microbatches});
     }
-    report_.OnNotice(Describe(planned));
-    if (const std::string warning = WarningOf(planned); !warning.empty()) {
+    report_.OnNotice(Describe(*planned));
+    if (const std::string warning = WarningOf(*planned); !warning.empty()) {
       report_.OnNotice("warning: " + warning);
     }
     return absl::OkStatus();
