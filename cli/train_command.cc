@@ -86,7 +86,7 @@ class Training {
           "--steps {} is beyond train.steps {} of {}: raise train.steps (the schedule ends there)",
           options_.steps, job_.train.steps, options_.job_file);
     }
-    SHOAL_RETURN_IF_ERROR(CheckCluster(job_, options_.job_file));
+    SHOAL_RETURN_IF_ERROR(CheckCluster(job_, options_.job_file, options_.metrics_port));
     const auto spec = CheckModel(job_);
     SHOAL_RETURN_IF_ERROR(At("model", spec.status()));
     spec_ = *spec;
@@ -233,7 +233,8 @@ class Training {
                                 .workers = static_cast<int>(job_.cluster.workers),
                                 .gpus = gpus_,
                                 .fault_seed = options_.fault_seed,
-                                .start_timeout = absl::Seconds(job_.cluster.start_timeout_seconds)};
+                                .start_timeout = absl::Seconds(job_.cluster.start_timeout_seconds),
+                                .metrics_port = options_.metrics_port};
     if (cluster.program_folder.empty()) {
       SHOAL_ASSIGN_OR_RETURN(cluster.program_folder, ProgramFolder());
     }
@@ -246,6 +247,9 @@ class Training {
     token_ = cluster_->token();
     address_ = cluster_->coordinator_address();
     report_.OnNotice("state of this run: shoal status --run " + Directory());
+    if (!cluster_->metrics().empty()) {
+      report_.OnNotice("metrics: " + cluster_->metrics());
+    }
     return absl::OkStatus();
   }
 
@@ -479,6 +483,11 @@ void AddTrain(CLI::App& app, CommandAction& action) {
   command->add_flag("--json", options->json, "JSON lines instead of a progress bar");
   command->add_flag("--keep-logs", options->keep_logs,
                     "Keep the processes' logs when all went well");
+  command
+      ->add_option("--metrics-port", options->metrics_port,
+                   "Serve Prometheus metrics of local processes to this machine: the "
+                   "coordinator's port, the others have the next ones; 0: free ones")
+      ->check(CLI::Range(0, 65535).description("0 TO 65535"));
   // For tests: delays, reordering and lost doorbells in the workers' transports.
   command->add_option("--fault-seed", options->fault_seed)->group("");
   command->add_option("--token-file", options->token_file,

@@ -19,6 +19,7 @@ inline constexpr int kExitUsage = 2;
 struct ProgramFlags {
   std::string token_file;
   int metrics_port = -1;  // -1: no metrics, 0: a free one
+  std::string metrics_host = "0.0.0.0";
   std::string log_level = "info";
 };
 // Also adds --version, which prints `program`.
