@@ -120,7 +120,8 @@ absl::Status RunRecord::AppendToTensorBoard(std::string_view lines) {
     for (const auto& [tag, key] : kScalars) {
       add(tag, line.value(key, Json()));
     }
-    for (const auto& [kind, share] : line.value("time_shares", Json::object()).items()) {
+    const Json shares = line.value("time_shares", Json::object());  // outlives its items()
+    for (const auto& [kind, share] : shares.items()) {
       add("time_share/" + kind, share);
     }
     SHOAL_RETURN_IF_ERROR(events_->Append(step, time, scalars));
