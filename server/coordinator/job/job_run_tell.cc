@@ -109,10 +109,12 @@ void JobRun::RecordStart() {
   }
   for (const std::vector<Member>* members : {&servers_, &workers_}) {
     for (const Member& member : *members) {
-      line["members"].push_back({{"role", members == &servers_ ? "server" : "worker"},
-                                 {"index", member.index},
-                                 {"host", member.host},
-                                 {"pid", member.pid}});
+      Json facts = {{"role", members == &servers_ ? "server" : "worker"},
+                    {"index", member.index},
+                    {"host", member.host},
+                    {"pid", member.pid}};
+      facts.update(ToJson(member.facts));
+      line["members"].push_back(std::move(facts));
     }
   }
   Record(std::move(line));

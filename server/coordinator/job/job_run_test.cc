@@ -413,6 +413,10 @@ TEST(JobRunTest, LeavesARecordOverResumes) {
   }
   EXPECT_THAT(steps, ::testing::ElementsAre(1, 2, 3, 4, 5, 6)) << disk.record;
   EXPECT_EQ(events.front(), "start");
+  for (const Json& member : RecordOf(disk).front()["members"]) {
+    EXPECT_EQ(member["cpu"], "simulated");
+    EXPECT_FALSE(member.contains("gpus")) << "known of none";
+  }
   EXPECT_EQ(events.back(), "done");
   EXPECT_THAT(events, ::testing::IsSupersetOf({"lost", "failed", "resume", "checkpoint"}));
 }

@@ -29,6 +29,7 @@ struct Member {
   std::string address;  // of its service
   std::string host;
   int64_t pid = 0;
+  proto::HostFacts facts;
   uint64_t nonce = 0;
   absl::Time renewed;
   absl::Duration lease;  // as it was told last, so that a change of the lease never ends one that

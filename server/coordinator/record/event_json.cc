@@ -45,6 +45,23 @@ Json ToJson(const proto::FailedEvent& event) {
           {"non_finite", event.non_finite()}};
 }
 
+Json ToJson(const proto::HostFacts& facts) {
+  Json known = Json::object();
+  const auto add = [&known](const char* key, const Json& value, bool is_known) {
+    if (is_known) {
+      known[key] = value;
+    }
+  };
+  add("kernel", facts.kernel(), !facts.kernel().empty());
+  add("cpu", facts.cpu(), !facts.cpu().empty());
+  add("cores", facts.cores(), facts.cores() > 0);
+  add("memory_bytes", facts.memory_bytes(), facts.memory_bytes() > 0);
+  add("gpus", std::vector<std::string>(facts.gpus().begin(), facts.gpus().end()),
+      facts.gpus_size() > 0);
+  add("build", facts.build(), !facts.build().empty());
+  return known;
+}
+
 Json MeanShares(const std::vector<proto::LastStep>& steps) {
   Json shares = Json::object();
   for (const auto& [name, share] : kTimeShares) {

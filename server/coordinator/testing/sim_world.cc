@@ -107,6 +107,7 @@ void SimWorld::Register(Process& process, proto::RegisterRequest request) {
     return;
   }
   request.set_version("1");
+  request.mutable_facts()->set_cpu("simulated");
   process.incarnation = core_->Register(request)->incarnation();
   process.present = true;
   Renew(process);
