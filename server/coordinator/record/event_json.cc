@@ -14,6 +14,9 @@ Json ToJson(const proto::StepEvent& event) {
                {"tokens_per_second", event.tokens_per_second()},
                {"idle_share", event.idle_share()},
                {"predicted_idle_share", event.predicted_idle_share()}};
+  if (event.mfu() > 0) {
+    line["mfu"] = event.mfu();
+  }
   if (event.emulated()) {
     line["emulated"] = true;
   }

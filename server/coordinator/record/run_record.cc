@@ -26,6 +26,7 @@ constexpr std::pair<const char*, const char*> kScalars[] = {
     {"lr", "learning_rate"},
     {"throughput/tokens_per_second", "tokens_per_second"},
     {"time/step_seconds", "step_seconds"},
+    {"mfu", "mfu"},
     {"idle_share/measured", "idle_share"},
     {"idle_share/predicted", "predicted_idle_share"}};
 

@@ -95,6 +95,7 @@ LoadedJob MakeFakeJob(const FakeJobOptions& options, FakeDisk& disk) {
   job.job.cluster.servers = options.servers;
   job.job.cluster.workers = options.workers;
   job.last_step = options.steps;
+  job.flops = {.per_token = 2, .per_squared_token = 1};
   job.steps = std::make_unique<FakeSteps>(options.seed, options.samples);
   job.checkpoints = std::make_unique<FakeCheckpointFiles>(disk, options.servers);
   job.place_shards = [](int servers) {

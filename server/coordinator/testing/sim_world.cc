@@ -228,6 +228,7 @@ void SimWorld::PushAndReport(int index, const proto::StepWork& work, size_t micr
   if (!worker.alive) {
     return;
   }
+  report.set_peak_flops(kPeakFlops);
   if (microbatch == static_cast<size_t>(work.microbatches_size())) {
     if (work.draw() && !Chance(options_.early_report)) {
       DrawNext(index, work, next_draw, report);
