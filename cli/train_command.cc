@@ -90,7 +90,7 @@ class Training {
           "--steps {} is beyond train.steps {} of {}: raise train.steps (the schedule ends there)",
           options_.steps, job_.train.steps, options_.job_file);
     }
-    SHOAL_RETURN_IF_ERROR(CheckCluster(job_, options_.job_file));
+    SHOAL_RETURN_IF_ERROR(CheckCluster(job_, options_.job_file, options_.metrics_port));
     if (options_.detach) {
       SHOAL_RETURN_IF_ERROR(CheckDetach(job_, options_.job_file, options_.overrides));
     }
@@ -217,16 +217,17 @@ class Training {
     }
     SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches,
                            TokenFileMinibatches(job_, data_.path));
-    SHOAL_ASSIGN_OR_RETURN(const PipelineReport planned, ReportPipeline(job_, spec_, minibatches));
+    const auto planned = ReportPipeline(job_, spec_, minibatches);
+    SHOAL_RETURN_IF_ERROR(At("cluster.pipeline.stages", planned.status()));
     if (job_.cluster.local) {
       SHOAL_RETURN_IF_ERROR(
-          CheckMemory(spec_, job_, machine_.memory->available, planned.stages).status());
+          CheckMemory(spec_, job_, machine_.memory->available, planned->stages).status());
     }
     if (job_.cluster.workers > 0) {
-      pipeline_ = plan::ToMessage({planned.plan.chosen().choice, planned.request.microbatches});
+      pipeline_ = plan::ToMessage({planned->plan.chosen().choice, planned->request.microbatches});
     }
-    report_.OnNotice(Describe(planned));
-    if (const std::string warning = WarningOf(planned); !warning.empty()) {
+    report_.OnNotice(Describe(*planned));
+    if (const std::string warning = WarningOf(*planned); !warning.empty()) {
       report_.OnNotice("warning: " + warning);
     }
     return absl::OkStatus();
@@ -239,7 +240,8 @@ class Training {
                                 .workers = static_cast<int>(job_.cluster.workers),
                                 .gpus = gpus_,
                                 .fault_seed = options_.fault_seed,
-                                .start_timeout = absl::Seconds(job_.cluster.start_timeout_seconds)};
+                                .start_timeout = absl::Seconds(job_.cluster.start_timeout_seconds),
+                                .metrics_port = options_.metrics_port};
     if (cluster.program_folder.empty()) {
       SHOAL_ASSIGN_OR_RETURN(cluster.program_folder, ProgramFolder());
     }
@@ -252,6 +254,9 @@ class Training {
     token_ = cluster_->token();
     address_ = cluster_->coordinator_address();
     report_.OnNotice("state of this run: shoal status --run " + Directory());
+    if (!cluster_->metrics().empty()) {
+      report_.OnNotice("metrics: " + cluster_->metrics());
+    }
     return absl::OkStatus();
   }
 
@@ -478,6 +483,11 @@ void AddTrain(CLI::App& app, CommandAction& action) {
                     "Where a coordinator stays and too few servers are there: wait for them");
   command->add_flag("--keep-logs", options->keep_logs,
                     "Keep the processes' logs when all went well");
+  command
+      ->add_option("--metrics-port", options->metrics_port,
+                   "Serve Prometheus metrics of local processes to this machine: the "
+                   "coordinator's port, the others have the next ones; 0: free ones")
+      ->check(CLI::Range(0, 65535).description("0 TO 65535"));
   // For tests: delays, reordering and lost doorbells in the workers' transports.
   command->add_option("--fault-seed", options->fault_seed)->group("");
   command->add_option("--token-file", options->token_file,

@@ -23,6 +23,7 @@ struct TrainOptions {
   bool json = false;
   bool keep_logs = false;
   std::string trace;           // file for the timeline; empty: none
+  int metrics_port = -1;       // of local processes, see LocalClusterOptions
   std::string token_file;      // for cluster.coordinator; empty: the environment's SHOAL_TOKEN
   uint64_t fault_seed = 0;     // tests alone: see LocalClusterOptions
   std::string program_folder;  // empty: beside this program

@@ -111,6 +111,24 @@ checkpoint: {{directory: checkpoints, every_steps: {}}}
     return program.Wait(kLimit);
   }
 
+  std::string WriteToken() const {
+    const std::string token = folder_ + "/token";
+    EXPECT_TRUE(WriteFileAtomically(token, std::string(40, 'x')).ok());
+    fs::permissions(token, fs::perms::owner_read | fs::perms::owner_write);
+    return token;
+  }
+  // At a coordinator that runs already, or does not.
+  std::vector<std::string> RemoteCommand(const std::string& coordinator,
+                                         const std::string& name) const {
+    const std::string job = folder_ + "/" + name + ".yaml";
+    std::ofstream(job) << fmt::format(
+        "model: model\ndata: {{train: train.jsonl, template: chatml, max_sequence_tokens: 512, "
+        "microbatch_tokens: 1024, oversize: skip}}\ncluster: {{coordinator: '{}', servers: 1, "
+        "workers: 1, start_timeout_seconds: 1}}\ncheckpoint: {{directory: {}}}\n",
+        coordinator, name);
+    return {BinDirectory() + "/shoal", "train", job, "--token-file", WriteToken()};
+  }
+
   bool HasCheckpoint() const {
     std::error_code error;
     const fs::directory_iterator folders(folder_ + "/checkpoints", error);
@@ -429,17 +447,40 @@ TEST_F(TrainEndToEnd, CtrlCIsHeardWhileNobodyReadsTheOutput) {
 }
 
 TEST_F(TrainEndToEnd, ACoordinatorThatIsNotThereIsNamedAtOnce) {
-  const std::string token = folder_ + "/token";
-  ASSERT_TRUE(WriteFileAtomically(token, std::string(40, 'x')).ok());
-  fs::permissions(token, fs::perms::owner_read | fs::perms::owner_write);
-  std::ofstream(folder_ + "/remote.yaml")
-      << "model: model\ndata: {train: train.jsonl, template: chatml, max_sequence_tokens: 512, "
-         "microbatch_tokens: 1024, oversize: skip}\ncluster: {coordinator: '127.0.0.1:1', "
-         "servers: 1, workers: 1, start_timeout_seconds: 1}\ncheckpoint: {directory: remote}\n";
-  const ProgramResult result = Shoal({"train", folder_ + "/remote.yaml", "--token-file", token});
+  Program run(RemoteCommand("127.0.0.1:1", "remote"));
+  const ProgramResult result = run.Wait(kLimit);
   EXPECT_NE(result.exit_code, 0);
   EXPECT_THAT(result.output + result.errors, HasSubstr("Connection refused"));
   EXPECT_THAT(result.output + result.errors, HasSubstr("trying for"));
+}
+
+// Nobody joins the coordinator, so no step begins.
+TEST_F(TrainEndToEnd, AStopBeforeTheFirstStepExitsOneAndASecondJobIsRefused) {
+  const std::string port_file = folder_ + "/port";
+  const Program coordinator({BinDirectory() + "/shoal-coordinator", "--port-file", port_file,
+                             "--token-file", WriteToken()});
+  const absl::Time deadline = absl::Now() + kLimit;
+  while (!fs::exists(port_file) && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  const std::string address = fmt::format("127.0.0.1:{}", std::stoi(*ReadFile(port_file)));
+  Program first(RemoteCommand(address, "first"));
+  const auto status = [&] {
+    return Shoal({"status", "--coordinator", address, "--token-file", folder_ + "/token"}).output;
+  };
+  while (status().find("no job yet") != std::string::npos && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  Program second(RemoteCommand(address, "second"));
+  const ProgramResult refused = second.Wait(kLimit);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.errors,
+              ::testing::MatchesRegex("shoal: error: [^\n]*this coordinator has a job already "
+                                      "[^\n]*start another coordinator for another job\n"));
+  first.Signal(SIGTERM);
+  const ProgramResult stopped = first.Wait(kLimit);
+  EXPECT_EQ(stopped.exit_code, 1) << stopped.errors;
+  EXPECT_THAT(stopped.errors, HasSubstr("there is no checkpoint yet to resume from"));
 }
 
 TEST_F(TrainEndToEnd, AnEmulatedRunExportsNoModel) {

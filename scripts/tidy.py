@@ -9,6 +9,7 @@
   path        no path in a comment or a page that does not exist, no dead link
   cycle       no two folders of production code that include each other
   clock       no wait or deadline of production code by the wall's clock, which jumps
+  metric      no metric that docs/metrics.md lacks, and none there that no source has
   vocabulary  no word of scripts/vocabulary.txt, which says what to use instead
 
 Prints one line a finding, "path:line: rule: message", and exits with 1 if there is one.
@@ -33,6 +34,7 @@ CODE = CXX + ('.proto', '.py', '.sh', '.cmake', 'CMakeLists.txt')
 # Measured, dated and never edited by hand.
 RECORDS = ('bench/results/',)
 VOCABULARY = 'scripts/vocabulary.txt'
+METRICS = 'docs/metrics.md'
 
 # What is not of this repository: headers of libraries, and what builds and programs write.
 OUTSIDE = re.compile(
@@ -241,6 +243,22 @@ def check_clock(tree):
                     yield Finding(path, number, 'clock', f"'{word}': {use}")
 
 
+def check_metric(tree):
+    named = {}  # metric -> (path, line) of its first name in a source
+    for path, text in sorted(tree.items()):
+        if path.endswith(CXX) and not is_test(path):
+            for found in re.finditer(r'"(shoal_[a-z0-9_]+)"', text):
+                named.setdefault(found.group(1), (path, line_of(text, found.start())))
+    page = tree.get(METRICS, '')
+    documented = {}
+    for found in re.finditer(r'\bshoal_[a-z0-9_]+', page):
+        documented.setdefault(found.group(), line_of(page, found.start()))
+    for name in sorted(set(named) - set(documented)):
+        yield Finding(*named[name], 'metric', f'{name} is not in {METRICS}')
+    for name in sorted(set(documented) - set(named)):
+        yield Finding(METRICS, documented[name], 'metric', f'no source has {name}')
+
+
 def parse_vocabulary(text):
     """[(regex, what to use, glob)]: see the head of scripts/vocabulary.txt."""
     entries = []
@@ -282,7 +300,8 @@ def check_vocabulary(tree):
 
 
 RULES = {'width': check_width, 'length': check_length, 'folder': check_folder, 'path': check_path,
-         'cycle': check_cycle, 'clock': check_clock, 'vocabulary': check_vocabulary}
+         'cycle': check_cycle, 'clock': check_clock, 'metric': check_metric,
+         'vocabulary': check_vocabulary}
 
 
 def main():

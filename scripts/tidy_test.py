@@ -93,6 +93,13 @@ class TidyTest(unittest.TestCase):
                     'core/b/y.h': '', 'tests/y.h': '', path: '#include "core/a/x.h"\n'}
             self.assertEqual(found('cycle', tree), [], path)
 
+    def test_metric_is_in_sources_and_on_its_page(self):
+        tree = {'server/a.cc': '\nNew("shoal_a_total");\nNew("shoal_b");\n',
+                'server/a_test.cc': '"shoal_c"', tidy.METRICS: '`shoal_b{role}`\n`shoal_d`\n'}
+        self.assertEqual(found('metric', tree), [('server/a.cc', 2), (tidy.METRICS, 2)])
+        tree[tidy.METRICS] = '`shoal_a_total`, `shoal_b{role}`'
+        self.assertEqual(found('metric', tree), [])
+
     def test_vocabulary_matches_whole_identifiers(self):
         words = '# a comment\n\nglorp_\tattempt_\n\\w*Door\tXService\n'
         tree = {tidy.VOCABULARY: words,

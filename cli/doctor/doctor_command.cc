@@ -198,8 +198,9 @@ absl::StatusOr<std::optional<JobNeeds>> NeedsOf(const DoctorOptions& options) {
   std::vector<plan::StageNeeds> stages;
   if (job.cluster.pipeline.enabled()) {
     SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches, DataMinibatches(job));
-    SHOAL_ASSIGN_OR_RETURN(PipelineReport planned, ReportPipeline(job, *spec, minibatches));
-    stages = std::move(planned.stages);
+    auto planned = ReportPipeline(job, *spec, minibatches);
+    SHOAL_RETURN_IF_ERROR(AtKey(planned.status(), "cluster.pipeline.stages", options.job_file, {}));
+    stages = std::move(planned->stages);
   }
   SHOAL_ASSIGN_OR_RETURN(plan::MemoryPlan plan,
                          CheckMemory(*spec, job, /*available_bytes=*/0, stages));

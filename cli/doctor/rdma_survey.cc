@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/run/machine.h"
+#include "core/base/host/host_facts.h"
 #include "fmt/format.h"
 
 namespace shoal::cli {

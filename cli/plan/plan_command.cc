@@ -91,8 +91,10 @@ absl::StatusOr<JobReport> MakePlan(const PlanCommandOptions& options) {
       PlanFirstSteps(planned.job, planned.spec, planned.simulation.minibatches, options.steps));
   std::span<const plan::StageNeeds> stages;
   if (planned.job.cluster.pipeline.enabled()) {
-    SHOAL_ASSIGN_OR_RETURN(planned.pipeline, ReportPipeline(planned.job, planned.spec,
-                                                            planned.simulation.minibatches));
+    auto pipeline = ReportPipeline(planned.job, planned.spec, planned.simulation.minibatches);
+    SHOAL_RETURN_IF_ERROR(
+        AtKey(pipeline.status(), "cluster.pipeline.stages", options.job_file, options.overrides));
+    planned.pipeline = *std::move(pipeline);
     stages = planned.pipeline->stages;
   }
   SHOAL_ASSIGN_OR_RETURN(planned.memory,

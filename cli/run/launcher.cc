@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "core/base/file.h"
+#include "core/base/metrics.h"
 #include "core/base/status.h"
 #include "core/plan/memory/gpu_turn.h"
 
@@ -17,6 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr absl::Duration kPortPoll = absl::Milliseconds(10);
 constexpr int kTailLines = 12;
+constexpr char kLoopback[] = "127.0.0.1";
 // Members learn that the job is over when they next renew their leases, which may be seconds;
 // asking is quicker.
 constexpr absl::Duration kLeaveByThemselves = absl::Milliseconds(300);
@@ -43,6 +45,7 @@ LocalCluster::LocalCluster(LocalClusterOptions options, Clock& clock)
     : options_(std::move(options)),
       clock_(clock),
       token_(rpc::Token::Generate()),
+      next_metrics_port_(options_.metrics_port),
       processes_(clock) {}
 
 absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
@@ -87,11 +90,25 @@ absl::Status LocalCluster::StartProgram(const std::string& name, const std::stri
     return NotFound("{}: no such program beside shoal; build all targets", path);
   }
   arguments.insert(arguments.begin(), path);
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> metrics, MetricsFlags(name));
+  arguments.insert(arguments.end(), metrics.begin(), metrics.end());
   return processes_.Start({.name = name,
                            .arguments = std::move(arguments),
                            .environment = {{rpc::kTokenVariable, token_.secret()},
                                            {"OMP_NUM_THREADS", std::to_string(threads)}},
                            .log_file = fmt::format("{}/{}.log", options_.work_folder, name)});
+}
+
+absl::StatusOr<std::vector<std::string>> LocalCluster::MetricsFlags(const std::string& name) {
+  if (options_.metrics_port < 0) {
+    return std::vector<std::string>();
+  }
+  SHOAL_ASSIGN_OR_RETURN(const int port, FreeMetricsPort(next_metrics_port_, kLoopback));
+  next_metrics_port_ += options_.metrics_port > 0 ? 1 : 0;
+  metrics_ +=
+      fmt::format("{}{} http://{}:{}/metrics", metrics_.empty() ? "" : ", ", name, kLoopback, port);
+  return std::vector<std::string>{"--metrics-host", kLoopback, "--metrics-port",
+                                  std::to_string(port)};
 }
 
 absl::Status LocalCluster::StartCoordinator() {

@@ -31,6 +31,9 @@ struct LocalClusterOptions {
   // Tests: not 0 makes the workers' transports misbehave, each from a seed of its own.
   uint64_t fault_seed = 0;
   absl::Duration start_timeout = absl::Seconds(60);
+  // Of the coordinator's metrics; servers and workers have the next ones. -1: none are served, 0:
+  // free ones are.
+  int metrics_port = -1;
   std::string log_level = "info";
 };
 
@@ -43,6 +46,8 @@ class LocalCluster {
 
   const std::string& coordinator_address() const { return address_; }
   const rpc::Token& token() const { return token_; }
+  // "coordinator URL, server-0 URL ...": empty where none are served.
+  const std::string& metrics() const { return metrics_; }
 
   // OK while all run or those that ended did so with status 0 (they were told to leave). Else
   // Unavailable: which one ended how, with the last lines of its log.
@@ -62,6 +67,8 @@ class LocalCluster {
   LocalCluster(LocalClusterOptions options, Clock& clock);
   absl::Status StartProgram(const std::string& name, const std::string& program,
                             std::vector<std::string> arguments, int threads);
+  // The flags by which the next process serves metrics, to this machine alone.
+  absl::StatusOr<std::vector<std::string>> MetricsFlags(const std::string& name);
   absl::Status StartCoordinator();
   absl::Status AwaitPort(const std::string& port_file);
 
@@ -69,6 +76,8 @@ class LocalCluster {
   Clock& clock_;
   const rpc::Token token_;
   std::string address_;
+  std::string metrics_;
+  int next_metrics_port_;
   ProcessGroup processes_;
   std::unique_ptr<RunAccess> access_;  // while the coordinator is meant to answer
 };

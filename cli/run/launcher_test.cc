@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "core/base/file.h"
+#include "core/base/metrics.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -120,6 +121,34 @@ TEST_F(LauncherTest, WorkersTakeGpusInTurn) {
     EXPECT_THAT(log, HasSubstr(worker % 2 == 0 ? "--device cuda:1 --gpu-workers 2 end"
                                                : "--device cuda:3 --gpu-workers 1 end"));
   }
+}
+
+TEST_F(LauncherTest, ServesMetricsOfEachToThisMachineAlone) {
+  Program("shoal-server", "#!/bin/sh\necho $@ end\nexec sleep 60\n");
+  LocalClusterOptions options = Options();
+  options.metrics_port = 0;
+  auto cluster = LocalCluster::Start(options);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_THAT((*cluster)->metrics(),
+              ::testing::ContainsRegex("^coordinator http://127.0.0.1:[0-9]+/metrics, server-0 "
+                                       "http://127.0.0.1:[0-9]+/metrics, .*worker-2 "));
+  std::string log;
+  for (int i = 0; i < 500 && log.empty(); ++i) {
+    log = TailOf(folder_ + "/logs/server-0.log", 1);
+    RealClock().SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_THAT(log, ::testing::ContainsRegex("--metrics-host 127.0.0.1 --metrics-port [1-9]"));
+}
+
+TEST_F(LauncherTest, AMetricsPortInUseIsNamed) {
+  Metrics taken;
+  LocalClusterOptions options = Options();
+  options.metrics_port = taken.Serve(0, "127.0.0.1").value();
+  EXPECT_THAT(std::string(LocalCluster::Start(options).status().message()),
+              HasSubstr(fmt::format("metrics on port {}: Address already", options.metrics_port)));
+  options.metrics_port = 65534;
+  EXPECT_THAT(std::string(LocalCluster::Start(options).status().message()),
+              HasSubstr("metrics on port 65536"));
 }
 
 TEST_F(LauncherTest, ALostProcessIsNamed) {

@@ -39,8 +39,6 @@ Machine ExamineMachine(const std::string& root = "");
 
 // The first line of a file; empty where it cannot be read.
 std::string FirstLine(const std::string& path);
-// The names in a folder, sorted; none where it cannot be read.
-std::vector<std::string> EntriesOf(const std::string& folder);
 
 // How many cores to plan with: affinity and cgroup quota taken together, at least 1.
 int UsableCores(const Machine& machine);

@@ -100,7 +100,13 @@ absl::Status CheckData(const plan::Job& job) {
              : absl::OkStatus();
 }
 
-absl::Status CheckCluster(const plan::Job& job, const std::string& job_file) {
+absl::Status CheckCluster(const plan::Job& job, const std::string& job_file, int metrics_port) {
+  if (!job.cluster.coordinator.empty() && metrics_port >= 0) {
+    return InvalidArgument(
+        "--metrics-port is for processes that shoal train starts: give it to those that run with "
+        "the coordinator at {}",
+        job.cluster.coordinator);
+  }
   if (job.cluster.local || !job.cluster.coordinator.empty()) {
     return absl::OkStatus();
   }

@@ -27,8 +27,8 @@ absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
                                   const std::vector<std::string>& overrides,
                                   const plan::MachineOffer& machine);
 
-// A job that runs elsewhere says where.
-absl::Status CheckCluster(const plan::Job& job, const std::string& job_file);
+// A job that runs elsewhere says where, and serves no metrics here (-1: none are asked for).
+absl::Status CheckCluster(const plan::Job& job, const std::string& job_file, int metrics_port);
 
 // Puts where the job gives `key` before what is wrong with its value: "job.yaml:3: data.train: ".
 absl::Status AtKey(const absl::Status& status, const std::string& key, const std::string& job_file,

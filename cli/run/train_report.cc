@@ -28,7 +28,8 @@ void TrainReport::OnStep(const proto::StepEvent& event) {
              .grad_norm = event.grad_norm(),
              .learning_rate = event.learning_rate(),
              .tokens_per_second = event.tokens_per_second(),
-             .step_seconds = event.step_seconds()});
+             .step_seconds = event.step_seconds(),
+             .mfu = event.mfu()});
 }
 
 void TrainReport::OnCheckpoint(const proto::CheckpointEvent& event) {

@@ -22,6 +22,7 @@ struct StepProgress {
   double learning_rate = 0;
   double tokens_per_second = 0;
   double step_seconds = 0;
+  double mfu = 0;  // 0: unknown
 };
 
 class ProgressBar {

@@ -41,6 +41,18 @@ TEST(ProgressBar, PlainLinesAreFewAndIncludeFirstAndLast) {
   EXPECT_THAT(text, Not(HasSubstr("\r")));
 }
 
+TEST(ProgressBar, ShowsUtilizationWhereItIsKnown) {
+  std::ostringstream stream;
+  ManualClock clock;
+  ProgressBar bar(stream, Terminal{}, clock);
+  bar.Step(At(1, 2));
+  EXPECT_THAT(stream.str(), Not(HasSubstr("mfu")));
+  StepProgress known = At(2, 2);
+  known.mfu = 0.412;
+  bar.Step(known);
+  EXPECT_THAT(stream.str(), HasSubstr("learning rate 0.001, mfu 41%\n"));
+}
+
 TEST(ProgressBar, RedrawsAreBoundedByTime) {
   std::ostringstream stream;
   ManualClock clock;

@@ -1,5 +1,6 @@
 #include "core/base/metrics.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -14,24 +15,29 @@
 #include "prometheus/text_serializer.h"
 
 namespace shoal {
-namespace {
 
-// Binds and releases the port, because the web server only says that it failed, not why.
-absl::Status CheckPort(int port) {
+absl::StatusOr<int> FreeMetricsPort(int port, const std::string& host) {
+  if (port < 0 || port > 65535) {
+    return InvalidArgument("cannot serve metrics on port {}: ports are from 0 to 65535", port);
+  }
   const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<in_port_t>(port));
-  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
+    return InvalidArgument("cannot serve metrics on '{}': expected an IPv4 address like 127.0.0.1",
+                           host);
+  }
+  socklen_t length = sizeof(address);
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     return Unavailable("cannot serve metrics on port {}: {}; choose another with --metrics-port",
                        port, std::strerror(errno));
   }
-  return absl::OkStatus();
+  return ntohs(address.sin_port);
 }
-
-}  // namespace
 
 Metrics::Metrics() : registry_(std::make_shared<prometheus::Registry>()) {}
 Metrics::~Metrics() = default;
@@ -57,13 +63,11 @@ Metrics::Histogram& Metrics::latency(const std::string& name, const std::string&
       .Add(labels, kBuckets);
 }
 
-absl::StatusOr<int> Metrics::Serve(int port) {
-  if (port < 0 || port > 65535) {
-    return InvalidArgument("cannot serve metrics on port {}: ports are from 0 to 65535", port);
-  }
-  SHOAL_RETURN_IF_ERROR(CheckPort(port));
+absl::StatusOr<int> Metrics::Serve(int port, const std::string& host) {
+  // The web server only says that it failed, not why.
+  SHOAL_RETURN_IF_ERROR(FreeMetricsPort(port, host).status());
   try {
-    exposer_ = std::make_unique<prometheus::Exposer>(fmt::format("0.0.0.0:{}", port), 1);
+    exposer_ = std::make_unique<prometheus::Exposer>(fmt::format("{}:{}", host, port), 1);
     exposer_->RegisterCollectable(registry_);
     return exposer_->GetListeningPorts().front();
   } catch (const std::exception& error) {

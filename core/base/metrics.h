@@ -41,8 +41,8 @@ class Metrics {
   // Buckets for latencies: 10 us to 10 s, log-spaced.
   Histogram& latency(const std::string& name, const std::string& help, const Labels& labels = {});
 
-  // Serves /metrics on 0.0.0.0:port (0 picks a free one) until destruction; returns the port.
-  absl::StatusOr<int> Serve(int port);
+  // Serves /metrics on host:port (port 0 picks a free one) until destruction; returns the port.
+  absl::StatusOr<int> Serve(int port, const std::string& host = "0.0.0.0");
 
   // Returns the text exposition, for tests and `shoal status`.
   std::string Text() const;
@@ -51,6 +51,10 @@ class Metrics {
   std::shared_ptr<prometheus::Registry> registry_;
   std::unique_ptr<prometheus::Exposer> exposer_;
 };
+
+// Returns the port, or for 0 a free one, if metrics can be served there now: others may take it in
+// between.
+absl::StatusOr<int> FreeMetricsPort(int port, const std::string& host);
 
 // Raises a counter to a total that is kept elsewhere. The caller must be the only one that counts
 // there.

@@ -25,6 +25,7 @@ TEST(Metrics, CountsAndServes) {
                         "with --metrics-port",
                         *port));
   EXPECT_FALSE(second.Serve(65536).ok());
+  EXPECT_THAT(std::string(second.Serve(0, "nowhere").status().message()), HasSubstr("'nowhere'"));
 }
 
 }  // namespace

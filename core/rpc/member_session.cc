@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "core/base/clock.h"
+#include "core/base/host/host_facts.h"
 #include "core/base/logging.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
@@ -11,6 +12,20 @@ namespace shoal::rpc {
 namespace {
 
 constexpr absl::Duration kLeaveDeadline = absl::Seconds(2);
+
+proto::HostFacts FactsToRegister() {
+  const HostFacts facts = ReadHostFacts();
+  proto::HostFacts message;
+  message.set_kernel(facts.kernel);
+  message.set_cpu(facts.cpu_model);
+  message.set_cores(facts.cores);
+  message.set_memory_bytes(facts.memory_bytes);
+  for (const std::string& gpu : facts.gpus) {
+    message.add_gpus(gpu);
+  }
+  message.set_build(SHOAL_BUILD);
+  return message;
+}
 
 }  // namespace
 
@@ -35,6 +50,7 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(
   request.set_host(HostName());
   request.set_pid(getpid());
   request.set_version(ProgramVersion());
+  *request.mutable_facts() = FactsToRegister();
   if (options.index >= 0) {
     request.set_index(options.index);
   }

@@ -30,6 +30,10 @@ class Registrar final : public CoordinatorService {
     EXPECT_NE(request.nonce(), 0U);
     EXPECT_GT(request.pid(), 0);
     EXPECT_EQ(request.version(), ProgramVersion());
+    EXPECT_GT(request.facts().cores(), 0);
+    EXPECT_GT(request.facts().memory_bytes(), 0);
+    EXPECT_TRUE(request.facts().kernel().starts_with("Linux "));
+    EXPECT_NE(request.facts().build(), "");
     proto::RegisterReply reply;
     reply.set_index(3);
     reply.set_incarnation(77);

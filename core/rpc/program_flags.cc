@@ -65,6 +65,8 @@ void AddProgramFlags(CLI::App& app, const std::string& program, ProgramFlags& fl
                              kTokenVariable));
   app.add_option("--metrics-port", flags.metrics_port,
                  "Port of the Prometheus metrics; 0 picks a free one");
+  app.add_option("--metrics-host", flags.metrics_host, "Address that metrics are served on")
+      ->capture_default_str();
   app.add_option(
       "--health-port", flags.health_port,
       "Port for probes (gRPC health of `live` and `ready`, no token); 0 picks a free one");
@@ -97,7 +99,7 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
 
 absl::Status ServeMetrics(const ProgramFlags& flags, Metrics& metrics) {
   if (flags.metrics_port >= 0) {
-    SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port));
+    SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port, flags.metrics_host));
     metrics
         .gauge("shoal_build_info", "1, with the version of this program.",
                {{"version", ProgramVersion()}})

@@ -2,6 +2,7 @@
 
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "worker/job/peak_flops.h"
 
 namespace shoal::worker {
 
@@ -13,6 +14,14 @@ absl::StatusOr<std::unique_ptr<WorkerJob>> WorkerJob::Create(const proto::JoinJo
   SHOAL_ASSIGN_OR_RETURN(
       job->context_, MakeJobContext(join, options, metrics, &clock, &job->time_kinds_, &opened));
   const JobContext& context = *job->context_;
+  if (!context.job.emulate.enabled()) {
+    const auto peak = MeasurePeakFlops(opened.compute_device, plan::ComputeDType(context.job));
+    if (peak.ok()) {
+      job->peak_flops_ = *peak;
+    } else {
+      LogWarning("{}: no mfu is told: {}", options.name, Message(peak.status()));
+    }
+  }
   SHOAL_ASSIGN_OR_RETURN(job->transports_, OpenTransports(context, opened.reach));
   Attachment::Options attached{.transports = &job->transports_,
                                .transports_reach = opened.reach != nullptr,
@@ -85,6 +94,7 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   proto::FinishedReport report;
   report.set_step(work.step());
   report.set_attempt(work.attempt());
+  report.set_peak_flops(peak_flops_);
   time_kinds_.AtMicrobatch(-1);
   time_kinds_.AtUnit(-1);
   time_kinds_.Record(work.trace());  // includes the wait that ends here

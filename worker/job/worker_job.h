@@ -34,6 +34,7 @@ class WorkerJob {
   void AddTimes(const std::array<double, kTimeKinds>& before, proto::FinishedReport& report) const;
 
   TimeKindClock time_kinds_;
+  double peak_flops_ = 0;  // 0: unknown
   std::unique_ptr<const JobContext> context_;
   JobTransports transports_;
   std::unique_ptr<StepRunner> runner_;

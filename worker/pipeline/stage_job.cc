@@ -18,14 +18,13 @@
 namespace shoal::worker {
 namespace {
 
-// How long to wait for a neighbour: the last stage waits for the forwards of all others, the first
-// for the whole way and back. A neighbour that has died is noticed long before, by its connections
-// or its lease.
 constexpr absl::Duration kLeastNeighbourTimeout = absl::Minutes(10);
 constexpr double kStepsOfPatience = 4;
 
 // The answer to all stages if they exchange by collectives.
 constexpr std::string_view kSettled = "all can";
+
+}  // namespace
 
 absl::Duration NeighbourTimeout(const plan::ModelSpec& spec, DType compute,
                                 const plan::ChosenPipeline& pipeline,
@@ -36,8 +35,6 @@ absl::Duration NeighbourTimeout(const plan::ModelSpec& spec, DType compute,
   const double step = std::accumulate(costs.begin(), costs.end(), 0.0);
   return std::max(kLeastNeighbourTimeout, absl::Seconds(kStepsOfPatience * step));
 }
-
-}  // namespace
 
 StageJob::StageJob(const plan::ModelSpec& spec, const plan::Job& job, Options options)
     : spec_(spec),

@@ -49,6 +49,13 @@
 
 namespace shoal::worker {
 
+// How long a stage waits for a neighbour, ten minutes or four steps if those are longer: the last
+// stage waits for the forwards of all others, the first for the whole way and back. A neighbour
+// that has died is noticed long before, by its connections or its lease.
+absl::Duration NeighbourTimeout(const plan::ModelSpec& spec, DType compute,
+                                const plan::ChosenPipeline& pipeline,
+                                const plan::PipelinePace& pace);
+
 class StageJob {
  public:
   struct Options {

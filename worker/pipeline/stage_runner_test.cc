@@ -9,9 +9,11 @@
 #include "core/base/status.h"
 #include "core/plan/schedule/builders/testing/random_schedule.h"
 #include "core/plan/schedule/schedule_simulation.h"
+#include "core/plan/step/cost_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/pipeline/links/in_process_links.h"
+#include "worker/pipeline/stage_job.h"
 #include "worker/pipeline/testing/emulated_pipeline.h"
 
 namespace shoal::worker {
@@ -224,6 +226,20 @@ TEST(StageRunner, ANeighbourThatNeverSendsIsNamed) {
             "stage 1 waits for the activation of chunk 0 microbatch 0 from stage 0: it did not "
             "come within 30ms");
   ExpectAllGivenBack(pipeline);
+}
+
+TEST(NeighbourTimeout, IsTenMinutesOrFourStepsIfThoseAreLonger) {
+  const plan::ModelSpec spec = *plan::NamedShape("25m");
+  const plan::ChosenPipeline pipeline{.heaviest = {{.tokens = 2048, .squared_tokens = 4e6}}};
+  const auto seconds = [&](double flops) {
+    const plan::PipelinePace pace{
+        .forward_flops = flops, .backward_input_flops = flops, .backward_weights_flops = flops};
+    return absl::ToDoubleSeconds(NeighbourTimeout(spec, DType::kF32, pipeline, pace));
+  };
+  EXPECT_EQ(seconds(1e12), 600);
+  const double flops = 4 * plan::FlopCost(spec).Microbatch(2048, 4e6);
+  EXPECT_GT(seconds(1e8), 1200);
+  EXPECT_NEAR(seconds(1e8), flops / 1e8, 0.1 * flops / 1e8);
 }
 
 TEST(StageRunner, AWrongScheduleIsRefusedBeforeAnythingRuns) {

@@ -88,9 +88,9 @@ absl::StatusOr<PipelineRequest> PipelineRequestOf(const ModelSpec& spec, const J
   const int64_t units = spec.layers + 2;
   if (units < pipeline.stages * std::max<int64_t>(1, pipeline.chunks)) {
     return InvalidArgument(
-        "cluster.pipeline.stages ({}) times cluster.pipeline.chunks ({}) is more than there is to "
-        "share out: {} layers, embedding and head",
-        pipeline.stages, pipeline.chunks, spec.layers);
+        "{} stages of {} chunks are more than there is to share out: {} layers, embedding and "
+        "head; use fewer stages or chunks",
+        pipeline.stages, std::max<int64_t>(1, pipeline.chunks), spec.layers);
   }
   if (pipeline.pace.forward_flops <= 0) {
     return InvalidArgument(

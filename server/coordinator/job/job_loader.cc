@@ -200,6 +200,9 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
     loaded.last_step = request.stop_after_step();
   }
   SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, formats::ReadModelSpec(job.model));
+  if (!job.emulate.enabled()) {
+    loaded.flops = plan::FlopCost(spec);
+  }
   SHOAL_ASSIGN_OR_RETURN(const formats::SpecialTokens special,
                          formats::ReadSpecialTokens(job.model));
   SHOAL_ASSIGN_OR_RETURN(loaded.steps, LoadSteps(job, spec, request.token_file()));

@@ -68,6 +68,7 @@ struct LoadedJob {
   plan::ShardMap shard_map;
   std::optional<proto::PipelinePlan> pipeline;  // where a step runs as a schedule
   int64_t last_step = 0;                        // the job is done after this one
+  plan::CostModel flops;  // of forward and backward; zero where devices are emulated
   std::unique_ptr<StepPlanner> steps;
   std::unique_ptr<CheckpointFiles> checkpoints;
 };

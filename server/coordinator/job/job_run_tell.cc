@@ -23,6 +23,16 @@ proto::JobEvent MakeTrace(int worker, const std::string& place, proto::FinishedR
   return event;
 }
 
+double FlopsOf(const plan::StepPlan& plan, const plan::CostModel& flops) {
+  double sum = 0;
+  for (const std::vector<plan::Microbatch>& group : plan.workers) {
+    for (const plan::Microbatch& microbatch : group) {
+      sum += flops.Microbatch(microbatch.tokens, microbatch.squared_tokens);
+    }
+  }
+  return sum;
+}
+
 }  // namespace
 
 void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
@@ -59,6 +69,7 @@ void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
   done.set_total_steps(job_.last_step);
   done.set_idle_share(IdleShare(timing));
   done.set_predicted_idle_share(predicted_idle_share_);
+  done.set_mfu(Utilization(FlopsOf(plan_, job_.flops), timing));
   done.set_emulated(job_.job.emulate.enabled());
   environment_.metrics.OnStep(done, absl::ToDoubleSeconds(now - absl::UnixEpoch()));
   Append(std::move(event));
@@ -109,10 +120,12 @@ void JobRun::RecordStart() {
   }
   for (const std::vector<Member>* members : {&servers_, &workers_}) {
     for (const Member& member : *members) {
-      line["members"].push_back({{"role", members == &servers_ ? "server" : "worker"},
-                                 {"index", member.index},
-                                 {"host", member.host},
-                                 {"pid", member.pid}});
+      Json facts = {{"role", members == &servers_ ? "server" : "worker"},
+                    {"index", member.index},
+                    {"host", member.host},
+                    {"pid", member.pid}};
+      facts.update(ToJson(member.facts));
+      line["members"].push_back(std::move(facts));
     }
   }
   Record(std::move(line));

@@ -161,6 +161,8 @@ TEST(JobRunTest, EveryStepIsToldWithItsNumbers) {
     EXPECT_EQ(event.grad_norm(), std::sqrt(3.0));
     EXPECT_EQ(event.total_steps(), 3);
     EXPECT_GT(event.step_seconds(), 0);
+    const double flops = static_cast<double>(plan.tokens) * (2 + 10);  // samples of ten tokens
+    EXPECT_DOUBLE_EQ(event.mfu(), flops / (2 * testing::kPeakFlops * event.step_seconds()));
     EXPECT_DOUBLE_EQ(event.tokens_per_second(),
                      static_cast<double>(plan.tokens) / event.step_seconds());
   }
@@ -413,6 +415,10 @@ TEST(JobRunTest, LeavesARecordOverResumes) {
   }
   EXPECT_THAT(steps, ::testing::ElementsAre(1, 2, 3, 4, 5, 6)) << disk.record;
   EXPECT_EQ(events.front(), "start");
+  for (const Json& member : RecordOf(disk).front()["members"]) {
+    EXPECT_EQ(member["cpu"], "simulated");
+    EXPECT_FALSE(member.contains("gpus")) << "known of none";
+  }
   EXPECT_EQ(events.back(), "done");
   EXPECT_THAT(events, ::testing::IsSupersetOf({"lost", "failed", "resume", "checkpoint"}));
 }

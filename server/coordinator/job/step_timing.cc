@@ -1,6 +1,7 @@
 #include "server/coordinator/job/step_timing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <optional>
 
@@ -92,6 +93,18 @@ double IdleShare(const StepTiming& timing) {
   }
   const double share = 1 - busy / (timing.seconds * static_cast<double>(timing.reports.size()));
   return share > 0 ? std::min(share, 1.0) : 0.0;
+}
+
+double Utilization(double flops, const StepTiming& timing) {
+  double peak = 0;
+  for (const proto::FinishedReport& report : timing.reports) {
+    if (!(report.peak_flops() > 0)) {
+      return 0;
+    }
+    peak += report.peak_flops();
+  }
+  const double share = flops / (timing.seconds * peak);
+  return timing.seconds > 0 && std::isfinite(share) ? share : 0;
 }
 
 std::vector<proto::LastStep> DescribeStep(const StepTiming& timing) {

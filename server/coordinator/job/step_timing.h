@@ -24,6 +24,10 @@ struct StepTiming {
 // 1 - time spent computing / (workers * seconds): within 0 and 1.
 double IdleShare(const StepTiming& timing);
 
+// Returns the model FLOPs utilization: `flops` of the step's tokens over what the workers' devices
+// compute at most meanwhile; 0 if one of them does not say.
+double Utilization(double flops, const StepTiming& timing);
+
 // Each worker's step as shares of its duration. The rest is its wait at the end.
 std::vector<proto::LastStep> DescribeStep(const StepTiming& timing);
 

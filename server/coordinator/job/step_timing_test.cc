@@ -1,5 +1,7 @@
 #include "server/coordinator/job/step_timing.h"
 
+#include <cmath>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -33,6 +35,21 @@ TEST(StepTiming, SharesAddUpAndTheLastToReportIsNamed) {
   EXPECT_EQ(steps[0].waited_for(), "worker-1 (0.35 of the step)");
   EXPECT_EQ(steps[1].waited_for(), "") << "nobody waits for itself";
   EXPECT_EQ(steps[2].waited_for(), "") << "too short to name";
+}
+
+TEST(StepTiming, UtilizationIsUnknownWithoutEveryPeak) {
+  StepTiming timing{.step = 1, .seconds = 2, .reports = {Report(1, 0, 0, 0), Report(1, 0, 0, 0)}};
+  EXPECT_EQ(Utilization(100, timing), 0);
+  timing.reports[0].set_peak_flops(30);
+  EXPECT_EQ(Utilization(100, timing), 0);
+  timing.reports[1].set_peak_flops(70);
+  EXPECT_DOUBLE_EQ(Utilization(100, timing), 0.5);
+  timing.reports[1].set_peak_flops(std::nan(""));
+  EXPECT_EQ(Utilization(100, timing), 0);
+  timing.reports[1].set_peak_flops(1e-320);
+  timing.reports.erase(timing.reports.begin());
+  EXPECT_EQ(Utilization(100, timing), 0) << "no number";
+  EXPECT_EQ(Utilization(100, {}), 0);
 }
 
 TEST(StepTiming, AtLayersTheOneThatWaitsLeastIsNamed) {

@@ -3,7 +3,8 @@
 namespace shoal::server {
 
 CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
-    : steps(metrics.counter("shoal_train_steps_total", "Optimizer steps committed.")),
+    : metrics(metrics),
+      steps(metrics.counter("shoal_train_steps_total", "Optimizer steps committed.")),
       tokens(metrics.counter("shoal_train_tokens_total", "Tokens of committed steps.")),
       target_tokens(metrics.counter("shoal_train_target_tokens_total",
                                     "Tokens of committed steps that loss is taken on.")),
@@ -49,6 +50,10 @@ void CoordinatorMetrics::OnStep(const proto::StepEvent& step, double unix_second
   loss.Set(step.loss());
   grad_norm.Set(step.grad_norm());
   learning_rate.Set(step.learning_rate());
+  if (step.mfu() > 0) {
+    metrics.gauge("shoal_train_mfu_ratio", "Model FLOPs utilization of the last step.")
+        .Set(step.mfu());
+  }
   idle_ratio.Set(step.idle_share());
   predicted_idle_ratio.Set(step.predicted_idle_share());
   step_duration.Observe(step.step_seconds());

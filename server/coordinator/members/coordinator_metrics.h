@@ -12,6 +12,7 @@ struct CoordinatorMetrics {
   // Call when a step is committed.
   void OnStep(const proto::StepEvent& step, double unix_seconds);
 
+  Metrics& metrics;  // for what is not always there
   Metrics::Counter& steps;
   Metrics::Counter& tokens;
   Metrics::Counter& target_tokens;

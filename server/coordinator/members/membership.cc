@@ -8,6 +8,24 @@ namespace shoal::server {
 namespace {
 
 constexpr size_t kMaxNameBytes = 256;
+constexpr int kMaxGpus = 64;  // of a host
+
+// Short enough for a line of each member in a run's record.
+absl::Status Check(const proto::HostFacts& facts) {
+  std::vector<const std::string*> texts = {&facts.kernel(), &facts.cpu(), &facts.build()};
+  for (const std::string& gpu : facts.gpus()) {
+    texts.push_back(&gpu);
+  }
+  const bool long_text = std::ranges::any_of(
+      texts, [](const std::string* text) { return text->size() > kMaxNameBytes; });
+  if (long_text || facts.gpus_size() > kMaxGpus || facts.cores() < 0 || facts.memory_bytes() < 0) {
+    return InvalidArgument(
+        "facts of the host have a text longer than {} bytes, more than {} GPUs or a negative "
+        "number",
+        kMaxNameBytes, kMaxGpus);
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Check(const proto::RegisterRequest& request, const std::string& version) {
   if (request.version() != version) {
@@ -28,7 +46,7 @@ absl::Status Check(const proto::RegisterRequest& request, const std::string& ver
   if (request.address().size() > kMaxNameBytes || request.host().size() > kMaxNameBytes) {
     return InvalidArgument("address or host is longer than {} bytes", kMaxNameBytes);
   }
-  return absl::OkStatus();
+  return Check(request.facts());
 }
 
 }  // namespace
@@ -77,6 +95,7 @@ absl::StatusOr<Member> Membership::Register(const proto::RegisterRequest& reques
                          .address = request.address(),
                          .host = request.host(),
                          .pid = request.pid(),
+                         .facts = request.facts(),
                          .nonce = request.nonce(),
                          .stays = request.stays(),
                          .renewed = now,

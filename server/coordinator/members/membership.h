@@ -29,6 +29,7 @@ struct Member {
   std::string address;  // of its service
   std::string host;
   int64_t pid = 0;
+  proto::HostFacts facts;
   uint64_t nonce = 0;
   bool stays = false;  // takes another job when one is over
   absl::Time renewed;

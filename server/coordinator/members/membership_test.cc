@@ -1,5 +1,6 @@
 #include "server/coordinator/members/membership.h"
 
+#include <functional>
 #include <set>
 
 #include "core/base/clock.h"
@@ -108,6 +109,30 @@ TEST_F(MembershipTest, BadRequestsAreRefused) {
   request.set_address(std::string(5000, 'a'));
   EXPECT_EQ(members_.Register(request, clock_.Now()).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(MembershipTest, FactsOfAHostAreBounded) {
+  using Facts = proto::HostFacts;
+  const std::function<void(Facts&)> too_much[] = {
+      [](Facts& facts) { facts.set_cpu(std::string(257, 'c')); },
+      [](Facts& facts) { facts.set_kernel(std::string(257, 'k')); },
+      [](Facts& facts) { facts.set_build(std::string(257, 'b')); },
+      [](Facts& facts) { facts.add_gpus(std::string(257, 'g')); },
+      [](Facts& facts) {
+        for (int i = 0; i < 65; ++i) {
+          facts.add_gpus("gpu");
+        }
+      },
+      [](Facts& facts) { facts.set_cores(-1); },
+      [](Facts& facts) { facts.set_memory_bytes(-1); }};
+  for (const auto& spoil : too_much) {
+    proto::RegisterRequest request = Request(proto::ROLE_WORKER, 1);
+    spoil(*request.mutable_facts());
+    EXPECT_TRUE(absl::IsInvalidArgument(members_.Register(request, clock_.Now()).status()));
+  }
+  proto::RegisterRequest request = Request(proto::ROLE_WORKER, 1);
+  request.mutable_facts()->set_cpu(std::string(256, 'c'));
+  EXPECT_EQ(members_.Register(request, clock_.Now())->facts.cpu().size(), 256U);
 }
 
 TEST_F(MembershipTest, ALeaseEndsExactlyWhenItsTimeIsUp) {

@@ -14,6 +14,9 @@ Json ToJson(const proto::StepEvent& event) {
                {"tokens_per_second", event.tokens_per_second()},
                {"idle_share", event.idle_share()},
                {"predicted_idle_share", event.predicted_idle_share()}};
+  if (event.mfu() > 0) {
+    line["mfu"] = event.mfu();
+  }
   if (event.emulated()) {
     line["emulated"] = true;
   }
@@ -43,6 +46,23 @@ Json ToJson(const proto::FailedEvent& event) {
           {"step", event.step()},
           {"message", event.message()},
           {"non_finite", event.non_finite()}};
+}
+
+Json ToJson(const proto::HostFacts& facts) {
+  Json known = Json::object();
+  const auto add = [&known](const char* key, const Json& value, bool is_known) {
+    if (is_known) {
+      known[key] = value;
+    }
+  };
+  add("kernel", facts.kernel(), !facts.kernel().empty());
+  add("cpu", facts.cpu(), !facts.cpu().empty());
+  add("cores", facts.cores(), facts.cores() > 0);
+  add("memory_bytes", facts.memory_bytes(), facts.memory_bytes() > 0);
+  add("gpus", std::vector<std::string>(facts.gpus().begin(), facts.gpus().end()),
+      facts.gpus_size() > 0);
+  add("build", facts.build(), !facts.build().empty());
+  return known;
 }
 
 Json MeanShares(const std::vector<proto::LastStep>& steps) {

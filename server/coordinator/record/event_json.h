@@ -14,6 +14,9 @@ Json ToJson(const proto::CheckpointEvent& event);
 Json ToJson(const proto::DoneEvent& event);
 Json ToJson(const proto::FailedEvent& event);
 
+// What of it is known.
+Json ToJson(const proto::HostFacts& facts);
+
 // What a worker's time may go to, by the names of records and `shoal status --json`.
 inline constexpr std::pair<const char*, double (proto::LastStep::*)() const> kTimeShares[] = {
     {"compute", &proto::LastStep::compute},

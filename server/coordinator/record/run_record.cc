@@ -26,6 +26,7 @@ constexpr std::pair<const char*, const char*> kScalars[] = {
     {"lr", "learning_rate"},
     {"throughput/tokens_per_second", "tokens_per_second"},
     {"time/step_seconds", "step_seconds"},
+    {"mfu", "mfu"},
     {"idle_share/measured", "idle_share"},
     {"idle_share/predicted", "predicted_idle_share"}};
 
@@ -120,7 +121,7 @@ absl::Status RunRecord::AppendToTensorBoard(std::string_view lines) {
     for (const auto& [tag, key] : kScalars) {
       add(tag, line.value(key, Json()));
     }
-    const Json shares = line.value("time_shares", Json::object());
+    const Json shares = line.value("time_shares", Json::object());  // outlives its items()
     for (const auto& [kind, share] : shares.items()) {
       add("time_share/" + kind, share);
     }

@@ -102,6 +102,7 @@ LoadedJob MakeFakeJob(const FakeJobOptions& options, FakeDisk& disk) {
   job.job.cluster.workers = options.workers;
   job.last_step = options.steps;
   job.patience = absl::Seconds(job.job.cluster.start_timeout_seconds);
+  job.flops = {.per_token = 2, .per_squared_token = 1};
   job.steps = std::make_unique<FakeSteps>(options.seed, options.samples);
   job.checkpoints = std::make_unique<FakeCheckpointFiles>(disk, options.servers);
   job.place_shards = [](int servers) {

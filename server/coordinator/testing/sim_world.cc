@@ -107,6 +107,7 @@ void SimWorld::Register(Process& process, proto::RegisterRequest request) {
     return;
   }
   request.set_version("1");
+  request.mutable_facts()->set_cpu("simulated");
   process.incarnation = core_->Register(request)->incarnation();
   process.present = true;
   Renew(process);
@@ -227,6 +228,7 @@ void SimWorld::PushAndReport(int index, const proto::StepWork& work, size_t micr
   if (!worker.alive) {
     return;
   }
+  report.set_peak_flops(kPeakFlops);
   if (microbatch == static_cast<size_t>(work.microbatches_size())) {
     if (work.draw() && !Chance(options_.early_report)) {
       DrawNext(index, work, next_draw, report);

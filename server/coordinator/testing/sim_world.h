@@ -19,6 +19,9 @@
 
 namespace shoal::server::testing {
 
+// Of each worker.
+inline constexpr double kPeakFlops = 1e5;
+
 struct SimOptions {
   uint64_t seed = 1;
   int servers = 2;

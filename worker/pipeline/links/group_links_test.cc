@@ -107,6 +107,22 @@ TEST(GroupLinks, NoCommonTransportIsToldWithEveryReason) {
               HasSubstr("stage 0 (worker-10) did not connect for step 1 attempt 1 in time"));
 }
 
+TEST(GroupLinks, AStageThatNeverComesIsNamedOnceTheTimeIsOver) {
+  TestingGroup group({.stages = 2, .patience = {.timeout = absl::Milliseconds(100)}});
+  const std::vector<plan::MessageQueue> queues =
+      plan::MessageQueues(plan::OneForwardOneBackward(2, 2));
+  for (const int stage : {0, 1}) {
+    const absl::Time start = absl::Now();
+    const absl::Status status = group.stage(stage).links().Prepare({1, 1}, queues);
+    EXPECT_GE(absl::Now() - start, absl::Milliseconds(100));
+    EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << Describe(status);
+    EXPECT_THAT(std::string(Message(status)),
+                HasSubstr(fmt::format("stage {} (worker-1{}) did not connect for step 1 attempt 1 "
+                                      "in time",
+                                      1 - stage, 1 - stage)));
+  }
+}
+
 // Answers to calls that may be repeated are lost.
 TEST(GroupLinks, LostAnswersAreAskedForAgain) {
   std::atomic<int> lost = 0;
