@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "server/checkpoint/checkpoint.h"
+#include "tests/support/processes.h"
 #include "tests/support/program.h"
 #include "tests/support/train_run.h"
 
@@ -24,10 +25,13 @@ namespace {
 
 namespace fs = std::filesystem;
 using shoal::testing::BinDirectory;
+using shoal::testing::ChildrenOf;
+using shoal::testing::CommandOf;
 using shoal::testing::FreshDirectory;
 using shoal::testing::ParseSteps;
 using shoal::testing::Program;
 using shoal::testing::ProgramResult;
+using shoal::testing::Runs;
 using shoal::testing::StepLine;
 using ::testing::HasSubstr;
 
@@ -39,43 +43,6 @@ ProgramResult Shoal(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), BinDirectory() + "/shoal");
   Program program(arguments);
   return program.Wait(kLimit);
-}
-
-// Pids of this run's processes: their environment or command line names its folder, or they are
-// children of the given process.
-std::set<pid_t> ChildrenOf(pid_t parent) {
-  std::set<pid_t> children;
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) {
-      continue;
-    }
-    std::ifstream stat(entry.path() / "stat");
-    std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
-    const size_t end = text.rfind(')');
-    int ppid = 0;
-    char state = 'X';
-    if (end != std::string::npos && sscanf(text.c_str() + end + 1, " %c %d", &state, &ppid) == 2 &&
-        ppid == parent) {
-      children.insert(std::stoi(name));
-    }
-  }
-  return children;
-}
-
-std::string CommandOf(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
-  std::string text;
-  std::getline(file, text, '\0');
-  return text;
-}
-
-bool Runs(pid_t pid) {
-  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-  std::string word;
-  char state = 'X';
-  stat >> word >> word >> state;
-  return stat && state != 'Z' && state != 'X';
 }
 
 class TrainEndToEnd : public ::testing::Test {
