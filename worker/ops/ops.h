@@ -19,9 +19,9 @@
 // on the stream: device memory passed to it is in use until that work is done, spans of the host
 // only during the call.
 //
-// Deterministic: the same input gives the same bits in every run with the same number of threads;
-// an input-gradient call plus a weight-gradient call give the bits of the two together, in either
-// order. Threads: one caller at a time.
+// Deterministic: the same input gives the same bits in every run on the same kind of machine, with
+// any number of threads; an input-gradient call plus a weight-gradient call give the bits of the
+// two together, in either order. Threads: one caller at a time.
 #pragma once
 
 #include <cstdint>

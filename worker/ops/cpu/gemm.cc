@@ -129,14 +129,22 @@ std::shared_ptr<const GemmKernel> GemmCache::Get(const GemmShape& shape) {
 }
 
 void GemmCache::Run(const GemmShape& shape, const void* a, const void* b, void* c) {
+  if (AmxTakes(shape)) {
+    RunOnAmx(shape, a, b, c);
+    return;
+  }
   try {
-    if (AmxTakes(shape)) {
-      AmxGemm(shape, a, b, c);
-      return;
-    }
     UseOneThread();
     Get(shape)->Run(a, b, c);
   } catch (const std::exception& error) {  // dnnl::error or bad_alloc
+    Fail(shape, error.what());
+  }
+}
+
+void GemmCache::RunOnAmx(const GemmShape& shape, const void* a, const void* b, void* c) {
+  try {
+    AmxGemm(shape, a, b, c);
+  } catch (const std::bad_alloc& error) {
     Fail(shape, error.what());
   }
 }

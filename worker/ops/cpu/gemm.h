@@ -3,7 +3,7 @@
 //
 // Each product runs on the calling thread; cpu/matmul.cc splits a large one over the pool's
 // threads. So oneDNN never starts its own threads, which would compete with the pool's for the
-// cores and make results depend on two counts. Compiling a kernel takes 0.2-2 ms and serves only
+// cores and make results depend on their number. Compiling a kernel takes 0.2-2 ms and serves only
 // one exact shape, so callers keep the number of shapes small.
 #pragma once
 
@@ -29,6 +29,8 @@ class GemmCache {
 
   // Runs the product on the calling thread; oneDNN's are compiled on first use.
   void Run(const GemmShape& shape, const void* a, const void* b, void* c);
+  // Same as above for a piece of a product that AMX takes, however thin the piece is.
+  void RunOnAmx(const GemmShape& shape, const void* a, const void* b, void* c);
 
   // Returns the first failure since the last call.
   absl::Status TakeStatus();

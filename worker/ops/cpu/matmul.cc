@@ -9,24 +9,48 @@
 namespace shoal::worker::cpu {
 namespace {
 
+// How a product is cut into tasks. oneDNN's rounding depends on the shape of a call, so its pieces
+// depend on the shape of the product alone, never on the number of threads.
+
 // Rows of C per product, and tokens per product where the sum is over tokens. Token counts vary by
 // microbatch; cut into pieces of this size and one rest (a multiple of the padding), all of them
 // need only a handful of compiled kernels per weight matrix. Smaller pieces pack B more often for
 // the same work.
 constexpr int64_t kPiece = 512;
-// Columns of C are cut only to occupy every thread, at multiples of this.
+// Columns of C are cut at multiples of this.
 constexpr int64_t kColumnUnit = 64;
+// Aimed at per piece: enough pieces for many threads. Where A is stored transposed, which each
+// piece turns again, pieces are wider.
+constexpr int64_t kColumnsAimedAt = 256;
+constexpr int64_t kColumnsAimedAtTransposed = 512;
 
-// Cuts n columns so that `row_pieces` times the parts are even over the threads.
-int64_t ColumnsPerPart(int64_t n, int64_t row_pieces, int64_t threads) {
-  const int64_t parts = row_pieces >= 4 * threads ? 1 : threads / std::gcd(threads, row_pieces);
-  return std::min(n, RoundUp((n + parts - 1) / parts, kColumnUnit));
+struct Cut {
+  int64_t rows = 0;   // of a piece, but for the last
+  int64_t units = 0;  // of columns, spread evenly over the parts
+  int64_t parts = 0;
+
+  int64_t Column(int64_t part) const { return part * units / parts * kColumnUnit; }
+};
+
+int64_t Units(int64_t n) { return (n + kColumnUnit - 1) / kColumnUnit; }
+
+// An even number of parts, so that two threads end together.
+Cut ForOneDnn(const MatmulArgs& args) {
+  const int64_t units = Units(args.c.columns);
+  const int64_t aimed_at = args.transpose_a ? kColumnsAimedAtTransposed : kColumnsAimedAt;
+  const int64_t parts = RoundUp((units * kColumnUnit + aimed_at - 1) / aimed_at, 2);
+  return {std::min(args.c.rows, kPiece), units, std::min(units, parts)};
 }
 
-// AMX takes any shape, and packs B once for all rows given to it.
-int64_t RowsPerThread(int64_t m, int64_t threads) {
+// AMX takes any shape and packs B once for all rows given to it, so each thread gets one piece. An
+// element's sum is the same in any of them: over the whole of k, in order.
+Cut ForAmx(const MatmulArgs& args, int64_t threads) {
   constexpr int64_t kRowUnit = 32;
-  return std::min(m, RoundUp((m + threads - 1) / threads, kRowUnit));
+  const int64_t m = args.c.rows;
+  const int64_t rows = std::min(m, RoundUp((m + threads - 1) / threads, kRowUnit));
+  const int64_t row_pieces = (m + rows - 1) / rows;
+  const int64_t units = Units(args.c.columns);
+  return {rows, units, std::min(units, threads / std::gcd(threads, row_pieces))};
 }
 
 template <typename T>
@@ -70,17 +94,16 @@ void Matmul(Context& context, const MatmulArgs& args) {
   // over C.
   const bool amx = AmxTakes({.m = m, .n = n, .k = k, .input = args.a.dtype});
   const int64_t k_piece = args.accumulate && !amx ? std::min(k, kPiece) : k;
-  const int64_t m_piece = amx ? RowsPerThread(m, context.pool.threads()) : std::min(m, kPiece);
-  const int64_t row_pieces = (m + m_piece - 1) / m_piece;
-  const int64_t n_part = ColumnsPerPart(n, row_pieces, context.pool.threads());
-  const int64_t column_parts = (n + n_part - 1) / n_part;
+  const Cut cut = amx ? ForAmx(args, context.pool.threads()) : ForOneDnn(args);
+  const int64_t row_pieces = (m + cut.rows - 1) / cut.rows;
 
-  context.pool.ParallelFor(row_pieces * column_parts, 1, [&](int64_t begin, int64_t end) {
+  context.pool.ParallelFor(row_pieces * cut.parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t row = task / column_parts * m_piece;
-      const int64_t column = task % column_parts * n_part;
-      GemmShape shape{.m = std::min(m_piece, m - row),
-                      .n = std::min(n_part, n - column),
+      const int64_t row = task / cut.parts * cut.rows;
+      const int64_t column = cut.Column(task % cut.parts);
+      const int64_t columns = std::min(n, cut.Column(task % cut.parts + 1)) - column;
+      GemmShape shape{.m = std::min(cut.rows, m - row),
+                      .n = columns,
                       .a_stride = args.a.stride,
                       .b_stride = args.b.stride,
                       .c_stride = args.c.stride,
@@ -97,7 +120,11 @@ void Matmul(Context& context, const MatmulArgs& args) {
         const ConstMatrix b = args.transpose_b
                                   ? args.b.Rows(column, shape.n).Columns(inner, shape.k)
                                   : args.b.Rows(inner, shape.k).Columns(column, shape.n);
-        context.gemm.Run(shape, a.data, b.data, c.data);
+        if (amx) {  // also a thin rest
+          context.gemm.RunOnAmx(shape, a.data, b.data, c.data);
+        } else {
+          context.gemm.Run(shape, a.data, b.data, c.data);
+        }
       }
       if (has_addend) {  // the piece is still in the cache
         AddRows(args.addend.Rows(row, shape.m).Columns(column, shape.n), c);
