@@ -443,7 +443,7 @@ TEST_F(TrainEndToEnd, AStopBeforeTheFirstStepExitsOneAndASecondJobIsRefused) {
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.errors,
               ::testing::MatchesRegex("shoal: error: [^\n]*this coordinator has a job already "
-                                      "[^\n]*start another coordinator for another job\n"));
+                                      "[^\n]*start another coordinator [^\n]*--stay[^\n]*\n"));
   first.Signal(SIGTERM);
   const ProgramResult stopped = first.Wait(kLimit);
   EXPECT_EQ(stopped.exit_code, 1) << stopped.errors;
