@@ -144,10 +144,12 @@ class Training {
     if (resumed_.has_value()) {
       SHOAL_ASSIGN_OR_RETURN(const auto newest, server::NewestCheckpoint(Directory()));
       if (newest.has_value() && newest->step > resumed_->step) {
-        report_.OnNotice(
-            fmt::format("going on from step {}: the checkpoints after it, up to step "
-                        "{}, go once a step is committed",
-                        resumed_->step, newest->step));
+        if (options_.detach) {  // Nobody would remove them, or bring them back.
+          return InvalidArgument("--detach cannot go back to step {}", resumed_->step);
+        }
+        report_.OnNotice(fmt::format(
+            "going on from step {}: checkpoints after it, up to step {}, go with the first step",
+            resumed_->step, newest->step));
         SHOAL_ASSIGN_OR_RETURN(EarlierRun aside, EarlierRun::SetAside(Directory(), resumed_->step));
         earlier_.emplace(std::move(aside));
       }
@@ -158,25 +160,24 @@ class Training {
     return absl::OkStatus();
   }
 
-  void RemoveEarlierRun() {
-    if (!earlier_.has_value()) {
-      return;
+  void Warn(const absl::Status& status) {
+    if (!status.ok()) {
+      report_.OnNotice(fmt::format("warning: {}", Message(status)));
     }
-    if (const absl::Status removed = earlier_->Remove(); !removed.ok()) {
-      report_.OnNotice(fmt::format("warning: {}", Message(removed)));
+  }
+
+  void RemoveEarlierRun() {
+    if (earlier_.has_value()) {
+      Warn(earlier_->Remove());
     }
   }
 
   // It reads the record, which exists once a step is committed.
   void StartLogCommand() {
-    if (job_.log.command.empty()) {
-      return;
-    }
-    auto started = LogCommand::Start(job_.log.command, Directory(), LogFolder());
-    if (started.ok()) {
-      log_command_ = *std::move(started);
-    } else {
-      report_.OnNotice(fmt::format("warning: log.command: {}", Message(started.status())));
+    if (!job_.log.command.empty()) {
+      auto started = LogCommand::Start(job_.log.command, Directory(), LogFolder());
+      Warn(Annotate(started.status(), "log.command"));
+      log_command_ = started.ok() ? *std::move(started) : nullptr;
     }
   }
 
@@ -331,9 +332,8 @@ class Training {
 
   // Takes the processes down, and says what the end of the run means for the exit code.
   ExitCode End(const RunEnd& end) {
-    if (const absl::Status logged = log_command_ ? log_command_->Finish() : absl::OkStatus();
-        !logged.ok()) {
-      report_.OnNotice(fmt::format("warning: {}", Message(logged)));
+    if (log_command_ != nullptr) {
+      Warn(log_command_->Finish());
     }
     const bool reached = end.kind == RunEnd::Kind::kReached;
     if (cluster_ != nullptr) {
