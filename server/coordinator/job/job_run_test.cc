@@ -415,7 +415,8 @@ TEST(JobRunTest, LeavesARecordOverResumes) {
   }
   EXPECT_THAT(steps, ::testing::ElementsAre(1, 2, 3, 4, 5, 6)) << disk.record;
   EXPECT_EQ(events.front(), "start");
-  for (const Json& member : RecordOf(disk).front()["members"]) {
+  const Json members = RecordOf(disk).front()["members"];
+  for (const Json& member : members) {
     EXPECT_EQ(member["cpu"], "simulated");
     EXPECT_FALSE(member.contains("gpus")) << "known of none";
   }
