@@ -21,7 +21,7 @@ struct ProgramFlags {
   std::string token_file;
   int metrics_port = -1;  // -1: no metrics, 0: a free one
   std::string metrics_host = "0.0.0.0";
-  int health_port = -1;   // likewise
+  int health_port = -1;  // likewise
   std::string log_level = "info";
 };
 // Also adds --version, which prints `program`.

@@ -105,7 +105,7 @@ class CoordinatorCore {
   Membership members_;
   JobEnvironment environment_;
   Random job_ids_;
-  const int64_t issued_before_;  // incarnations, by earlier lives
+  const int64_t issued_before_;                // incarnations, by earlier lives
   std::vector<std::unique_ptr<JobRun>> jobs_;  // as submitted
   int64_t forgotten_changes_ = 0;              // of jobs that were here
   bool ending_ = false;
