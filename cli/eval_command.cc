@@ -7,6 +7,7 @@
 #include "CLI/CLI.hpp"
 #include "cli/data/data_source.h"
 #include "cli/model_loader.h"
+#include "cli/run/temporary_folder.h"
 #include "cli/terminal/progress_bar.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"

@@ -27,21 +27,33 @@ std::string_view RoleName(proto::Role role) {
                                     : (role == proto::ROLE_WORKER ? "worker" : "unknown");
 }
 
+// Only where it is known.
+void AddMfu(double mfu, nlohmann::json& line) {
+  if (mfu > 0) {
+    line["mfu"] = mfu;
+  }
+}
+
 // How the last run in that directory ended, as its record says.
 absl::StatusOr<ExitCode> ShowLastRun(const RunHistory& run, bool json, Streams& streams) {
   const RunHistory::Step& last = run.steps.back();
   const auto loss = last.values.find("loss");
+  const auto mfu = last.values.find("mfu");
+  const double known_mfu = mfu == last.values.end() ? 0 : mfu->second;
   const std::string state = run.end.empty() ? "killed" : run.end;
   if (json) {
-    PrintJson(streams.out, {{"event", "status"},
-                            {"state", state},
-                            {"step", last.step},
-                            {"members", nlohmann::json::array()}});
+    nlohmann::json line = {{"event", "status"},
+                           {"state", state},
+                           {"step", last.step},
+                           {"members", nlohmann::json::array()}};
+    AddMfu(known_mfu, line);
+    PrintJson(streams.out, line);
     return ExitCode::kDone;
   }
   streams.out << fmt::format(
-      "no shoal train runs here; the last one: {}, step {}{} (shoal plot {})\n", state, last.step,
-      loss == last.values.end() ? "" : fmt::format(", loss {:.4f}", loss->second), run.name);
+      "no shoal train runs here; the last one: {}, step {}{}{} (shoal plot {})\n", state, last.step,
+      loss == last.values.end() ? "" : fmt::format(", loss {:.4f}", loss->second),
+      FormatMfu(known_mfu), run.name);
   return ExitCode::kDone;
 }
 
@@ -150,15 +162,17 @@ absl::StatusOr<ExitCode> ShowStatus(const CoordinatorAddress& coordinator, bool 
         members.back()["connections"] = ConnectionsJson(member.last_step());
       }
     }
-    PrintJson(streams.out, {{"event", "status"},
-                            {"state", status.state()},
-                            {"step", status.step()},
-                            {"total_steps", status.total_steps()},
-                            {"members", members}});
+    nlohmann::json line = {{"event", "status"},
+                           {"state", status.state()},
+                           {"step", status.step()},
+                           {"total_steps", status.total_steps()},
+                           {"members", members}};
+    AddMfu(status.mfu(), line);
+    PrintJson(streams.out, line);
     return ExitCode::kDone;
   }
-  streams.out << fmt::format("{}, step {} of {}\n", status.state(), status.step(),
-                             status.total_steps());
+  streams.out << fmt::format("{}, step {} of {}{}\n", status.state(), status.step(),
+                             status.total_steps(), FormatMfu(status.mfu()));
   Table table({{"member"},
                {"host"},
                {"pid", Table::Align::kRight},

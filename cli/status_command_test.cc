@@ -38,7 +38,7 @@ class StatusCommandTest : public testing::Test {
 TEST_F(StatusCommandTest, ShowsStateAndMembers) {
   const Outcome text = Status({"--token-file", token_file_});
   EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_THAT(text.out, HasSubstr("training, step 3 of 10"));
+  EXPECT_THAT(text.out, HasSubstr("training, step 3 of 10, mfu 41%\n"));
   EXPECT_THAT(text.out, HasSubstr("worker-1, stage 1 of group 0"));
   EXPECT_THAT(text.out, ContainsRegex("worker-1 +shm +server-0, server-1\n"));
   EXPECT_THAT(text.out, ContainsRegex("worker-1 +tcp +server-2 +shm: on another host"));
@@ -47,6 +47,7 @@ TEST_F(StatusCommandTest, ShowsStateAndMembers) {
   EXPECT_THAT(text.out, HasSubstr("worker-0"));
   const Outcome json = Status({"--token-file", token_file_, "--json"});
   const auto line = nlohmann::json::parse(json.out);
+  EXPECT_EQ(line["mfu"], 0.412);
   EXPECT_EQ(line["members"][0]["host"], "reef");
   EXPECT_EQ(line["members"][0]["last_step"]["waited_for"], "worker-0");
   EXPECT_EQ(line["members"][0]["last_step"]["transfer_wait"], 0.13);
@@ -120,6 +121,20 @@ TEST_F(LocalStatusTest, WithoutARunTheLineSaysWhereItWasLookedFor) {
 
   std::filesystem::remove(TokenFileIn(LogFolderOf(checkpoints_)));
   EXPECT_THAT(Shoal({"status", "--run", checkpoints_}).err, HasSubstr("coordinator.token"));
+}
+
+TEST_F(LocalStatusTest, TheLastRunIsToldFromItsRecord) {
+  const std::string record = checkpoints_ + "/record";
+  ASSERT_TRUE(CreateDirectories(record).ok());
+  const std::string step = R"({"event":"step","time":1,"step":7,"loss":2.5)";
+  for (const bool known : {true, false}) {
+    const std::string lines =
+        step + (known ? R"(,"mfu":0.412})" : "}") + "\n" + R"({"event":"done","step":7})" + "\n";
+    ASSERT_TRUE(WriteFileAtomically(record + "/metrics.jsonl", lines).ok());
+    EXPECT_THAT(Shoal({"status", job_}).out,
+                HasSubstr(known ? "done, step 7, loss 2.5000, mfu 41% (" : "loss 2.5000 ("));
+    EXPECT_EQ(nlohmann::json::parse(Shoal({"status", job_, "--json"}).out).contains("mfu"), known);
+  }
 }
 
 TEST_F(LocalStatusTest, AJobWithACoordinatorOfItsOwnIsAskedThere) {

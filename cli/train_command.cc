@@ -1,5 +1,6 @@
 #include "cli/train_command.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -7,11 +8,13 @@
 #include "CLI/CLI.hpp"
 #include "cli/checkpoint_command.h"
 #include "cli/data/data_source.h"
+#include "cli/launcher/launcher.h"
+#include "cli/launcher/supervisor.h"
 #include "cli/plan/pipeline_report.h"
 #include "cli/plan/simulation.h"
+#include "cli/run/await_cluster.h"
 #include "cli/run/earlier_run.h"
 #include "cli/run/follow_job.h"
-#include "cli/run/launcher.h"
 #include "cli/run/log_command.h"
 #include "cli/run/machine.h"
 #include "cli/run/next_commands.h"
@@ -38,6 +41,7 @@ constexpr absl::Duration kLeaveLimit =
     absl::Seconds(5);  // for the processes to end once the job is over
 constexpr absl::Duration kSubmitDeadline =
     absl::Seconds(60);  // the coordinator reads data set and checkpoints first
+constexpr absl::Duration kRestartLimit = absl::Seconds(10);  // same, when it is started again
 
 class Training {
  public:
@@ -235,23 +239,17 @@ class Training {
   }
 
   absl::Status StartCluster() {
-    LocalClusterOptions cluster{.program_folder = options_.program_folder,
-                                .work_folder = LogFolder(),
-                                .servers = static_cast<int>(job_.cluster.servers),
-                                .workers = static_cast<int>(job_.cluster.workers),
-                                .gpus = gpus_,
-                                .fault_seed = options_.fault_seed,
-                                .start_timeout = absl::Seconds(job_.cluster.start_timeout_seconds),
-                                .metrics_port = options_.metrics_port};
+    LocalClusterOptions cluster = ClusterOf(job_, UsableCores(machine_));
+    cluster.program_folder = options_.program_folder;
+    cluster.work_folder = LogFolder();
+    cluster.gpus = gpus_;
+    cluster.fault_seed = options_.fault_seed;
+    cluster.metrics_port = options_.metrics_port;
     if (cluster.program_folder.empty()) {
       SHOAL_ASSIGN_OR_RETURN(cluster.program_folder, ProgramFolder());
     }
-    const int cores = UsableCores(machine_);
-    cluster.threads_per_server =
-        ThreadsPerProcess(cores, cluster.servers, job_.service.threads_per_server);
-    cluster.threads_per_worker =
-        ThreadsPerProcess(cores, cluster.workers, job_.train.threads_per_worker);
     SHOAL_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(cluster));
+    supervisor_.emplace(*cluster_, [this](const std::string& text) { report_.OnNotice(text); });
     token_ = cluster_->token();
     address_ = cluster_->coordinator_address();
     report_.OnNotice("state of this run: shoal status --run " + Directory());
@@ -261,24 +259,21 @@ class Training {
     return absl::OkStatus();
   }
 
-  // Says early what keeps a coordinator from being reached, and ends in time where it stays so.
-  absl::Status AwaitCoordinator(rpc::Channel& coordinator, const StopSignals& signals) {
-    const absl::Status reached = rpc::CallPatiently(
-        absl::Seconds(job_.cluster.start_timeout_seconds),
-        [&coordinator](const rpc::CallOptions& call) {
-          return coordinator.Call(&rpc::CoordinatorService::GetStatus, {}, call).status();
-        },
-        [this](const absl::Status& failure, absl::Duration left) {
-          report_.OnNotice(fmt::format("{}; trying for {} more", Message(failure),
-                                       FormatSeconds(absl::ToDoubleSeconds(left))));
-        },
-        [&signals] { return signals.count() > 0; });
-    return absl::IsCancelled(reached) ? absl::CancelledError(signals.reason()) : reached;
+  absl::Status CheckProcesses(const StopSignals& signals) {
+    const bool start_again = job_.queue.max_restarts > 0 && signals.count() == 0;
+    return supervisor_.has_value() ? supervisor_->Check(start_again) : absl::OkStatus();
   }
 
   absl::Status Submit(const StopSignals& signals) {
     const auto coordinator = rpc::Channel::Create(address_, token_, "coordinator");
-    SHOAL_RETURN_IF_ERROR(AwaitCoordinator(*coordinator, signals));
+    SHOAL_RETURN_IF_ERROR(AwaitCluster(
+        *coordinator, cluster_ == nullptr ? 0 : job_.cluster.servers,
+        absl::Seconds(job_.cluster.start_timeout_seconds),
+        [this](const std::string& text) { report_.OnNotice(text); },
+        [&] {
+          return signals.count() > 0 ? absl::CancelledError(signals.reason())
+                                     : CheckProcesses(signals);
+        }));
     SHOAL_RETURN_IF_ERROR(SetAside());
     proto::SubmitJobRequest request;
     *request.mutable_job() = plan::ToMessage(job_);
@@ -324,7 +319,8 @@ class Training {
                              },
                          .patience = absl::Seconds(job_.cluster.lease_seconds)};
     if (cluster_ != nullptr) {
-      follow.check_processes = [this] { return cluster_->Check(); };
+      follow.check_processes = [this, &signals] { return CheckProcesses(signals); };
+      follow.patience = std::max(follow.patience, kRestartLimit);
     }
     return FollowJob(rpc::Channel::Create(address_, token_, "coordinator"),
                      rpc::Channel::Create(address_, token_, "coordinator"), follow, report_);
@@ -431,6 +427,7 @@ class Training {
   worker::PreparedData data_;
   std::optional<proto::PipelinePlan> pipeline_;  // to submit
   std::unique_ptr<LocalCluster> cluster_;
+  std::optional<Supervisor> supervisor_;  // of cluster_
   std::unique_ptr<LogCommand> log_command_;
   rpc::Token token_;
   std::string address_;

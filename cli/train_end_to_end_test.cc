@@ -141,9 +141,11 @@ checkpoint: {{directory: checkpoints, every_steps: {}}}
     EXPECT_EQ(info.st_mode & 07777, 0600u);
   }
 
-  // Kills a process that runs `program_name` and checks how the run ends.
+  // Kills a process that runs `program_name` and checks how a run ends that is not to start it
+  // again.
   void ExpectLossIsNamed(const std::string& program_name, const std::string& member,
-                         const std::vector<std::string>& more = {}, size_t workers = 2) const {
+                         std::vector<std::string> more = {}, size_t workers = 2) const {
+    more.insert(more.end(), {"--set", "queue.max_restarts=0"});
     const std::unique_ptr<Program> run = StartLongRun(more);
     const std::set<pid_t> children = ChildrenOf(run->pid());
     EXPECT_EQ(children.size(), 3 + workers) << "a coordinator, two servers, workers";

@@ -111,7 +111,10 @@ stage_single() {
   build single
 }
 
-stage_peers() { scripts/read-tensorboard.sh; }
+stage_peers() {
+  scripts/read-tensorboard.sh
+  scripts/feed-trackers.sh
+}
 
 # A stage is a process of its own, which ends where a command of it fails.
 if [ "${1:-}" = --stage ]; then

@@ -5,6 +5,7 @@
 #include "CLI/CLI.hpp"
 #include "cli/data/data_inspect.h"
 #include "cli/data/data_source.h"
+#include "cli/run/temporary_folder.h"
 #include "cli/terminal/progress_bar.h"
 #include "core/base/file.h"
 #include "core/base/flag_checks.h"

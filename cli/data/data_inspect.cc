@@ -40,11 +40,13 @@ std::vector<MaskedRun> MaskedRuns(const formats::TokenSample& sample,
     MaskedRun run{.learnt = learnt(begin), .tokens = static_cast<int64_t>(i - begin)};
     if (tokenizer != nullptr) {
       // Decoding a run alone would lose the space before its first word.
-      const std::string text = tokenizer->Decode(sample.tokens.first(i), /*skip_special=*/false);
+      const std::string text =
+          tokenizer->Decode(std::span(sample.tokens).first(i), /*skip_special=*/false);
       run.text = text.substr(std::min(printed, text.size()));
       printed = text.size();
     } else {
-      run.text = fmt::format("{}", fmt::join(sample.tokens.subspan(begin, i - begin), " "));
+      run.text =
+          fmt::format("{}", fmt::join(std::span(sample.tokens).subspan(begin, i - begin), " "));
     }
     runs.push_back(std::move(run));
     begin = i;

@@ -1,7 +1,5 @@
 #include "cli/data/data_source.h"
 
-#include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 
 #include "CLI/CLI.hpp"
@@ -125,20 +123,6 @@ std::string TemplateWarning(plan::Template kind, const worker::Tokenizer* tokeni
       "the template is {}, and the model's tokenizer has the tokens of {}; say --template {} if "
       "the model was trained with it",
       plan::Name(kind), plan::Name(*fitting), plan::Name(*fitting));
-}
-
-absl::StatusOr<std::unique_ptr<TemporaryFolder>> TemporaryFolder::Create() {
-  std::error_code error;
-  std::string name = (fs::temp_directory_path(error) / "shoal-XXXXXX").string();
-  if (error || mkdtemp(name.data()) == nullptr) {
-    return ErrnoToStatus(errno, fmt::format("making a temporary folder {}", name));
-  }
-  return std::unique_ptr<TemporaryFolder>(new TemporaryFolder(std::move(name)));
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
 }
 
 }  // namespace shoal::cli

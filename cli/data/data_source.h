@@ -61,18 +61,4 @@ absl::StatusOr<OpenedSource> OpenSource(const DataSourceOptions& source);
 // so; else empty.
 std::string TemplateWarning(plan::Template kind, const worker::Tokenizer* tokenizer);
 
-// Makes a folder under the system's temporary one; the destructor removes it with its content.
-class TemporaryFolder {
- public:
-  static absl::StatusOr<std::unique_ptr<TemporaryFolder>> Create();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
-
 }  // namespace shoal::cli

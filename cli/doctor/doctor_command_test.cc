@@ -80,6 +80,12 @@ TEST(Doctor, CgroupQuotaLimitsCores) {
   EXPECT_EQ(UsableCores(machine), 4);
 }
 
+TEST(Doctor, ThreadsAreSharedOutEvenly) {
+  EXPECT_EQ(ThreadsPerProcess(8, 2, 0), 4);
+  EXPECT_EQ(ThreadsPerProcess(2, 3, 0), 1);
+  EXPECT_EQ(ThreadsPerProcess(2, 3, 7), 7);
+}
+
 class FakeRoot : public testing::Test {
  protected:
   void SetUp() override {

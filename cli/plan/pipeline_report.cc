@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "cli/run/launcher.h"
 #include "cli/run/machine.h"
 #include "core/base/bytes.h"
 #include "core/base/file.h"

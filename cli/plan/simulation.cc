@@ -8,6 +8,7 @@
 #include "CLI/CLI.hpp"
 #include "cli/data/data_source.h"
 #include "cli/run/preflight.h"
+#include "cli/run/temporary_folder.h"
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/file.h"

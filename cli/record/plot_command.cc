@@ -107,6 +107,9 @@ chart::Chart PlotOf(const std::vector<RunHistory>& runs) {
       PanelOf(runs, "learning_rate", "Learning rate", "learning rate"),
       PanelOf(runs, "tokens_per_second", "Speed", "tokens/s"),
       PanelOf(runs, "idle_share", "Idle share of workers", "share of the step")};
+  if (std::ranges::any_of(runs, [](const auto& run) { return !CurveOf(run, "mfu").empty(); })) {
+    panels.push_back(PanelOf(runs, "mfu", "MFU", "share of what devices can compute"));
+  }
   for (const RunHistory& run : runs) {
     AddMarks(run, panels.front());
   }

@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kJob = R"(model: /m
 data: {{train: /d.jsonl}}
@@ -36,8 +37,8 @@ class RecordCommandsTest : public ::testing::Test {
     const auto step = [&](int64_t n) {
       lines << fmt::format(
           R"({{"event":"step","time":{0},"step":{0},"loss":{1},"tokens_per_second":{2},)"
-          R"("grad_norm":1.5,"learning_rate":0.1,"idle_share":0.2,"time_shares":{{"compute":0.8,)"
-          R"("get_wait":0.2}}}})"
+          R"("grad_norm":1.5,"learning_rate":0.1,"mfu":0.3,"idle_share":0.2,)"
+          R"("time_shares":{{"compute":0.8,"get_wait":0.2}}}})"
           "\n",
           n, 4.0 / static_cast<double>(n) + (n >= from ? offset : 0), 100 * n);
     };
@@ -112,12 +113,23 @@ TEST_F(RecordCommandsTest, PlotDrawsEveryPanel) {
   EXPECT_EQ(outcome.out, run + "/record/plot.svg\n");
   const std::string svg = ReadFile(run + "/record/plot.svg").value();
   for (const char* text : {"Loss", "Gradient norm", "Learning rate", "tokens/s", "Idle share",
-                           "compute", "resume", "lost", "failed checkpoint"}) {
+                           "MFU", "compute", "resume", "lost", "failed checkpoint"}) {
     EXPECT_THAT(svg, HasSubstr(text));
   }
   const Outcome two = Shoal({"plot", run, Write("b"), "--output", folder_ / "two.svg"});
   ASSERT_EQ(two.code, 0) << two.err;
   EXPECT_EQ(Shoal({"plot", folder_ / "nothing"}).code, 2);
+}
+
+TEST_F(RecordCommandsTest, PlotHasMfuWhereOneOfTheRunsKnowsIt) {
+  RunHistory known = ReadRunHistory(Write("a")).value();
+  RunHistory unknown = known;
+  for (RunHistory::Step& step : unknown.steps) {
+    step.values.erase("mfu");
+  }
+  EXPECT_THAT(PlotOf({known}).script, HasSubstr("MFU"));
+  EXPECT_THAT(PlotOf({unknown, known}).script, HasSubstr("MFU"));
+  EXPECT_THAT(PlotOf({unknown}).script, Not(HasSubstr("MFU")));
 }
 
 TEST_F(RecordCommandsTest, CompareNamesTheFirstDifference) {

@@ -129,24 +129,30 @@ class Follower {
     if (requests == 0) {
       return false;
     }
-    if (!stop_sent_at_.has_value()) {
-      stop_sent_at_ = clock_.Now();
+    if (!stop_requested_at_.has_value()) {
+      stop_requested_at_ = clock_.Now();
       reporter_.OnNotice(
           fmt::format("{}: writing a checkpoint, then stopping (Ctrl-C in two seconds or later: "
                       "stop at once, without it)",
                       options_.stop_reason()));
-      if (const absl::Status asked = RequestStop(options_.stop_reason()); !asked.ok()) {
-        Fail(fmt::format("the coordinator could not be asked to stop: {}", Message(asked)));
-        return true;
-      }
-      return false;
     }
-    if (requests > 1 || clock_.Now() - *stop_sent_at_ > options_.stop_limit) {
+    const absl::Duration since = clock_.Now() - *stop_requested_at_;
+    if (requests > 1 || since > options_.stop_limit) {
       end_.kind = RunEnd::Kind::kInterrupted;
       end_.message = requests > 1 ? "stopped at once" : "the checkpoint took too long";
       return true;
     }
-    return false;
+    if (stop_sent_) {
+      return false;
+    }
+    const absl::Status asked = RequestStop(options_.stop_reason());
+    stop_sent_ = asked.ok();
+    // A local coordinator may be about to come back.
+    if (stop_sent_ || (options_.check_processes && since < options_.patience)) {
+      return false;
+    }
+    Fail(fmt::format("the coordinator could not be asked to stop: {}", Message(asked)));
+    return true;
   }
 
   const FollowOptions& options_;
@@ -159,7 +165,8 @@ class Follower {
   absl::Status lost_;
   absl::Time lost_at_;
   bool save_requested_ = false;  // because of lost_
-  std::optional<absl::Time> stop_sent_at_;
+  std::optional<absl::Time> stop_requested_at_;
+  bool stop_sent_ = false;  // because of that
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // A submitted job followed to its end: events go to the reporter, a stop request becomes StopJob
-// (and a second one gives up at once), and a local process that dies ends the run by name, after a
-// checkpoint where the servers are whole. Decides how the run ended; starts and stops no process.
+// (and a second one gives up at once), and a local process that is lost for good ends the run by
+// name, after a checkpoint where the servers are whole. Decides how the run ended; starts and stops
+// no process.
 #pragma once
 
 #include <functional>
@@ -45,7 +46,7 @@ struct FollowOptions {
   std::string job_id;
   std::function<int()> stop_requests;  // how many so far
   std::function<const char*()> stop_reason;
-  std::function<absl::Status()> check_processes;  // empty for a remote cluster
+  std::function<absl::Status()> check_processes;  // an error is a loss; empty: a remote cluster
   std::function<void()> on_first_step;            // once a step is committed; may be empty
   absl::Duration patience = absl::Seconds(10);    // without a connection to the coordinator
   absl::Duration stop_limit = absl::Minutes(30);  // for the checkpoint that a stop asks for

@@ -90,4 +90,11 @@ int UsableCores(const Machine& machine) {
   return cores;
 }
 
+int ThreadsPerProcess(int cores, int64_t processes, int64_t wanted) {
+  if (wanted > 0) {
+    return static_cast<int>(wanted);
+  }
+  return static_cast<int>(std::max<int64_t>(1, cores / std::max<int64_t>(1, processes)));
+}
+
 }  // namespace shoal::cli

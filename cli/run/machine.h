@@ -43,4 +43,7 @@ std::string FirstLine(const std::string& path);
 // How many cores to plan with: affinity and cgroup quota taken together, at least 1.
 int UsableCores(const Machine& machine);
 
+// Cores shared out evenly over processes of one kind, at least 1 each.
+int ThreadsPerProcess(int cores, int64_t processes, int64_t wanted);
+
 }  // namespace shoal::cli

@@ -23,11 +23,8 @@ void ProgressBar::Step(const StepProgress& progress) {
   const int64_t tenth = progress.step * kKeptLines / total;
   const std::string text = StepLine(progress);
   // Last: a narrow terminal cuts it off.
-  std::string more = fmt::format(", norm {:.3g}, learning rate {:.3g}", progress.grad_norm,
-                                 progress.learning_rate);
-  if (progress.mfu > 0) {
-    more += fmt::format(", mfu {:.0f}%", 100 * progress.mfu);
-  }
+  const std::string more = fmt::format(", norm {:.3g}, learning rate {:.3g}{}", progress.grad_norm,
+                                       progress.learning_rate, FormatMfu(progress.mfu));
   if (terminal_.interactive && (first || last || tenth != last_kept_tenth_)) {
     last_kept_tenth_ = tenth;
     Line(text + more);

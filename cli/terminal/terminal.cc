@@ -141,6 +141,8 @@ std::string WithThousands(int64_t value) {
   return digits;
 }
 
+std::string FormatMfu(double mfu) { return mfu > 0 ? fmt::format(", mfu {:.0f}%", 100 * mfu) : ""; }
+
 std::string FormatSeconds(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) {
     return "?";

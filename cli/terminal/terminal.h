@@ -60,5 +60,7 @@ class Table {
 std::string WithThousands(int64_t value);
 // 75 -> "1m15s"; 3700 -> "1h01m".
 std::string FormatSeconds(double seconds);
+// ", mfu 41%" for the end of a line; empty where it is 0, which is unknown.
+std::string FormatMfu(double mfu);
 
 }  // namespace shoal::cli

@@ -68,5 +68,10 @@ TEST(Format, Seconds) {
   EXPECT_EQ(FormatSeconds(-1), "?");
 }
 
+TEST(Format, Mfu) {
+  EXPECT_EQ(FormatMfu(0.412), ", mfu 41%");
+  EXPECT_EQ(FormatMfu(0), "");
+}
+
 }  // namespace
 }  // namespace shoal::cli

@@ -136,6 +136,7 @@ class FakeCoordinator : public rpc::CoordinatorService {
     reply.set_state("training");
     reply.set_step(3);
     reply.set_total_steps(10);
+    reply.set_mfu(0.412);
     proto::MemberStatus* member = reply.add_members();
     member->set_role(proto::ROLE_WORKER);
     member->set_index(1);

@@ -1,7 +1,6 @@
 #include "core/base/file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +21,23 @@ absl::Status PathError(std::string_view verb, const std::string& path) {
 }
 
 constexpr size_t kBufferBytes = size_t{1} << 20;  // of a StreamedFile: one write call per MiB
+
+// Reads what there is at `offset`, 0 bytes at the end of the file.
+absl::StatusOr<size_t> ReadSome(int fd, const std::string& path, int64_t offset,
+                                std::span<std::byte> out) {
+  while (true) {
+    const ssize_t got = pread(fd, out.data(), out.size(), offset);
+    if (got >= 0) {
+      return static_cast<size_t>(got);
+    }
+    if (errno != EINTR) {
+      const int error_number = errno;
+      return ErrnoToStatus(error_number, fmt::format("cannot read {} at byte {} (a failing disk "
+                                                     "or a stale mount?)",
+                                                     path, offset));
+    }
+  }
+}
 
 }  // namespace
 
@@ -105,46 +121,42 @@ absl::Status SyncDirectory(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
-  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) {
+absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
+  InputFile file;
+  file.path_ = path;
+  file.fd_.Reset(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.fd_.valid()) {
     return PathError("open", path);
   }
   struct stat info {};
-  if (fstat(fd.get(), &info) != 0) {
+  if (fstat(file.fd_.get(), &info) != 0) {
     return PathError("stat", path);
   }
   if (!S_ISREG(info.st_mode)) {
     return InvalidArgument("{} is not a regular file", path);
   }
-  const auto size = static_cast<size_t>(info.st_size);
-  void* data = nullptr;
-  if (size > 0) {
-    data = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
-    if (data == MAP_FAILED) {
-      return PathError("map", path);
+  file.size_ = info.st_size;
+  return file;
+}
+
+absl::Status InputFile::Read(int64_t offset, std::span<std::byte> out) const {
+  if (offset < 0 || offset > size_ - std::ssize(out)) {
+    return OutOfRange("{}: there are no {} bytes at byte {} of {}", path_, out.size(), offset,
+                      size_);
+  }
+  while (!out.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(const size_t got, ReadSome(fd_.get(), path_, offset, out));
+    if (got == 0) {
+      return DataLoss(
+          "{} was cut short while it was open: byte {} of {} is gone; put a whole copy in its "
+          "place "
+          "and start again",
+          path_, offset, size_);
     }
+    out = out.subspan(got);
+    offset += static_cast<int64_t>(got);
   }
-  return std::unique_ptr<MappedFile>(
-      new MappedFile(path, static_cast<const std::byte*>(data), size));
-}
-
-void ReleasePages(std::span<const std::byte> part_of_mapped_file) {
-  // The pages at both ends are whole pages of the same map.
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto address = reinterpret_cast<uintptr_t>(part_of_mapped_file.data());
-  const uintptr_t begin = address / page * page;
-  if (!part_of_mapped_file.empty()) {
-    // Only advice: pages that stay cost memory, nothing else.
-    madvise(reinterpret_cast<void*>(begin), address - begin + part_of_mapped_file.size(),
-            MADV_DONTNEED);
-  }
-}
-
-MappedFile::~MappedFile() {
-  if (size_ > 0) {
-    munmap(const_cast<std::byte*>(data_), size_);
-  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<StreamedFile>> StreamedFile::Create(const std::string& path) {
@@ -196,18 +208,11 @@ absl::Status StreamedFile::Flush() {
 }
 
 absl::StatusOr<size_t> StreamedFile::ReadAt(int64_t offset, std::span<std::byte> out) {
-  while (true) {
-    const ssize_t got = pread(fd_.get(), out.data(), out.size(), offset);
-    if (got > 0) {
-      return static_cast<size_t>(got);
-    }
-    if (got == 0) {
-      return DataLoss("{} is shorter than what was written to it", temporary_);
-    }
-    if (errno != EINTR) {
-      return PathError("read", temporary_);
-    }
+  SHOAL_ASSIGN_OR_RETURN(const size_t got, ReadSome(fd_.get(), temporary_, offset, out));
+  if (got == 0) {
+    return DataLoss("{} is shorter than what was written to it", temporary_);
   }
+  return got;
 }
 
 absl::Status StreamedFile::Replay(

@@ -1,4 +1,4 @@
-// Files: whole reads and writes, atomic replacement, read-only maps. Every error names the path.
+// Files: whole reads and writes, reads by range, atomic replacement. Every error names the path.
 #pragma once
 
 #include <cstddef>
@@ -26,29 +26,6 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view conte
 absl::Status CreateDirectories(const std::string& path);
 absl::Status SyncDirectory(const std::string& path);
 
-// A read-only memory map of a whole file. The bytes are valid as long as this object.
-class MappedFile {
- public:
-  static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const std::string& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-  const std::string& path() const { return path_; }
-
- private:
-  MappedFile(std::string path, const std::byte* data, size_t size)
-      : path_(std::move(path)), data_(data), size_(size) {}
-  std::string path_;
-  const std::byte* data_;
-  size_t size_;
-};
-
-// Drops the pages of a part of a MappedFile from this process's memory, for large files that are
-// read once. They come back, from the kernel's cache or the disk, when the bytes are read again.
-void ReleasePages(std::span<const std::byte> part_of_mapped_file);
-
 // Owns a file descriptor.
 class UniqueFd {
  public:
@@ -74,6 +51,25 @@ class UniqueFd {
 
  private:
   int fd_ = -1;
+};
+
+// A regular file, open for reading by range. Thread-safe. Reads copy, so that a failing disk, a
+// stale mount or somebody who cuts the file short is a status and not the end of the process.
+class InputFile {
+ public:
+  static absl::StatusOr<InputFile> Open(const std::string& path);
+  InputFile() = default;
+
+  const std::string& path() const { return path_; }
+  // In bytes, when it was opened.
+  int64_t size() const { return size_; }
+  // Fills `out` from byte `offset` on.
+  absl::Status Read(int64_t offset, std::span<std::byte> out) const;
+
+ private:
+  std::string path_;
+  UniqueFd fd_;
+  int64_t size_ = 0;
 };
 
 // A file written in pieces that appears under its name only when complete: bytes go to a temporary

@@ -1,11 +1,7 @@
 #include "core/data/token_file.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
-#include <bit>
-#include <cstring>
-#include <limits>
+#include <array>
 #include <utility>
 
 #include "core/base/file.h"
@@ -15,43 +11,71 @@
 namespace shoal::formats {
 
 struct TokenFile::State {
-  std::unique_ptr<MappedFile> map;
-  TokenFileView view;
+  InputFile file;
+  TokenFileHeader header;
+  std::vector<TokenFileEntry> index;
+
+  absl::Status Open(const std::string& path);
+  absl::StatusOr<TokenSample> Read(int64_t sample) const;
 };
+
+absl::Status TokenFile::State::Open(const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(file, InputFile::Open(path));
+  std::array<std::byte, sizeof(TokenFileHeader)> head;
+  const auto head_bytes = static_cast<size_t>(std::min(file.size(), std::ssize(head)));
+  SHOAL_RETURN_IF_ERROR(file.Read(0, std::span(head).first(head_bytes)));
+  const auto parsed = ParseTokenFileHeader(std::span(head).first(head_bytes), file.size());
+  if (!parsed.ok()) {
+    return Annotate(parsed.status(), path);
+  }
+  header = *parsed;
+  index.resize(header.sample_count);
+  SHOAL_RETURN_IF_ERROR(
+      file.Read(sizeof(TokenFileHeader), std::as_writable_bytes(std::span(index))));
+  const absl::Status status = CheckTokenFileIndex(header, index);
+  return status.ok() ? status : Annotate(status, path);
+}
+
+absl::StatusOr<TokenSample> TokenFile::State::Read(int64_t sample) const {
+  if (sample < 0 || sample >= std::ssize(index)) {
+    return OutOfRange("{}: sample {} does not exist, there are {}", file.path(), sample,
+                      index.size());
+  }
+  const TokenFileEntry& entry = index[static_cast<size_t>(sample)];
+  TokenSample result{.tokens = std::vector<int32_t>(entry.tokens),
+                     .labels = std::vector<int32_t>(entry.tokens),
+                     .targets = entry.targets};
+  SHOAL_RETURN_IF_ERROR(
+      file.Read(TokensPlace(header, entry), std::as_writable_bytes(std::span(result.tokens))));
+  SHOAL_RETURN_IF_ERROR(
+      file.Read(LabelsPlace(header, entry), std::as_writable_bytes(std::span(result.labels))));
+  const absl::Status status = CheckTokenSample(header, entry, sample, result.tokens, result.labels);
+  if (!status.ok()) {
+    return Annotate(status, file.path());
+  }
+  return result;
+}
 
 TokenFile::TokenFile(std::unique_ptr<State> state) : state_(std::move(state)) {}
 TokenFile::~TokenFile() = default;
 
 absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& path) {
   auto state = std::make_unique<State>();
-  SHOAL_ASSIGN_OR_RETURN(state->map, MappedFile::Open(path));
-  absl::StatusOr<TokenFileView> view = ParseTokenFile(state->map->bytes());
-  if (!view.ok()) {
-    return Annotate(view.status(), path);
-  }
-  state->view = *view;
+  SHOAL_RETURN_IF_ERROR(state->Open(path));
   return std::unique_ptr<TokenFile>(new TokenFile(std::move(state)));
 }
 
-int64_t TokenFile::samples() const { return static_cast<int64_t>(state_->view.index.size()); }
+int64_t TokenFile::samples() const { return static_cast<int64_t>(state_->index.size()); }
 int64_t TokenFile::tokens(int64_t sample) const {
-  return state_->view.index[static_cast<size_t>(sample)].tokens;
+  return state_->index[static_cast<size_t>(sample)].tokens;
 }
 int64_t TokenFile::targets(int64_t sample) const {
-  return state_->view.index[static_cast<size_t>(sample)].targets;
+  return state_->index[static_cast<size_t>(sample)].targets;
 }
-int64_t TokenFile::vocabulary() const {
-  return static_cast<int64_t>(state_->view.header.vocabulary);
-}
-int64_t TokenFile::total_tokens() const {
-  return static_cast<int64_t>(state_->view.header.token_count);
-}
-uint64_t TokenFile::tokenizer_hash() const { return state_->view.header.tokenizer_hash; }
+int64_t TokenFile::vocabulary() const { return static_cast<int64_t>(state_->header.vocabulary); }
+int64_t TokenFile::total_tokens() const { return static_cast<int64_t>(state_->header.token_count); }
+uint64_t TokenFile::tokenizer_hash() const { return state_->header.tokenizer_hash; }
 
-absl::StatusOr<TokenSample> TokenFile::Sample(int64_t sample) const {
-  absl::StatusOr<TokenSample> result = ReadTokenSample(state_->view, sample);
-  return result.ok() ? std::move(result)
-                     : absl::StatusOr<TokenSample>(Annotate(result.status(), state_->map->path()));
-}
+absl::StatusOr<TokenSample> TokenFile::Sample(int64_t sample) const { return state_->Read(sample); }
 
 }  // namespace shoal::formats

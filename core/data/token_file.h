@@ -1,4 +1,4 @@
-// The token file: a dataset tokenised once, which coordinator and workers map. One file,
+// The token file: a dataset tokenised once, which coordinator and workers read by sample. One file,
 // little-endian:
 //
 //   header   {magic "SHOALTOK", version, sample count, token count, vocabulary size,
@@ -10,8 +10,9 @@
 //            no loss is taken; a sample's last label is always -100
 //
 // The coordinator reads lengths and target counts from the index to plan; workers read tokens and
-// labels. Both treat the file as hostile until Open has checked header, index bounds and checksum;
-// token ids and labels are checked against the vocabulary when a sample is read.
+// labels. Both treat the file as hostile until Open has checked header, index bounds and checksum,
+// and keep the index in memory; token ids and labels are checked against the vocabulary when a
+// sample is read.
 // docs/data-formats.md describes the bytes.
 #pragma once
 
@@ -28,13 +29,13 @@ namespace shoal::formats {
 
 inline constexpr int32_t kIgnoredLabel = -100;
 
-// Views of one sample in the mapped file.
 struct TokenSample {
-  std::span<const int32_t> tokens;
-  std::span<const int32_t> labels;  // shifted, see above
-  int64_t targets = 0;              // labels that are not kIgnoredLabel
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> labels;  // shifted, see above
+  int64_t targets = 0;          // labels that are not kIgnoredLabel
 };
 
+// Thread-safe.
 class TokenFile {
  public:
   static absl::StatusOr<std::unique_ptr<TokenFile>> Open(const std::string& path);
@@ -46,8 +47,8 @@ class TokenFile {
   int64_t vocabulary() const;
   int64_t total_tokens() const;
   uint64_t tokenizer_hash() const;
-  // Checks ids against the vocabulary. OutOfRange for a sample that does not exist, DataLoss for a
-  // bad id.
+  // Reads a sample and checks ids against the vocabulary. OutOfRange for a sample that does not
+  // exist, DataLoss for a bad id.
   absl::StatusOr<TokenSample> Sample(int64_t sample) const;
 
  private:

@@ -26,10 +26,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     std::memcpy(bytes, &header, sizeof(header));
   }
-  const auto view = ParseTokenFile({bytes, size});
-  if (view.ok()) {
-    for (int64_t i = 0; i < static_cast<int64_t>(view->index.size()); ++i) {
-      (void)ReadTokenSample(*view, i);
+  const auto header = ParseTokenFileHeader({bytes, size}, static_cast<int64_t>(size));
+  if (!header.ok()) {
+    return 0;
+  }
+  const std::span<const TokenFileEntry> index = {
+      reinterpret_cast<const TokenFileEntry*>(bytes + sizeof(TokenFileHeader)),
+      header->sample_count};
+  if (CheckTokenFileIndex(*header, index).ok()) {
+    for (size_t i = 0; i < index.size(); ++i) {
+      const auto at = [&](int64_t place) {
+        return std::span(reinterpret_cast<const int32_t*>(bytes + place), index[i].tokens);
+      };
+      (void)CheckTokenSample(*header, index[i], static_cast<int64_t>(i),
+                             at(TokensPlace(*header, index[i])),
+                             at(LabelsPlace(*header, index[i])));
     }
   }
   return 0;

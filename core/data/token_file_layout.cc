@@ -14,7 +14,7 @@ namespace {
 // Ids are int32.
 constexpr uint64_t kMaxVocabulary = std::numeric_limits<int32_t>::max();
 
-absl::Status CheckHeader(const TokenFileHeader& header, size_t file_bytes) {
+absl::Status CheckHeader(const TokenFileHeader& header, uint64_t file_bytes) {
   if (header.magic != kTokenFileMagic) {
     return InvalidArgument("not a token file (it does not start with SHOALTOK)");
   }
@@ -43,19 +43,19 @@ absl::Status CheckHeader(const TokenFileHeader& header, size_t file_bytes) {
   return absl::OkStatus();
 }
 
-absl::Status CheckIndex(const TokenFileView& view) {
+absl::Status CheckOrder(const TokenFileHeader& header, std::span<const TokenFileEntry> index) {
   uint64_t next = 0;
-  for (size_t i = 0; i < view.index.size(); ++i) {
-    const TokenFileEntry& entry = view.index[i];
+  for (size_t i = 0; i < index.size(); ++i) {
+    const TokenFileEntry& entry = index[i];
     if (entry.first_token != next || entry.tokens == 0 || entry.targets >= entry.tokens ||
-        entry.tokens > view.header.token_count - next) {
+        entry.tokens > header.token_count - next) {
       return DataLoss("index entry of sample {} is out of bounds; prepare the data again", i);
     }
     next += entry.tokens;
   }
-  if (next != view.header.token_count) {
+  if (next != header.token_count) {
     return DataLoss("the index covers {} of {} tokens; prepare the data again", next,
-                    view.header.token_count);
+                    header.token_count);
   }
   return absl::OkStatus();
 }
@@ -67,40 +67,43 @@ uint64_t TokenFileChecksum(const TokenFileHeader& header, std::span<const TokenF
   return XXH3_64bits_withSeed(index.data(), index.size_bytes(), seed);
 }
 
-absl::StatusOr<TokenFileView> ParseTokenFile(std::span<const std::byte> bytes) {
-  SHOAL_CHECK(reinterpret_cast<uintptr_t>(bytes.data()) % alignof(TokenFileEntry) == 0);
-  if (bytes.size() < sizeof(TokenFileHeader)) {
-    return InvalidArgument("not a token file ({} bytes)", bytes.size());
+absl::StatusOr<TokenFileHeader> ParseTokenFileHeader(std::span<const std::byte> head,
+                                                     int64_t file_bytes) {
+  TokenFileHeader header;
+  if (head.size() < sizeof(header)) {
+    return InvalidArgument("not a token file ({} bytes)", head.size());
   }
-  TokenFileView view;
-  std::memcpy(&view.header, bytes.data(), sizeof(TokenFileHeader));
-  SHOAL_RETURN_IF_ERROR(CheckHeader(view.header, bytes.size()));
-  const std::byte* at = bytes.data() + sizeof(TokenFileHeader);
-  view.index = {reinterpret_cast<const TokenFileEntry*>(at), view.header.sample_count};
-  at += view.index.size_bytes();
-  view.tokens = {reinterpret_cast<const int32_t*>(at), view.header.token_count};
-  at += view.tokens.size_bytes();
-  view.labels = {reinterpret_cast<const int32_t*>(at), view.header.token_count};
-  if (TokenFileChecksum(view.header, view.index) != view.header.checksum) {
-    return DataLoss("checksum mismatch in header or index; prepare the data again");
-  }
-  SHOAL_RETURN_IF_ERROR(CheckIndex(view));
-  return view;
+  std::memcpy(&header, head.data(), sizeof(header));
+  SHOAL_RETURN_IF_ERROR(CheckHeader(header, static_cast<uint64_t>(file_bytes)));
+  return header;
 }
 
-absl::StatusOr<TokenSample> ReadTokenSample(const TokenFileView& view, int64_t sample) {
-  if (sample < 0 || sample >= static_cast<int64_t>(view.index.size())) {
-    return OutOfRange("sample {} does not exist, there are {}", sample, view.index.size());
+absl::Status CheckTokenFileIndex(const TokenFileHeader& header,
+                                 std::span<const TokenFileEntry> index) {
+  if (TokenFileChecksum(header, index) != header.checksum) {
+    return DataLoss("checksum mismatch in header or index; prepare the data again");
   }
-  const TokenFileEntry& entry = view.index[static_cast<size_t>(sample)];
-  const TokenSample result{.tokens = view.tokens.subspan(entry.first_token, entry.tokens),
-                           .labels = view.labels.subspan(entry.first_token, entry.tokens),
-                           .targets = entry.targets};
-  const auto vocabulary = static_cast<int64_t>(view.header.vocabulary);
+  return CheckOrder(header, index);
+}
+
+int64_t TokensPlace(const TokenFileHeader& header, const TokenFileEntry& entry) {
+  return static_cast<int64_t>(sizeof(header) + header.sample_count * sizeof(entry) +
+                              entry.first_token * sizeof(int32_t));
+}
+
+int64_t LabelsPlace(const TokenFileHeader& header, const TokenFileEntry& entry) {
+  return TokensPlace(header, entry) + static_cast<int64_t>(header.token_count * sizeof(int32_t));
+}
+
+absl::Status CheckTokenSample(const TokenFileHeader& header, const TokenFileEntry& entry,
+                              int64_t sample, std::span<const int32_t> tokens,
+                              std::span<const int32_t> labels) {
+  SHOAL_CHECK(tokens.size() == entry.tokens && labels.size() == entry.tokens);
+  const auto vocabulary = static_cast<int64_t>(header.vocabulary);
   int64_t targets = 0;
-  for (size_t i = 0; i < result.tokens.size(); ++i) {
-    const int32_t token = result.tokens[i];
-    const int32_t label = result.labels[i];
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int32_t token = tokens[i];
+    const int32_t label = labels[i];
     const bool is_target = label != kIgnoredLabel;
     if (token < 0 || token >= vocabulary || (is_target && (label < 0 || label >= vocabulary))) {
       return DataLoss("sample {} position {}: token {} or label {} is outside the vocabulary of {}",
@@ -108,11 +111,11 @@ absl::StatusOr<TokenSample> ReadTokenSample(const TokenFileView& view, int64_t s
     }
     targets += is_target ? 1 : 0;
   }
-  if (targets != result.targets || result.labels.back() != kIgnoredLabel) {
+  if (targets != entry.targets || labels.back() != kIgnoredLabel) {
     return DataLoss("sample {} has {} targets where its index entry says {}, or one at its end",
-                    sample, targets, result.targets);
+                    sample, targets, entry.targets);
   }
-  return result;
+  return absl::OkStatus();
 }
 
 }  // namespace shoal::formats

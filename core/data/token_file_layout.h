@@ -8,12 +8,13 @@
 #include <cstdint>
 #include <span>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/data/token_file.h"
 
 namespace shoal::formats {
 
-static_assert(std::endian::native == std::endian::little, "token files are mapped as they are");
+static_assert(std::endian::native == std::endian::little, "token files are read as they are");
 
 inline constexpr std::array<char, 8> kTokenFileMagic = {'S', 'H', 'O', 'A', 'L', 'T', 'O', 'K'};
 inline constexpr uint32_t kTokenFileVersion = 1;
@@ -38,21 +39,21 @@ struct TokenFileEntry {
 };
 static_assert(sizeof(TokenFileEntry) == 16);
 
-struct TokenFileView {
-  TokenFileHeader header;
-  std::span<const TokenFileEntry> index;
-  std::span<const int32_t> tokens;
-  std::span<const int32_t> labels;
-};
-
 // Returns the XXH3-64 of the index, seeded with that of the header up to the checksum.
 uint64_t TokenFileChecksum(const TokenFileHeader& header, std::span<const TokenFileEntry> index);
 
-// Checks everything except the ids. `bytes` must be the whole file, at an address aligned to 8
-// bytes.
-absl::StatusOr<TokenFileView> ParseTokenFile(std::span<const std::byte> bytes);
-
-// Returns one sample after checking its ids.
-absl::StatusOr<TokenSample> ReadTokenSample(const TokenFileView& view, int64_t sample);
+// Checks the first bytes of a file of `file_bytes`; returns the header, whose counts fit the file.
+absl::StatusOr<TokenFileHeader> ParseTokenFileHeader(std::span<const std::byte> head,
+                                                     int64_t file_bytes);
+// Checks the whole index against a header that was checked.
+absl::Status CheckTokenFileIndex(const TokenFileHeader& header,
+                                 std::span<const TokenFileEntry> index);
+// Return where a sample's tokens and labels begin in the file, in bytes.
+int64_t TokensPlace(const TokenFileHeader& header, const TokenFileEntry& entry);
+int64_t LabelsPlace(const TokenFileHeader& header, const TokenFileEntry& entry);
+// Checks the ids of a sample. Tokens and labels are as many as its entry says.
+absl::Status CheckTokenSample(const TokenFileHeader& header, const TokenFileEntry& entry,
+                              int64_t sample, std::span<const int32_t> tokens,
+                              std::span<const int32_t> labels);
 
 }  // namespace shoal::formats

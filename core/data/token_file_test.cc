@@ -127,7 +127,17 @@ TEST(TokenFile, RefusesDamage) {
   }
 }
 
+TEST(TokenFile, NamesAFileThatIsCutShortWhileOpen) {
+  const TemporaryFolder folder;
+  ASSERT_OK(Write(folder / "data", RandomSamples(5, 100, 2), 100));
+  const auto file = TokenFile::Open(folder / "data");
+  ASSERT_OK(file.status());
+  std::filesystem::resize_file(folder / "data", 300);
+  EXPECT_REFUSED((*file)->Sample(4).status(), folder / "data was cut short while it was open");
+}
+
 TEST(TokenFile, RefusesAnIndexThatLiesWithAValidChecksum) {
+  const TemporaryFolder folder;
   TokenFileHeader header;
   header.vocabulary = 10;
   header.sample_count = 2;
@@ -135,12 +145,12 @@ TEST(TokenFile, RefusesAnIndexThatLiesWithAValidChecksum) {
   const auto parse = [&](const std::vector<TokenFileEntry>& index,
                          const std::vector<int32_t>& ids) {
     header.checksum = TokenFileChecksum(header, index);
-    std::vector<uint64_t> file(sizeof(header) / 8 + index.size() * 2 + ids.size() / 2);
-    std::memcpy(file.data(), &header, sizeof(header));
-    std::memcpy(file.data() + 8, index.data(), index.size() * sizeof(TokenFileEntry));
-    std::memcpy(file.data() + 8 + index.size() * 2, ids.data(), ids.size() * 4);
-    const auto view = ParseTokenFile(std::as_bytes(std::span(file)));
-    return view.ok() ? ReadTokenSample(*view, 1).status() : view.status();
+    std::string file(reinterpret_cast<const char*>(&header), sizeof(header));
+    file.append(reinterpret_cast<const char*>(index.data()), index.size() * sizeof(index[0]));
+    file.append(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(ids[0]));
+    EXPECT_THAT(WriteFileAtomically(folder / "liar", file), IsOk());
+    const auto opened = TokenFile::Open(folder / "liar");
+    return opened.ok() ? (*opened)->Sample(1).status() : opened.status();
   };
   const std::vector<int32_t> ids = {1, 2, 3, 4, 2, -100, 4, -100};
   ASSERT_OK(parse({{0, 2, 1}, {2, 2, 1}}, ids));

@@ -22,10 +22,12 @@
 //    as a duplicate.
 // 3. The server writes the acknowledgement and rings with the slot's index.
 //
-// Writes of a connection become visible in the order posted, so a whole header (header_hash tells)
-// means a whole payload, and the server may take a push whose doorbell was lost. A lost doorbell
-// delays a push but never loses it: both sides scan slots and acknowledgements again on a timer and
-// on reconnecting.
+// Who hears the doorbell sees all of the push. Where writes become visible in the order posted (shm
+// and tcp), a whole header (header_hash tells) also means a whole payload, and the server takes a
+// push whose doorbell was lost. Over RDMA it does not: a header may be in place before the payload.
+// There a doorbell is lost only with its connection, and the client sends again over the next one.
+// So a lost doorbell delays a push but never loses it: the server scans slots, the client
+// acknowledgements (each one write), on a timer and on reconnecting.
 //
 // Barrier (train.synchronization: layer): only doorbells, between clients and the first server.
 // - A client rings with the number of barriers of the attempt that it has reached so far.

@@ -17,10 +17,10 @@
 // Guarantees, the same for every transport (core/transport/testing/conformance.h tests them):
 // - A read's completion means that its bytes are in place. Reads of one PostReads call may be
 //   served in any order.
-// - Writes of one connection become visible at the peer in the order posted, and a doorbell is
-//   delivered after the data of its own write and of all writes posted before it. A doorbell is
-//   delivered at most once, and may be lost when a connection breaks: it is a hint, the data is the
-//   truth.
+// - A doorbell is delivered after the data of its own write and of all writes posted before it. To
+//   a peer that heard none, writes become visible in the order posted where
+//   capabilities().writes_in_order says so, else in any order. A doorbell is delivered at most
+//   once, and may be lost when a connection breaks: it is a hint, the data is the truth.
 // - Every posted operation completes exactly once: successfully, or with an error when the
 //   connection breaks or is closed. After an error the outcome of a write at the peer is unknown.
 // - A peer that dies or closes causes one kClosed event; no event of that connection follows it.
@@ -73,6 +73,7 @@ struct Capabilities {
   bool one_sided_reads = false;  // a read needs no thread of the peer's process
   bool same_host_only = false;
   bool inline_reads = false;  // PostReads copies before it returns (completion events still come)
+  bool writes_in_order = false;  // to a peer that heard no doorbell too
   bool exposes_any_memory =
       false;  // Register may expose memory that this transport did not allocate
   // Register may expose GPU memory, with the GpuMemory that the transport was given. The handshake

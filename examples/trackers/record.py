@@ -1,10 +1,21 @@
-"""The lines of a run's record as they come, for `log.command` (docs/run-record.md)."""
+"""The events of a run's record as they come, for `log.command` (docs/run-record.md)."""
 
 import json
 import os
 import time
 
-ENDS = ("done", "interrupted", "failed")
+# What ends a run, and how trackers call it.
+ENDS = {"done": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
+
+
+def standing(events):
+    """Leaves out steps that a later resume among the events did again."""
+    kept = []
+    for event in events:
+        if event["event"] == "resume":
+            kept = [old for old in kept if old["event"] != "step" or old["step"] <= event["step"]]
+        kept.append(event)
+    return kept
 
 
 def follow(path=None, pause=0.5):
@@ -16,17 +27,15 @@ def follow(path=None, pause=0.5):
         text = ""
         last = None
         while True:
-            piece = record.readline()
-            text += piece
-            if not text.endswith("\n"):
-                if last in ENDS:
-                    return
+            *lines, text = (text + record.read()).split("\n")
+            events = [json.loads(line) for line in lines]
+            yield from standing(events)
+            if events:
+                last = events[-1]["event"]
+            elif last in ENDS:
+                return
+            else:
                 time.sleep(pause)
-                continue
-            event = json.loads(text)
-            last = event["event"]
-            text = ""
-            yield event
 
 
 def scalars(event):
@@ -36,3 +45,9 @@ def scalars(event):
         for key, value in event.items()
         if isinstance(value, (int, float)) and key not in ("step", "time")
     }
+
+
+def summary(event):
+    """What an event that is not a step says."""
+    keys = ("message", "error", "reason", "step", "lines")
+    return next((event[key] for key in keys if key in event), "")

@@ -2,11 +2,15 @@
 
 import mlflow
 
-from record import follow, scalars
+from record import ENDS, follow, scalars, summary
 
-with mlflow.start_run():
-    for event in follow():
-        if event["event"] == "step":
-            mlflow.log_metrics(scalars(event), step=event["step"])
-        else:
-            mlflow.set_tag(event["event"], event.get("message") or event["step"])
+mlflow.start_run()
+end = None
+for event in follow():
+    if event["event"] == "step":
+        time_ms = round(1000 * event["time"])
+        mlflow.log_metrics(scalars(event), step=event["step"], timestamp=time_ms)
+    else:
+        mlflow.set_tag(event["event"], summary(event))
+    end = ENDS.get(event["event"])
+mlflow.end_run(end)

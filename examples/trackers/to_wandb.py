@@ -2,12 +2,16 @@
 
 import wandb
 
-from record import follow, scalars
+from record import ENDS, follow, scalars, summary
 
 run = wandb.init(project="shoal")
+# Its own count of steps only grows: it would ignore what a resume does again.
+run.define_metric("*", step_metric="step")
+end = None
 for event in follow():
     if event["event"] == "step":
-        run.log(scalars(event), step=event["step"])
+        run.log({"step": event["step"], **scalars(event)})
     else:
-        run.summary[event["event"]] = event.get("message") or event["step"]
-run.finish()
+        run.summary[event["event"]] = summary(event)
+    end = ENDS.get(event["event"])
+run.finish(exit_code=int(end == "FAILED"))

@@ -3,53 +3,17 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <filesystem>
 #include <map>
 
 #include "core/base/check.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "server/checkpoint/record_cache.h"
+#include "server/checkpoint/shard_reader.h"
 
 namespace shoal::server {
 namespace {
-
-struct Shard {
-  std::unique_ptr<MappedFile> file;
-  ShardTable table;
-};
-
-// Maps a shard and checks its size, header and records against the manifest.
-absl::StatusOr<Shard> OpenShard(const std::string& folder, const ShardEntry& entry, int64_t step) {
-  const std::string path = fmt::format("{}/{}", folder, entry.file);
-  Shard shard;
-  SHOAL_ASSIGN_OR_RETURN(shard.file, MappedFile::Open(path));
-  const auto bytes = shard.file->bytes();
-  if (static_cast<int64_t>(bytes.size()) != entry.bytes) {
-    return DataLoss("{}: damaged: {} bytes, the manifest says {}", path, bytes.size(), entry.bytes);
-  }
-  SHOAL_ASSIGN_OR_RETURN(shard.table, ParseShard(bytes, path));
-  if (shard.table.hash != entry.hash) {
-    return DataLoss("{}: damaged: header and records do not match the manifest", path);
-  }
-  if (shard.table.step != step) {
-    return DataLoss("{}: is of step {}, the manifest of step {}", path, shard.table.step, step);
-  }
-  return shard;
-}
-
-absl::Status VerifyRecord(const MappedFile& file, const ShardRecord& record) {
-  const auto data =
-      file.bytes().subspan(static_cast<size_t>(record.place), static_cast<size_t>(record.bytes()));
-  const uint64_t hash = XXH3_64bits(data.data(), data.size());
-  ReleasePages(data);
-  if (hash != record.hash) {
-    return DataLoss("{}: damaged: the data of partition {} does not match its hash", file.path(),
-                    record.partition.id);
-  }
-  return absl::OkStatus();
-}
 
 absl::StatusOr<Manifest> ReadManifest(const std::string& folder, uint64_t* job_hash) {
   const std::string path = fmt::format("{}/{}", folder, kManifestFile);
@@ -74,16 +38,16 @@ absl::StatusOr<std::string> ReadJob(const std::string& folder, uint64_t job_hash
 
 struct Checkpoint::State {
   struct Piece {
-    const Shard* shard = nullptr;
+    const ShardReader* shard = nullptr;
     ShardRecord record;
-    mutable std::atomic<bool> verified{false};
   };
 
   std::string folder;
   Manifest manifest;
   uint64_t job_hash = 0;
-  std::vector<Shard> shards;
+  std::vector<std::unique_ptr<ShardReader>> shards;
   std::map<std::pair<int, int64_t>, Piece> pieces;  // by unit and first element
+  mutable RecordCache cache;
 
   // Checks that every element of every unit is there exactly once.
   absl::Status CheckCoverage() const {
@@ -115,19 +79,18 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& 
   auto state = std::make_unique<State>();
   state->folder = folder;
   SHOAL_ASSIGN_OR_RETURN(state->manifest, ReadManifest(folder, &state->job_hash));
-  state->shards.reserve(state->manifest.shards.size());
   for (const ShardEntry& entry : state->manifest.shards) {
-    SHOAL_ASSIGN_OR_RETURN(Shard shard, OpenShard(folder, entry, state->manifest.step));
-    state->shards.push_back(std::move(shard));
-    for (const ShardRecord& record : state->shards.back().table.records) {
-      auto& piece = state->pieces[{record.partition.unit, record.partition.offset}];
-      if (piece.shard != nullptr) {
-        return DataLoss("{}/{}: partition {} is in two shards", folder, entry.file,
-                        record.partition.id);
+    SHOAL_ASSIGN_OR_RETURN(auto shard, ShardReader::Open(folder, entry, state->manifest.step));
+    for (const ShardRecord& record : shard->records()) {
+      const plan::PartitionSpec& partition = record.partition;
+      if (!state->pieces
+               .emplace(std::pair(partition.unit, partition.offset),
+                        State::Piece{.shard = shard.get(), .record = record})
+               .second) {
+        return DataLoss("{}/{}: partition {} is in two shards", folder, entry.file, partition.id);
       }
-      piece.shard = &state->shards.back();
-      piece.record = record;
     }
+    state->shards.push_back(std::move(shard));
   }
   SHOAL_RETURN_IF_ERROR(state->CheckCoverage());
   return std::unique_ptr<Checkpoint>(new Checkpoint(std::move(state)));
@@ -153,21 +116,16 @@ absl::Status Checkpoint::Read(Section section, int unit, int64_t offset,
     }
     const State::Piece& piece = next->second;
     const plan::PartitionSpec& partition = piece.record.partition;
-    if (!piece.verified.load(std::memory_order_acquire)) {
-      SHOAL_RETURN_IF_ERROR(VerifyRecord(*piece.shard->file, piece.record));
-      piece.verified.store(true, std::memory_order_release);
-    }
     const int64_t begin = offset - partition.offset;
     if (begin >= partition.count) {
       return OutOfRange("{}: unit {} has no element {}", state_->folder, unit, offset);
     }
     const int64_t count = std::min(partition.count - begin, static_cast<int64_t>(out.size()));
-    const int64_t place =
-        piece.record.place + (static_cast<int64_t>(section) * partition.count + begin) * 4;
-    const auto stored = piece.shard->file->bytes().subspan(static_cast<size_t>(place),
-                                                           static_cast<size_t>(count) * 4);
-    std::memcpy(out.data(), stored.data(), stored.size());
-    ReleasePages(stored);
+    SHOAL_RETURN_IF_ERROR(state_->cache.Copy(
+        &piece, piece.record.bytes(),
+        [&](std::span<std::byte> record) { return piece.shard->Read(piece.record, record); },
+        (static_cast<int64_t>(section) * partition.count + begin) * 4,
+        std::as_writable_bytes(out.first(static_cast<size_t>(count)))));
     out = out.subspan(static_cast<size_t>(count));
     offset += count;
     ++next;
@@ -177,7 +135,7 @@ absl::Status Checkpoint::Read(Section section, int unit, int64_t offset,
 
 absl::Status CheckShards(const std::string& folder, const Manifest& manifest) {
   for (const ShardEntry& entry : manifest.shards) {
-    SHOAL_RETURN_IF_ERROR(OpenShard(folder, entry, manifest.step).status());
+    SHOAL_RETURN_IF_ERROR(ShardReader::Open(folder, entry, manifest.step).status());
   }
   return absl::OkStatus();
 }
@@ -193,13 +151,13 @@ std::vector<absl::Status> VerifyCheckpoint(const std::string& folder) {
     damages.push_back(job.status());
   }
   for (const ShardEntry& entry : manifest->shards) {
-    const auto shard = OpenShard(folder, entry, manifest->step);
+    const auto shard = ShardReader::Open(folder, entry, manifest->step);
     if (!shard.ok()) {
       damages.push_back(shard.status());
       continue;
     }
-    for (const ShardRecord& record : shard->table.records) {
-      if (absl::Status status = VerifyRecord(*shard->file, record); !status.ok()) {
+    for (const ShardRecord& record : (*shard)->records()) {
+      if (absl::Status status = (*shard)->Verify(record); !status.ok()) {
         damages.push_back(status);
         break;  // one line per file
       }

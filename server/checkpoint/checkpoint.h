@@ -7,7 +7,7 @@
 // (list, verify, export).
 //
 // Failure: a crash at any moment leaves every complete checkpoint as it was. A damaged file is
-// named, never used: record hashes are verified when a record is first read.
+// named, never used: a record is read whole and hashed in the memory that it is given out from.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,8 @@ class Checkpoint {
   const std::string& folder() const;
   absl::StatusOr<std::string> JobYaml() const;
 
-  // Reads elements [offset, offset + out.size()) of a section of a unit's flat vector.
+  // Reads elements [offset, offset + out.size()) of a section of a unit's flat vector. Keeps one
+  // record in memory for each thread that reads.
   absl::Status Read(Section section, int unit, int64_t offset, std::span<float> out) const;
 
  private:

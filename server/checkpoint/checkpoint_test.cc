@@ -138,6 +138,49 @@ TEST(Checkpoint, ARestoreFromDamagedDataIsRefused) {
   EXPECT_TRUE(refused);
 }
 
+// Reads all of a checkpoint; the first error.
+absl::Status ReadAll(const Checkpoint& checkpoint) {
+  for (const plan::UnitSpec& unit : plan::BuildUnits(kSpec)) {
+    std::vector<float> out(static_cast<size_t>(unit.count));
+    for (const Section section :
+         {Section::kMaster, Section::kFirstMoment, Section::kSecondMoment}) {
+      SHOAL_RETURN_IF_ERROR(checkpoint.Read(section, unit.index, 0, out));
+    }
+  }
+  return absl::OkStatus();
+}
+
+TEST(Checkpoint, AShardThatIsCutShortWhileOpenIsNamed) {
+  const std::string folder = WriteCheckpoint(FreshDirectory(), 3, 1);
+  const std::string path = folder + "/server-0000.shard";
+  for (const bool verified : {true, false}) {
+    const std::string bytes = *ReadFile(path);
+    const auto checkpoint = Checkpoint::Open(folder);
+    ASSERT_OK(checkpoint.status());
+    if (verified) {
+      ASSERT_OK(ReadAll(**checkpoint));
+    }
+    fs::resize_file(path, bytes.size() / 2);
+    EXPECT_REFUSED(ReadAll(**checkpoint), path + " was cut short while it was open");
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+}
+
+TEST(Checkpoint, DataThatChangesAfterItWasVerifiedIsRefused) {
+  const std::string folder = WriteCheckpoint(FreshDirectory(), 3, 1);
+  const std::string path = folder + "/server-0000.shard";
+  const auto checkpoint = Checkpoint::Open(folder);
+  ASSERT_OK(checkpoint.status());
+  ASSERT_OK(ReadAll(**checkpoint));
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  const auto half = static_cast<std::streamoff>(fs::file_size(path) / 2);
+  file.seekg(half);
+  const int byte = file.get();
+  file.seekp(half);
+  file.put(static_cast<char>(byte ^ 1)).flush();
+  EXPECT_REFUSED(ReadAll(**checkpoint), path + ": damaged: the data of partition");
+}
+
 TEST(Folders, OnlyCompleteOnesCountAndPruningKeepsTheNewest) {
   const std::string directory = FreshDirectory();
   EXPECT_TRUE(ListCheckpoints(directory)->empty());

@@ -28,7 +28,7 @@ struct HeaderBytes {
   uint64_t records;
   uint64_t reserved[4];
 };
-static_assert(sizeof(HeaderBytes) == 64);
+static_assert(sizeof(HeaderBytes) == kShardHeaderBytes);
 
 struct RecordBytes {
   int32_t partition;
@@ -148,12 +148,13 @@ absl::StatusOr<ShardEntry> ShardWriter::Finish() {
   return entry;
 }
 
-absl::StatusOr<ShardTable> ParseShard(std::span<const std::byte> file, const std::string& name) {
+absl::StatusOr<int64_t> ShardTableBytes(std::span<const std::byte> head, int64_t file_bytes,
+                                        const std::string& name) {
   HeaderBytes header;
-  if (file.size() < sizeof(header)) {
-    return DataLoss("{}: {} bytes are too few for a checkpoint shard", name, file.size());
+  if (head.size() < sizeof(header) || file_bytes < kShardHeaderBytes) {
+    return DataLoss("{}: {} bytes are too few for a checkpoint shard", name, file_bytes);
   }
-  std::memcpy(&header, file.data(), sizeof(header));
+  std::memcpy(&header, head.data(), sizeof(header));
   if (header.magic != kMagic) {
     return DataLoss("{}: not a checkpoint shard", name);
   }
@@ -162,19 +163,30 @@ absl::StatusOr<ShardTable> ParseShard(std::span<const std::byte> file, const std
                     kFormatVersion);
   }
   if (header.records > kMaxRecords ||
-      header.records * sizeof(RecordBytes) > file.size() - sizeof(header)) {
-    return DataLoss("{}: {} records do not fit into {} bytes", name, header.records, file.size());
+      header.records * sizeof(RecordBytes) > static_cast<uint64_t>(file_bytes) - sizeof(header)) {
+    return DataLoss("{}: {} records do not fit into {} bytes", name, header.records, file_bytes);
   }
-  const size_t table_bytes = sizeof(header) + header.records * sizeof(RecordBytes);
-  ShardTable table{.step = header.step, .hash = XXH3_64bits(file.data(), table_bytes)};
-  const auto size = static_cast<int64_t>(file.size());
+  return static_cast<int64_t>(sizeof(header) + header.records * sizeof(RecordBytes));
+}
+
+absl::StatusOr<ShardTable> ParseShard(std::span<const std::byte> head, int64_t file_bytes,
+                                      const std::string& name) {
+  SHOAL_ASSIGN_OR_RETURN(const int64_t table_bytes, ShardTableBytes(head, file_bytes, name));
+  if (std::ssize(head) < table_bytes) {
+    return DataLoss("{}: header and records take {} bytes, there are {}", name, table_bytes,
+                    head.size());
+  }
+  HeaderBytes header;
+  std::memcpy(&header, head.data(), sizeof(header));
+  ShardTable table{.step = header.step,
+                   .hash = XXH3_64bits(head.data(), static_cast<size_t>(table_bytes))};
   for (uint64_t i = 0; i < header.records; ++i) {
     RecordBytes record;
-    std::memcpy(&record, file.data() + sizeof(header) + i * sizeof(record), sizeof(record));
+    std::memcpy(&record, head.data() + sizeof(header) + i * sizeof(record), sizeof(record));
     const bool counts_fit = record.partition >= 0 && record.unit >= 0 && record.offset >= 0 &&
-                            record.count > 0 && record.count <= size / (4 * kSections);
-    if (!counts_fit || record.place < static_cast<int64_t>(table_bytes) || record.place % 4 != 0 ||
-        record.place > size - record.count * 4 * kSections) {
+                            record.count > 0 && record.count <= file_bytes / (4 * kSections);
+    if (!counts_fit || record.place < table_bytes || record.place % 4 != 0 ||
+        record.place > file_bytes - record.count * 4 * kSections) {
       return DataLoss("{}: record {} (partition {}) does not lie within the file", name, i,
                       record.partition);
     }

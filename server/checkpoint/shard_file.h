@@ -66,12 +66,19 @@ struct ShardRecord {
   int64_t bytes() const { return partition.count * 4 * kSections; }
 };
 
-// Holds header and records of a whole file, checked against its size. `name` is for messages.
+// Holds header and records.
 struct ShardTable {
   int64_t step = 0;
   uint64_t hash = 0;  // of header and records as stored in the file
   std::vector<ShardRecord> records;
 };
-absl::StatusOr<ShardTable> ParseShard(std::span<const std::byte> file, const std::string& name);
+// Both parse the first bytes of a file of `file_bytes`, and check all that they read against that
+// size; `name` is for messages. ShardTableBytes returns the size of header and records and needs
+// kShardHeaderBytes; ParseShard needs header and records.
+inline constexpr int64_t kShardHeaderBytes = 64;
+absl::StatusOr<int64_t> ShardTableBytes(std::span<const std::byte> head, int64_t file_bytes,
+                                        const std::string& name);
+absl::StatusOr<ShardTable> ParseShard(std::span<const std::byte> head, int64_t file_bytes,
+                                      const std::string& name);
 
 }  // namespace shoal::server

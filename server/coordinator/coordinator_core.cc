@@ -65,14 +65,16 @@ JobRun* CoordinatorCore::JobOf(uint64_t incarnation) const {
 std::vector<Member> CoordinatorCore::FreeMembers(proto::Role role) const {
   std::vector<Member> members = members_.members(role);
   std::erase_if(members, [this](const Member& member) {
-    return std::ranges::any_of(jobs_, [&member](const auto& run) {
-      return !run->released() && run->TakesPart(member.incarnation);
-    });
+    return in_earlier_run_.contains(member.incarnation) ||
+           std::ranges::any_of(jobs_, [&member](const auto& run) {
+             return !run->released() && run->TakesPart(member.incarnation);
+           });
   });
   return members;
 }
 
 void CoordinatorCore::OnLost(const Member& member, const std::string& why) {
+  in_earlier_run_.erase(member.incarnation);
   for (const auto& run : jobs_) {
     if (!run->waiting()) {
       run->OnLost(member, why);
@@ -124,6 +126,7 @@ absl::StatusOr<proto::GetStatusReply> CoordinatorCore::Status(const std::string&
     reply.set_state(run->state());
     reply.set_step(run->version());
     reply.set_total_steps(run->job().last_step);
+    reply.set_mfu(run->mfu());
   }
   const absl::Time now = environment_.clock.Now();
   for (const proto::Role role : {proto::ROLE_SERVER, proto::ROLE_WORKER}) {
@@ -230,6 +233,9 @@ absl::StatusOr<proto::LeaveReply> CoordinatorCore::Leave(const proto::LeaveReque
 absl::StatusOr<std::optional<proto::JoinJobReply>> CoordinatorCore::Join(
     const proto::JoinJobRequest& request) {
   SHOAL_RETURN_IF_ERROR(Touch(request.incarnation()));
+  if (in_earlier_run_.erase(request.incarnation()) > 0) {
+    OfferMembers();
+  }
   if (!request.job_id().empty()) {
     SHOAL_ASSIGN_OR_RETURN(const JobRun* run, Find(request.job_id()));
     return run->Join(request.incarnation());

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,9 @@ class CoordinatorCore {
   const int64_t issued_before_;                // incarnations, by earlier lives
   std::vector<std::unique_ptr<JobRun>> jobs_;  // as submitted
   int64_t forgotten_changes_ = 0;              // of jobs that were here
+  // Workers of a run that was started again, until they ask for another: they may be in its step
+  // still.
+  std::set<uint64_t> in_earlier_run_;
   bool ending_ = false;
 };
 

@@ -114,6 +114,11 @@ void CoordinatorCore::StartAgain(std::unique_ptr<JobRun>& run) {
   forgotten_changes_ += run->changes() + 1;
   const std::shared_ptr<EventLog> events = run->events();
   const std::optional<CompleteCheckpoint> newest = run->newest_checkpoint();
+  for (const Member& worker : run->workers()) {
+    if (members_.Find(worker.incarnation) != nullptr) {
+      in_earlier_run_.insert(worker.incarnation);
+    }
+  }
   LoadedJob job = run->TakeJob();
   ++job.run;
   run = std::make_unique<JobRun>(std::move(job), newest, environment_, events);

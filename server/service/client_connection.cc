@@ -161,6 +161,9 @@ std::vector<int64_t> ClientConnection::LookOver() {
     if (state.answer_owed && !state.write_under_way) {
       Post(slot);
     }
+    if (!options_.writes_in_order) {
+      continue;
+    }
     const transport::PushHeader header = CopyHeader(slot);
     const bool known = state.waiting || state.being_taken || header.push_id == state.answer.push_id;
     if (known || header.push_id == 0 || !transport::IsWhole(header)) {

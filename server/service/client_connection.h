@@ -54,6 +54,8 @@ class ClientConnection {
     std::string transport;
     int64_t slots = 0;  // 0: read-only
     int64_t slot_bytes = 0;
+    // Whether a push counts without its doorbell: its payload is in place when its header is.
+    bool writes_in_order = false;
   };
   // Exposed to the peer: headers and payloads of slots, in one region or in two of the same layout
   // (core/transport/data_layout.h).
@@ -84,7 +86,7 @@ class ClientConnection {
   // Call when an acknowledgement's or a ring's write is done.
   void OnWriteDone(uint64_t operation);
   // Called on a timer: posts acknowledgements that found the queue full. Returns the slots whose
-  // push was already there at the last call, without a doorbell.
+  // push was already there at the last call, without a doorbell; none unless writes come in order.
   std::vector<int64_t> LookOver();
   void Close();
 

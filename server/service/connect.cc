@@ -192,7 +192,8 @@ absl::StatusOr<std::string> HostedJob::AcceptOver(size_t index,
   }
   ClientConnection::Options options = {
       .client = {.incarnation = request.incarnation(), .name = request.client()},
-      .transport = std::string(transport.name())};
+      .transport = std::string(transport.name()),
+      .writes_in_order = transport.capabilities().writes_in_order};
   ClientConnection::Slots slots;
   std::shared_ptr<transport::Region> staging;
   if (!request.read_only()) {

@@ -3,8 +3,8 @@
 //
 // Threads: one per event queue polls it and applies pushes itself; more, up to `threads`, help when
 // more than one push waits. An idle intake sleeps in EventQueue::Wait and looks over the slots a
-// few times a second, so a lost doorbell delays a push but never loses it. The slots granted bound
-// the queue of work.
+// few times a second, so a lost doorbell delays a push but never loses it (over RDMA a push waits
+// for its doorbell, see client_connection.h). The slots granted bound the queue of work.
 //
 // Add and Remove: any thread. The destructor closes all connections, ends the threads, then frees
 // the queues; the transports must outlive it.

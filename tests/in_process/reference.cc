@@ -83,9 +83,9 @@ absl::StatusOr<ReferenceRun> TrainReference(const plan::Job& job, const std::str
     sink.Clear();
     double loss = 0;
     for (size_t i = 0; i < samples.size(); ++i) {
-      SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample views, file->Sample(samples[i]));
+      SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample encoded, file->Sample(samples[i]));
       worker::PackedBatch batch;
-      batch.Append(views.tokens, views.labels);
+      batch.Append(encoded.tokens, encoded.labels);
       SHOAL_ASSIGN_OR_RETURN(
           const worker::MicrobatchResult result,
           worker::RunMicrobatch(*model, batch,

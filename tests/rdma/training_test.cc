@@ -203,7 +203,7 @@ TEST_P(RdmaTrainingFault, ABrokenQueuePairIsReplacedAndNothingIsLost) {
 TEST_P(RdmaTrainingFault, AProcessKilledMidTransferIsNamedAndTheRunResumes) {
   const JobOptions options;
   const auto fault = Fault(GetParam(), 90, "kill -KILL $PPID");
-  const TrainRun run = TrainWith(options, {}, fault);
+  const TrainRun run = TrainWith(options, {"--set", "queue.max_restarts=0"}, fault);
   EXPECT_EQ(run.program.exit_code, 1);
   EXPECT_TRUE(Happened(fault));
   EXPECT_THAT(run.program.errors, HasSubstr("SIGKILL"));

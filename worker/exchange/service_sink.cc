@@ -38,7 +38,7 @@ float* ServiceSink::AwaitBuffer(int unit) {
   std::byte* buffer = nullptr;
   const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     buffer = buffer != nullptr ? buffer : buffers_.Acquire(unit);
-    return buffer != nullptr;
+    return buffer != nullptr || cancelled_;
   };
   AwaitFor(&mutex_, absl::Condition(&there), options_.timeout);
   return reinterpret_cast<float*>(buffer);
@@ -88,6 +88,12 @@ absl::Status ServiceSink::Push(int unit) {
   buffer = nullptr;
   barriers_->StartedPush();
   return absl::OkStatus();
+}
+
+// The client, which was cancelled before, says why.
+void ServiceSink::Cancel(const absl::Status& /*why*/) {
+  absl::MutexLock lock(&mutex_);
+  cancelled_ = true;
 }
 
 void ServiceSink::Returned(int unit, const void* gradient) {

@@ -44,7 +44,7 @@ class ServiceSink final : public StepGradients, private client::GradientReturn {
   absl::Status PushRest() override;
   absl::Status Flush() override { return absl::OkStatus(); }  // Done pushes everything
   absl::Status EndStep() override { return absl::OkStatus(); }
-  void Cancel(const absl::Status& /*why*/) override {}  // the client returns all buffers
+  void Cancel(const absl::Status& why) override;
 
   absl::StatusOr<std::span<float>> Accumulator(int unit) override;
   absl::Status Done(int unit) override;
@@ -76,6 +76,7 @@ class ServiceSink final : public StepGradients, private client::GradientReturn {
 
   absl::Mutex mutex_;
   client::BufferPool buffers_ ABSL_GUARDED_BY(mutex_);
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace shoal::worker

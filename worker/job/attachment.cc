@@ -125,6 +125,9 @@ Attachment::~Attachment() {
   if (sink_ != nullptr) {
     sink_->EndStep().IgnoreError();  // ends its calls to the client
   }
+  if (servers_ != nullptr) {
+    servers_->Cancel();  // the client waits for a connection under way to a server that let go
+  }
   client_.reset();  // its threads return gradients to the sink
 }
 

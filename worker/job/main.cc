@@ -111,9 +111,7 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const DeviceF
   const auto new_channel = [&] {
     return rpc::Channel::Create(flags.member.coordinator, token, "coordinator");
   };
-  // Long polls have their own channel, which a Stop may cut off.
-  const std::shared_ptr<rpc::Channel> polls = new_channel();
-  Trainer trainer(polls, metrics);
+  Trainer trainer(new_channel(), metrics);
   rpc::MemberOptions member = {.role = proto::ROLE_WORKER,
                                .address = address,
                                .index = index,
@@ -123,10 +121,8 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const DeviceF
   if (flags.member.stay) {
     member.patience = absl::InfiniteDuration();
   }
-  auto joined = rpc::MemberSession::Join(new_channel(), member, [&](const absl::Status& why) {
-    trainer.Stop(why);
-    polls->Cancel();
-  });
+  auto joined = rpc::MemberSession::Join(new_channel(), member,
+                                         [&](const absl::Status& why) { trainer.Stop(why); });
   if (absl::IsCancelled(joined.status())) {
     return absl::OkStatus();  // a signal came first
   }

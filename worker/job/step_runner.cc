@@ -164,8 +164,8 @@ absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
                                        const proto::MicrobatchWork& work) {
   PackedBatch batch;
   for (const int64_t sample : work.samples()) {
-    SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample views, file.Sample(sample));
-    batch.Append(views.tokens, views.labels);
+    SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample encoded, file.Sample(sample));
+    batch.Append(encoded.tokens, encoded.labels);
   }
   return batch;
 }

@@ -4,6 +4,7 @@
 #include "core/base/status.h"
 #include "core/rpc/coordinator_service.h"
 #include "worker/job/microbatch_drawer.h"
+#include "worker/job/run_watch.h"
 
 namespace shoal::worker {
 namespace {
@@ -34,6 +35,7 @@ void Trainer::Stop(const absl::Status& why) {
     why_ = why;
   }
   cancellation_.Cancel(why.ok() ? absl::CancelledError("the worker is leaving") : why);
+  coordinator_->Cancel();
 }
 
 absl::StatusOr<proto::JoinJobReply> Trainer::Join(uint64_t incarnation) {
@@ -63,6 +65,13 @@ absl::Status Trainer::Loop(WorkerJob& job, const proto::JoinJobReply& join, uint
   request.set_job_id(join.job_id());
   request.set_run(join.run());
   request.set_incarnation(incarnation);
+  const auto is_over = [this, question = request] {
+    const auto reply = coordinator_->Call(&rpc::CoordinatorService::NextStep, question,
+                                          AnswerWithin(kAnswerSeconds));
+    return reply.ok() && reply->job_over();
+  };
+  RunWatch watch({.is_over = is_over, .end = [&job] { job.Cancel(Cancelled("the run is over")); }},
+                 clock_);
   request.set_wait_seconds(kPollSeconds);
   while (!stopped()) {
     const auto reply = coordinator_->Call(&rpc::CoordinatorService::NextStep, request,
@@ -79,13 +88,18 @@ absl::Status Trainer::Loop(WorkerJob& job, const proto::JoinJobReply& join, uint
       return absl::OkStatus();
     }
     if (reply->has_work()) {
+      watch.BeginStep();
       *request.mutable_finished() = job.RunStep(reply->work());
+      watch.EndStep();
     }
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<bool> Trainer::RunJob(const WorkerJobOptions& options) {
+  if (options.stage_service != nullptr) {
+    options.stage_service->Reset();
+  }
   SHOAL_ASSIGN_OR_RETURN(const proto::JoinJobReply join, Join(options.incarnation));
   if (join.shut_down()) {
     return false;

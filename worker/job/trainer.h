@@ -22,6 +22,7 @@ namespace shoal::worker {
 
 class Trainer {
  public:
+  // The channel is for this alone: Stop cuts off its long polls.
   Trainer(std::shared_ptr<rpc::Channel> coordinator, Metrics& metrics, Clock& clock = RealClock())
       : coordinator_(std::move(coordinator)), metrics_(metrics), clock_(clock) {}
 

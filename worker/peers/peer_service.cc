@@ -29,6 +29,18 @@ void PeerService::Close(const absl::Status& why) {
   new_id_ = nullptr;
 }
 
+void PeerService::Reset() {
+  absl::MutexLock lock(&mutex_);
+  ++resets_;
+  group_.reset();
+  new_id_ = nullptr;
+  closed_ = absl::OkStatus();
+  attempt_ = {.step = -1};
+  generation_ = 0;
+  peers_.clear();
+  answer_.reset();
+}
+
 absl::Status PeerService::CheckCaller(const proto::JoinRendezvousRequest& request) const {
   const WorkerGroup& group = *group_;
   SHOAL_RETURN_IF_ERROR(CheckJob(group.job_id, request.job_id()));
@@ -124,11 +136,15 @@ absl::StatusOr<proto::JoinRendezvousReply> PeerService::JoinRendezvous(
                                                  .unavailable = request.unavailable(),
                                                  .on_gpu = request.on_gpu()};
   AnswerWhenAllAreHere();
+  const int64_t resets = resets_;
   const auto settled = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return !closed_.ok() || attempt_ > attempt || answer_.has_value();
+    return !closed_.ok() || resets_ != resets || attempt_ > attempt || answer_.has_value();
   };
   AwaitUntil(&mutex_, absl::Condition(&settled), deadline);
   SHOAL_RETURN_IF_ERROR(closed_);
+  if (resets_ != resets) {
+    return Unavailable("this worker has left the job; try again");
+  }
   SHOAL_RETURN_IF_ERROR(ComeTo(attempt, request.generation()));
   if (!answer_.has_value()) {
     const auto missing = std::ranges::find(peers_, false, &Peer::here);

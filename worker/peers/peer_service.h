@@ -32,11 +32,15 @@ class PeerService {
   absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
       const proto::JoinRendezvousRequest& request);
 
-  // Makes a communicator's id; called under a lock. Call Open once, on the first worker alone.
+  // Makes a communicator's id; called under a lock. Call Open once a job, on its first worker
+  // alone.
   using NewId = std::function<absl::StatusOr<std::string>()>;
   void Open(const WorkerGroup& peers, NewId new_id);
   // Ends waiting calls, and later ones, with `why`. Does not call new_id afterwards.
   void Close(const absl::Status& why);
+  // Forgets the job, which is over: Open may be called for the next. Calls that wait are to be
+  // made again.
+  void Reset();
 
  private:
   struct Peer {
@@ -59,6 +63,7 @@ class PeerService {
 
   const absl::Duration patience_;
   absl::Mutex mutex_;
+  int64_t resets_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<WorkerGroup> group_ ABSL_GUARDED_BY(mutex_);
   NewId new_id_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);

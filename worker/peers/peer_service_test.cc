@@ -69,6 +69,29 @@ class PeerServiceTest : public ::testing::Test {
   int ids_ = 0;
 };
 
+TEST_F(PeerServiceTest, AfterAJobItTakesPartInTheNext) {
+  Open();
+  EXPECT_TRUE(JoinAll({Request(0, {5, 1}), Request(1, {5, 1}), Request(2, {5, 1})})[0].ok());
+  service_.Close(absl::CancelledError("the run is over"));
+  service_.Reset();
+  EXPECT_THAT(Refusal(Request(1), absl::StatusCode::kUnavailable), HasSubstr("try again"));
+  Open();
+  const auto replies = JoinAll({Request(0), Request(1), Request(2)});
+  ASSERT_TRUE(replies[0].ok()) << replies[0].status();
+  EXPECT_EQ(replies[0]->id(), "id 2");
+}
+
+TEST_F(PeerServiceTest, ACallThatWaitsWhileTheJobEndsIsToBeMadeAgain) {
+  PeerService patient(absl::Seconds(30));
+  patient.Open(peers_, [] { return std::string("an id"); });
+  std::thread leaves([&patient] {
+    absl::SleepFor(absl::Milliseconds(20));
+    patient.Reset();
+  });
+  EXPECT_EQ(patient.JoinRendezvous(Request(1)).status().code(), absl::StatusCode::kUnavailable);
+  leaves.join();
+}
+
 TEST_F(PeerServiceTest, ACallForAnotherJobIsRefusedByName) {
   Open();
   proto::JoinRendezvousRequest request = Request(1);

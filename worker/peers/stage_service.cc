@@ -69,6 +69,17 @@ void StageService::Close(const absl::Status& why) {
   }
 }
 
+void StageService::Reset() {
+  peers_.Reset();
+  EndExpect();
+  absl::MutexLock lock(&mutex_);
+  group_.reset();
+  closed_ = absl::OkStatus();
+  attempt_ = {};
+  latest_ = {};
+  callers_.clear();
+}
+
 absl::Status StageService::CheckCaller(const proto::ConnectStageRequest& request) const {
   const StageGroup& group = *group_;
   SHOAL_RETURN_IF_ERROR(CheckJob(group.job_id, request.job_id()));

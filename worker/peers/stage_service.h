@@ -40,7 +40,7 @@ class StageService final : public rpc::StageService {
   }
   PeerService& peers() { return peers_; }
 
-  // Tells that the worker is a stage of this group. Call once.
+  // Tells that the worker is a stage of this group. Call once a job.
   void Open(const StageGroup& group);
 
   // Makes a connection from a lower stage's offers; a later one replaces an earlier. Called on
@@ -60,6 +60,8 @@ class StageService final : public rpc::StageService {
 
   // Ends waiting calls, and later ones, with `why`.
   void Close(const absl::Status& why);
+  // Forgets the job, which is over: the next call of Open is for another, or another run of it.
+  void Reset();
 
  private:
   struct Caller {

@@ -127,6 +127,18 @@ TEST_F(StageServiceTest, CallersWaitForTheAttemptForAWhile) {
               HasSubstr("step 3 attempt 1 is over, this worker is at step 3 attempt 2"));
 }
 
+TEST_F(StageServiceTest, AfterAJobItTakesPartInTheNext) {
+  service_.Open(group_);
+  Expect(3, 2);
+  EXPECT_TRUE(service_.ConnectStage(Offering(3, 2)).ok());
+  service_.Close(absl::CancelledError("the run is over"));
+  service_.Reset();
+  EXPECT_THAT(Refusal(Offering(1, 1), absl::StatusCode::kUnavailable), HasSubstr("try again"));
+  service_.Open(group_);
+  Expect(1, 1);
+  EXPECT_TRUE(service_.ConnectStage(Offering(1, 1)).ok()) << "an earlier step than the last job's";
+}
+
 TEST_F(StageServiceTest, OthersAreRefused) {
   service_.Open(group_);
   Expect(1, 1);

@@ -129,6 +129,12 @@ TEST(InitialWeights, HaveTheStatedDistribution) {
   EXPECT_NE(values, ReadWhole(InitialWeights(spec, 2), block));
 }
 
+std::string DataOf(const SafetensorsFile& file, const SafetensorsEntry& entry) {
+  std::string data(static_cast<size_t>(entry.bytes), '?');
+  EXPECT_THAT(file.Read(entry, 0, std::as_writable_bytes(std::span(data))), IsOk());
+  return data;
+}
+
 TEST(HfModel, OpensThePretrainedModel) {
   if (TestData().empty()) {
     GTEST_SKIP() << "SHOAL_TEST_DATA is not set";
@@ -153,7 +159,7 @@ TEST(HfModel, OpensThePretrainedModel) {
   ASSERT_OK(copy.status());
   ASSERT_EQ((*original)->tensors().size(), (*copy)->tensors().size());
   for (const auto& [name, entry] : (*original)->tensors()) {
-    EXPECT_TRUE(std::ranges::equal(entry.data, (*copy)->tensors().at(name).data)) << name;
+    EXPECT_EQ(DataOf(**original, entry), DataOf(**copy, (*copy)->tensors().at(name))) << name;
   }
 }
 
@@ -170,8 +176,7 @@ class Damage : public testing::Test {
     const auto file = SafetensorsFile::Open(folder_ / "model.safetensors");
     ASSERT_OK(file.status());
     for (const auto& [name, entry] : (*file)->tensors()) {
-      tensors_[name] = {{name, entry.dtype, entry.shape},
-                        {reinterpret_cast<const char*>(entry.data.data()), entry.data.size()}};
+      tensors_[name] = {{name, entry.dtype, entry.shape}, DataOf(**file, entry)};
     }
   }
   absl::Status Reopen() {
@@ -227,6 +232,23 @@ TEST_F(Damage, TiedModelThatStoresItsHead) {
   ASSERT_OK(Reopen());
   tensors_["lm_head.weight"].data[10] ^= 1;
   EXPECT_REFUSED(Reopen(), "set tie_word_embeddings to false");
+}
+
+TEST(HfModel, NamesAFileThatIsCutShortWhileOpen) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const TemporaryFolder folder;
+    ASSERT_OK(InitHfModel(folder.path(), Tiny(true), 1, {.dtype = dtype}));
+    const std::string path = folder / "model.safetensors";
+    const auto model = HfModel::Open(folder.path());
+    ASSERT_OK(model.status());
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+    absl::Status status;
+    for (const plan::UnitSpec& unit : plan::BuildUnits((*model)->spec())) {
+      std::vector<float> out(static_cast<size_t>(unit.count));
+      status.Update((*model)->ReadUnit(unit.index, 0, out));
+    }
+    EXPECT_REFUSED(status, path + " was cut short while it was open");
+  }
 }
 
 TEST(HfModel, RefusesFoldersThatAreNotModels) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -7,7 +8,6 @@
 
 #include "core/base/bf16.h"
 #include "core/base/check.h"
-#include "core/base/file.h"
 #include "core/base/json/json.h"
 #include "core/base/status.h"
 #include "core/model/huggingface/hf_model.h"
@@ -26,24 +26,48 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-// Safetensors data need not be aligned to its element, so values are copied out byte by byte.
-void ConvertToFloat(const SafetensorsEntry& entry, int64_t begin, std::span<float> out) {
-  const std::byte* from = entry.data.data() + begin * SizeOf(entry.dtype);
+// A tensor and the file that it is in.
+struct StoredTensor {
+  const SafetensorsFile* file = nullptr;
+  SafetensorsEntry entry;
+
+  // Fills `out` with its elements from `begin` on, converted.
+  absl::Status Read(int64_t begin, std::span<float> out) const;
+};
+
+constexpr size_t kConvertedElements = 32 << 10;  // small enough for a core's cache
+
+absl::Status StoredTensor::Read(int64_t begin, std::span<float> out) const {
   if (entry.dtype == DType::kF32) {
-    std::memcpy(out.data(), from, out.size_bytes());
-    return;
+    return file->Read(entry, begin * 4, std::as_writable_bytes(out));
   }
-  for (size_t i = 0; i < out.size(); ++i) {
-    uint16_t bits = 0;
-    std::memcpy(&bits, from + 2 * i, sizeof(bits));
-    if (entry.dtype == DType::kF16) {
-      out[i] = HalfToFloat(bits);
-    } else {
-      BFloat16 value;
-      value.bits = bits;
-      out[i] = static_cast<float>(value);
+  std::vector<uint16_t> piece(std::min(out.size(), kConvertedElements));
+  while (!out.empty()) {
+    const std::span<uint16_t> bits = std::span(piece).first(std::min(out.size(), piece.size()));
+    SHOAL_RETURN_IF_ERROR(file->Read(entry, begin * 2, std::as_writable_bytes(bits)));
+    for (size_t i = 0; i < bits.size(); ++i) {
+      out[i] = entry.dtype == DType::kF16 ? HalfToFloat(bits[i])
+                                          : static_cast<float>(std::bit_cast<BFloat16>(bits[i]));
+    }
+    out = out.subspan(bits.size());
+    begin += std::ssize(bits);
+  }
+  return absl::OkStatus();
+}
+
+// Whether two tensors of one size have the same bytes.
+absl::StatusOr<bool> HaveSameData(const StoredTensor& a, const StoredTensor& b) {
+  std::vector<std::byte> of_a(1 << 20);
+  std::vector<std::byte> of_b(of_a.size());
+  for (int64_t at = 0; at < a.entry.bytes; at += std::ssize(of_a)) {
+    const auto count = static_cast<size_t>(std::min(std::ssize(of_a), a.entry.bytes - at));
+    SHOAL_RETURN_IF_ERROR(a.file->Read(a.entry, at, std::span(of_a).first(count)));
+    SHOAL_RETURN_IF_ERROR(b.file->Read(b.entry, at, std::span(of_b).first(count)));
+    if (std::memcmp(of_a.data(), of_b.data(), count) != 0) {
+      return false;
     }
   }
+  return true;
 }
 
 // Buffers that older files contain and that are recomputed here.
@@ -56,8 +80,8 @@ struct HfModel::State {
   plan::ModelSpec spec;
   std::vector<UnitSpec> units;
   std::vector<std::unique_ptr<SafetensorsFile>> files;
-  std::map<std::string, SafetensorsEntry> entries;
-  std::vector<std::vector<const SafetensorsEntry*>> by_unit;  // parallel to units' tensors
+  std::map<std::string, StoredTensor> stored;
+  std::vector<std::vector<const StoredTensor*>> by_unit;  // parallel to units' tensors
 
   absl::Status OpenFiles();
   absl::Status OpenIndexed(const std::string& index_path);
@@ -69,7 +93,7 @@ struct HfModel::State {
 absl::Status HfModel::State::AddFile(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(auto file, SafetensorsFile::Open(path));
   for (const auto& [name, entry] : file->tensors()) {
-    if (!entries.emplace(name, entry).second) {
+    if (!stored.emplace(name, StoredTensor{file.get(), entry}).second) {
       return InvalidArgument("{}: tensor '{}' is in another file of this model too", path, name);
     }
   }
@@ -122,26 +146,26 @@ absl::Status HfModel::State::OpenFiles() {
 absl::Status HfModel::State::CheckTensors() {
   std::set<std::string_view> expected;
   for (const UnitSpec& unit : units) {
-    std::vector<const SafetensorsEntry*>& found = by_unit.emplace_back();
+    std::vector<const StoredTensor*>& found = by_unit.emplace_back();
     for (const TensorSpec& tensor : unit.tensors) {
-      const auto entry = entries.find(tensor.name);
-      if (entry == entries.end()) {
+      const auto at = stored.find(tensor.name);
+      if (at == stored.end()) {
         return InvalidArgument(
             "{}: tensor '{}' is missing{}", folder, tensor.name,
             tensor.name == kHead
                 ? " (where it shares the embedding, config.json says tie_word_embeddings: true)"
                 : "");
       }
-      if (entry->second.shape != tensor.shape()) {
+      if (at->second.entry.shape != tensor.shape()) {
         return InvalidArgument("{}: tensor '{}' has shape {}, config.json asks for {}", folder,
-                               tensor.name, ShapeText(entry->second.shape),
+                               tensor.name, ShapeText(at->second.entry.shape),
                                ShapeText(tensor.shape()));
       }
-      found.push_back(&entry->second);
+      found.push_back(&at->second);
       expected.insert(tensor.name);
     }
   }
-  for (const auto& [name, entry] : entries) {
+  for (const auto& [name, tensor] : stored) {
     if (expected.contains(name) || IsIgnored(name)) {
       continue;
     }
@@ -157,10 +181,13 @@ absl::Status HfModel::State::CheckTensors() {
 
 // Some files store the head although it is the embedding; allowed as long as both are equal.
 absl::Status HfModel::State::CheckTiedHead() {
-  const SafetensorsEntry& embedding = entries.at(kEmbedding);
-  const SafetensorsEntry& head = entries.at(kHead);
-  const bool same = embedding.dtype == head.dtype && embedding.shape == head.shape &&
-                    std::ranges::equal(embedding.data, head.data);
+  const StoredTensor& embedding = stored.at(kEmbedding);
+  const StoredTensor& head = stored.at(kHead);
+  bool same =
+      embedding.entry.dtype == head.entry.dtype && embedding.entry.shape == head.entry.shape;
+  if (same) {
+    SHOAL_ASSIGN_OR_RETURN(same, HaveSameData(embedding, head));
+  }
   return same ? absl::OkStatus()
               : InvalidArgument(
                     "{}: {} differs from {} although config.json ties them; set "
@@ -202,14 +229,9 @@ absl::Status HfModel::ReadUnit(int unit, int64_t offset, std::span<float> out) c
       continue;
     }
     std::fill(out.begin() + (filled - offset), out.begin() + (begin - offset), 0.0F);
-    const SafetensorsEntry& entry = *state_->by_unit[index][i];
-    ConvertToFloat(
-        entry, begin - tensor.offset,
-        out.subspan(static_cast<size_t>(begin - offset), static_cast<size_t>(end - begin)));
-    // The caller has its copy: loading a model does not hold all of it twice.
-    ReleasePages(
-        entry.data.subspan(static_cast<size_t>((begin - tensor.offset) * SizeOf(entry.dtype)),
-                           static_cast<size_t>((end - begin) * SizeOf(entry.dtype))));
+    SHOAL_RETURN_IF_ERROR(state_->by_unit[index][i]->Read(
+        begin - tensor.offset,
+        out.subspan(static_cast<size_t>(begin - offset), static_cast<size_t>(end - begin))));
     filled = end;
   }
   std::fill(out.begin() + (filled - offset), out.end(), 0.0F);

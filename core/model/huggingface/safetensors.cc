@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/base/check.h"
 #include "core/base/file.h"
 #include "core/base/json/json.h"
 #include "core/base/status.h"
@@ -42,7 +43,7 @@ struct Range {
 };
 
 absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name, const Json& value,
-                                            std::span<const std::byte> data, Range& range) {
+                                            uint64_t data_bytes, Range& range) {
   if (!value.is_object() || !value.contains("dtype") || !value["dtype"].is_string() ||
       !value.contains("shape") || !value.contains("data_offsets")) {
     return InvalidArgument("tensor '{}': dtype, shape and data_offsets are expected", name);
@@ -60,10 +61,10 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name, const Json&
     return InvalidArgument("tensor '{}': data_offsets are not [begin, end]", name);
   }
   range = {offsets[0].get<uint64_t>(), offsets[1].get<uint64_t>(), &name};
-  if (range.begin > range.end || range.end > data.size()) {
+  if (range.begin > range.end || range.end > data_bytes) {
     return InvalidArgument(
         "tensor '{}': bytes {} to {} lie outside the file's {} bytes of data; truncated?", name,
-        range.begin, range.end, data.size());
+        range.begin, range.end, data_bytes);
   }
   int64_t bytes = 0;
   if (count < 0 || __builtin_mul_overflow(count, SizeOf(entry.dtype), &bytes) ||
@@ -72,7 +73,8 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name, const Json&
                            fmt::join(entry.shape, ", "), Name(entry.dtype),
                            range.end - range.begin);
   }
-  entry.data = data.subspan(range.begin, range.end - range.begin);
+  entry.begin = static_cast<int64_t>(range.begin);
+  entry.bytes = bytes;
   return entry;
 }
 
@@ -92,7 +94,7 @@ absl::Status ParseMetadata(const Json& value, std::map<std::string, std::string>
 }
 
 // Checks that every byte of data belongs to exactly one tensor: nothing hidden, nothing shared.
-absl::Status CheckRanges(std::vector<Range>& ranges, size_t data_bytes) {
+absl::Status CheckRanges(std::vector<Range>& ranges, uint64_t data_bytes) {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
@@ -113,27 +115,38 @@ absl::Status CheckRanges(std::vector<Range>& ranges, size_t data_bytes) {
 
 }  // namespace
 
-absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensors(
-    std::span<const std::byte> bytes, std::map<std::string, std::string>* metadata) {
+absl::StatusOr<int64_t> SafetensorsHeadBytes(std::span<const std::byte> head, int64_t file_bytes) {
   uint64_t header_bytes = 0;
-  if (bytes.size() < sizeof(header_bytes)) {
-    return InvalidArgument("not a safetensors file ({} bytes)", bytes.size());
+  static_assert(sizeof(header_bytes) == kSafetensorsLengthBytes);
+  if (head.size() < sizeof(header_bytes) || file_bytes < kSafetensorsLengthBytes) {
+    return InvalidArgument("not a safetensors file ({} bytes)", file_bytes);
   }
-  std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
-  bytes = bytes.subspan(sizeof(header_bytes));
+  std::memcpy(&header_bytes, head.data(), sizeof(header_bytes));
   if (std::memcmp(&header_bytes, "version ", sizeof(header_bytes)) == 0) {
     return InvalidArgument(
         "this is a git-lfs pointer, not the weights it stands for; run git lfs pull in its folder");
   }
-  if (header_bytes > kMaxHeaderBytes || header_bytes > bytes.size()) {
+  if (header_bytes > kMaxHeaderBytes ||
+      header_bytes > static_cast<uint64_t>(file_bytes - kSafetensorsLengthBytes)) {
     return InvalidArgument(
         "not a safetensors file, or truncated: a header of {} bytes in a file of {}", header_bytes,
-        bytes.size() + sizeof(header_bytes));
+        file_bytes);
   }
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), header_bytes);
+  return kSafetensorsLengthBytes + static_cast<int64_t>(header_bytes);
+}
+
+absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensors(
+    std::span<const std::byte> head, int64_t file_bytes,
+    std::map<std::string, std::string>* metadata) {
+  SHOAL_ASSIGN_OR_RETURN(const int64_t head_bytes, SafetensorsHeadBytes(head, file_bytes));
+  if (std::ssize(head) < head_bytes) {
+    return InvalidArgument("the header takes {} bytes, there are {}", head_bytes, head.size());
+  }
+  const std::string_view text(reinterpret_cast<const char*>(head.data()) + kSafetensorsLengthBytes,
+                              static_cast<size_t>(head_bytes - kSafetensorsLengthBytes));
   SHOAL_ASSIGN_OR_RETURN(const Json header, ParseJson(text, "the header", RepeatedKeys::kRefuse));
   SHOAL_RETURN_IF_ERROR(JsonObject::From(header, "the header").status());
-  const std::span<const std::byte> data = bytes.subspan(header_bytes);
+  const auto data_bytes = static_cast<uint64_t>(file_bytes - head_bytes);
   std::map<std::string, SafetensorsEntry> tensors;
   std::vector<Range> ranges;
   for (const auto& [name, value] : header.items()) {
@@ -142,16 +155,17 @@ absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensors(
       continue;
     }
     Range range;
-    SHOAL_ASSIGN_OR_RETURN(SafetensorsEntry entry, ParseEntry(name, value, data, range));
+    SHOAL_ASSIGN_OR_RETURN(SafetensorsEntry entry, ParseEntry(name, value, data_bytes, range));
+    entry.begin += head_bytes;
     range.name = &tensors.emplace(name, std::move(entry)).first->first;
     ranges.push_back(range);
   }
-  SHOAL_RETURN_IF_ERROR(CheckRanges(ranges, data.size()));
+  SHOAL_RETURN_IF_ERROR(CheckRanges(ranges, data_bytes));
   return tensors;
 }
 
 struct SafetensorsFile::State {
-  std::unique_ptr<MappedFile> map;
+  InputFile file;
   std::map<std::string, SafetensorsEntry> tensors;
   std::map<std::string, std::string> metadata;
 };
@@ -161,8 +175,15 @@ SafetensorsFile::~SafetensorsFile() = default;
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
   auto state = std::make_unique<State>();
-  SHOAL_ASSIGN_OR_RETURN(state->map, MappedFile::Open(path));
-  auto tensors = ParseSafetensors(state->map->bytes(), &state->metadata);
+  SHOAL_ASSIGN_OR_RETURN(state->file, InputFile::Open(path));
+  const int64_t size = state->file.size();
+  std::vector<std::byte> head(static_cast<size_t>(std::min(size, kSafetensorsLengthBytes)));
+  SHOAL_RETURN_IF_ERROR(state->file.Read(0, head));
+  if (const auto head_bytes = SafetensorsHeadBytes(head, size); head_bytes.ok()) {
+    head.resize(static_cast<size_t>(*head_bytes));
+    SHOAL_RETURN_IF_ERROR(state->file.Read(0, head));
+  }
+  auto tensors = ParseSafetensors(head, size, &state->metadata);
   if (!tensors.ok()) {
     return Annotate(tensors.status(), path);
   }
@@ -176,6 +197,11 @@ const std::map<std::string, SafetensorsEntry>& SafetensorsFile::tensors() const 
 const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
   return state_->metadata;
 }
-const std::string& SafetensorsFile::path() const { return state_->map->path(); }
+const std::string& SafetensorsFile::path() const { return state_->file.path(); }
+absl::Status SafetensorsFile::Read(const SafetensorsEntry& tensor, int64_t offset,
+                                   std::span<std::byte> out) const {
+  SHOAL_CHECK(offset >= 0 && offset <= tensor.bytes - std::ssize(out));
+  return state_->file.Read(tensor.begin + offset, out);
+}
 
 }  // namespace shoal::formats

@@ -1,5 +1,5 @@
-// safetensors files: an 8-byte header length, a JSON header, raw little-endian tensors. Read
-// through a memory map, written tensor by tensor. The header is hostile until checked: size, JSON,
+// safetensors files: an 8-byte header length, a JSON header, raw little-endian tensors. Read by
+// range of a tensor, written tensor by tensor. The header is hostile until checked: size, JSON,
 // names, element types, shapes and offsets, no overlap and no gap, everything within the file.
 #pragma once
 
@@ -20,9 +20,11 @@ namespace shoal::formats {
 struct SafetensorsEntry {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
-  std::span<const std::byte> data;  // lives as long as the file object
+  int64_t begin = 0;  // of its data in the file
+  int64_t bytes = 0;
 };
 
+// Thread-safe.
 class SafetensorsFile {
  public:
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
@@ -31,6 +33,8 @@ class SafetensorsFile {
   const std::map<std::string, SafetensorsEntry>& tensors() const;
   const std::map<std::string, std::string>& metadata() const;
   const std::string& path() const;
+  // Fills `out` with the data of one of its tensors from that byte of it on.
+  absl::Status Read(const SafetensorsEntry& tensor, int64_t offset, std::span<std::byte> out) const;
 
  private:
   struct State;
@@ -38,9 +42,13 @@ class SafetensorsFile {
   std::unique_ptr<State> state_;
 };
 
-// Parses a header in memory, for tests and fuzzing: `bytes` is the whole file.
+// Both parse the first bytes of a file of `file_bytes`. SafetensorsHeadBytes returns the size of
+// header and its length, and needs kSafetensorsLengthBytes; ParseSafetensors needs all of it.
+inline constexpr int64_t kSafetensorsLengthBytes = 8;
+absl::StatusOr<int64_t> SafetensorsHeadBytes(std::span<const std::byte> head, int64_t file_bytes);
 absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensors(
-    std::span<const std::byte> bytes, std::map<std::string, std::string>* metadata);
+    std::span<const std::byte> head, int64_t file_bytes,
+    std::map<std::string, std::string>* metadata);
 
 // Writes one file atomically: shapes are announced first, then the data of each tensor is streamed
 // in that order.

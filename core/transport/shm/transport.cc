@@ -173,6 +173,7 @@ class ShmTransport final : public Transport {
             .one_sided_reads = true,
             .same_host_only = true,
             .inline_reads = true,
+            .writes_in_order = true,
             .exposes_gpu_memory = gpu_ != nullptr,
             .opens_gpus = NamesOf(gpu_.get()),
             .max_operation_bytes = 4 * kMiB,

@@ -113,6 +113,7 @@ class TcpTransport final : public Transport {
         capabilities_({.one_sided_reads = false,
                        .same_host_only = false,
                        .inline_reads = false,
+                       .writes_in_order = true,
                        .exposes_any_memory = true,
                        .exposes_gpu_memory = options.gpu_memory != nullptr,
                        .max_operation_bytes = kMaxPayloadBytes}),

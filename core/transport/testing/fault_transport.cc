@@ -117,6 +117,9 @@ class FaultTransport final : public ForwardingTransport {
         faults_(faults),
         capabilities_(ForwardingTransport::capabilities()) {
     capabilities_.inline_reads = false;  // completions may be late
+    if (!capabilities_.writes_in_order) {
+      faults_.drop_doorbell_probability = 0;
+    }
   }
 
   const Capabilities& capabilities() const override { return capabilities_; }
@@ -156,7 +159,7 @@ class FaultTransport final : public ForwardingTransport {
     return options;
   }
 
-  const FaultOptions faults_;
+  FaultOptions faults_;
   Capabilities capabilities_;
   std::atomic<uint64_t> next_stream_{0};
 };

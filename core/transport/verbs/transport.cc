@@ -176,6 +176,9 @@ class VerbsTransport final : public Transport {
         capabilities_({.one_sided_reads = true,
                        .same_host_only = false,
                        .inline_reads = false,
+                       // RDMA promises no order of placement before a completion; adaptive routing
+                       // and relaxed ordering of PCIe break it.
+                       .writes_in_order = false,
                        .exposes_any_memory = true,
                        .exposes_gpu_memory = shared_->memory->gpu_registrar != nullptr,
                        .max_operation_bytes = shared_->options.verbs.piece_bytes}),

@@ -135,6 +135,7 @@ class JobRun {
   // Of a worker, "stage 1 of group 0"; empty without a pipeline.
   std::string PlaceOf(uint64_t incarnation) const;
   bool TakesPart(uint64_t incarnation) const;
+  const std::vector<Member>& workers() const { return workers_; }
   // Where a worker's last committed step went; null: there is none.
   const proto::LastStep* LastStepOf(uint64_t incarnation) const;
 
@@ -147,6 +148,7 @@ class JobRun {
   const std::string& state() const { return state_; }
   absl::Time state_since() const { return state_since_; }
   int64_t version() const { return version_; }
+  double mfu() const { return mfu_; }  // of the last committed step; 0: unknown
   const LoadedJob& job() const { return job_; }
   const std::shared_ptr<EventLog>& events() const { return events_; }
   // Calls to its servers end with the last reference; none is made from now on.
@@ -306,6 +308,7 @@ class JobRun {
   std::optional<StepMeasurements> measurements_;               // from Start on
   double predicted_idle_share_ = 0;                            // of step_
   std::vector<proto::LastStep> last_steps_;                    // by worker
+  double mfu_ = 0;                                             // of the last committed step
 
   std::optional<CompleteCheckpoint> newest_checkpoint_;
   bool checkpoint_in_progress_ = false;

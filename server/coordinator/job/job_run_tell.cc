@@ -69,7 +69,8 @@ void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
   done.set_total_steps(job_.last_step);
   done.set_idle_share(IdleShare(timing));
   done.set_predicted_idle_share(predicted_idle_share_);
-  done.set_mfu(Utilization(FlopsOf(plan_, job_.flops), timing));
+  mfu_ = Utilization(FlopsOf(plan_, job_.flops), timing);
+  done.set_mfu(mfu_);
   done.set_emulated(job_.job.emulate.enabled());
   environment_.metrics.OnStep(done, absl::ToDoubleSeconds(now - absl::UnixEpoch()));
   Append(std::move(event));

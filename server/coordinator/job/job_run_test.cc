@@ -310,6 +310,8 @@ TEST(JobRunTest, TellsWhereTheTimeWent) {
   bool looked = false;
   world.At("pin", 1, [&] {  // of the checkpoint of step 2
     const proto::GetStatusReply status = *world.core().Status("");
+    EXPECT_EQ(status.mfu(), world.step_events().back().mfu());
+    EXPECT_GT(status.mfu(), 0);
     for (const proto::MemberStatus& member : status.members()) {
       ASSERT_EQ(member.has_last_step(), member.role() == proto::ROLE_WORKER);
       if (member.has_last_step()) {

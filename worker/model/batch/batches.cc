@@ -28,8 +28,8 @@ absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
   batch.tokens.reserve(static_cast<size_t>(tokens));
   batch.labels.reserve(static_cast<size_t>(tokens));
   for (const int64_t sample : microbatch.samples) {
-    SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample views, file.Sample(sample));
-    batch.Append(views.tokens, views.labels);
+    SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample encoded, file.Sample(sample));
+    batch.Append(encoded.tokens, encoded.labels);
   }
   return batch;
 }

@@ -1,11 +1,11 @@
-#include "cli/run/launcher.h"
+#include "cli/launcher/launcher.h"
 
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 
+#include "cli/launcher/testing/fake_programs.h"
 #include "core/base/file.h"
 #include "core/base/metrics.h"
 #include "fmt/format.h"
@@ -17,35 +17,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* kCoordinator = R"(#!/bin/sh
-while [ $# -gt 0 ]; do
-  if [ "$1" = --port-file ]; then echo 4321 > "$2.new"; mv "$2.new" "$2"; fi
-  shift
-done
-exec sleep 60
-)";
-constexpr const char* kMember =
-    "#!/bin/sh\necho token $SHOAL_TOKEN threads $OMP_NUM_THREADS\nexec sleep 60\n";
-
-// Stand-ins for the three programs: shell scripts in a folder of the test.
-class LauncherTest : public testing::Test {
+class LauncherTest : public FakePrograms {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "/launcher_" +
-              testing::UnitTest::GetInstance()->current_test_info()->name() +
-              std::to_string(getpid());
-    std::filesystem::remove_all(folder_);
-    ASSERT_TRUE(CreateDirectories(folder_).ok());
-    Program("shoal-coordinator", kCoordinator);
-    Program("shoal-server", kMember);
-    Program("shoal-worker", kMember);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  void Program(const std::string& name, const std::string& script) {
-    ASSERT_TRUE(WriteFileAtomically(folder_ + "/" + name, script).ok());
-    ASSERT_EQ(chmod((folder_ + "/" + name).c_str(), 0755), 0);
-  }
   LocalClusterOptions Options() const {
     return {.program_folder = folder_,
             .work_folder = folder_ + "/logs",
@@ -63,7 +36,6 @@ class LauncherTest : public testing::Test {
     }
     return absl::OkStatus();
   }
-  std::string folder_;
 };
 
 TEST_F(LauncherTest, StartsAllAndTakesThemDown) {
@@ -198,12 +170,6 @@ TEST_F(LauncherTest, AMissingProgramIsNamed) {
   const auto cluster = LocalCluster::Start(Options());
   EXPECT_EQ(cluster.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(cluster.status().message()), HasSubstr("shoal-worker"));
-}
-
-TEST(Launcher, ThreadsAreSharedOutEvenly) {
-  EXPECT_EQ(ThreadsPerProcess(8, 2, 0), 4);
-  EXPECT_EQ(ThreadsPerProcess(2, 3, 0), 1);
-  EXPECT_EQ(ThreadsPerProcess(2, 3, 7), 7);
 }
 
 }  // namespace

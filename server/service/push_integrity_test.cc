@@ -1,0 +1,67 @@
+// Pushes that are not, or may not be, what the client wrote.
+#include <filesystem>
+
+#include "absl/time/clock.h"
+#include "core/base/random.h"
+#include "core/base/testing/status.h"
+#include "core/transport/testing/forwarding_transport.h"
+#include "server/service/testing/client.h"
+#include "server/service/testing/cluster.h"
+
+namespace shoal::server {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kWorker = 3;
+
+class PushIntegrityTest : public testing::Test {
+ protected:
+  PushIntegrityTest() : folder_(testing::TempDir() + "integrity-" + SecureToken()) {}
+  ~PushIntegrityTest() override { std::filesystem::remove_all(folder_); }
+
+  static TestingClient Client(TestingCluster& cluster) {
+    return {&cluster.service(0), &cluster.client_transport(), kWorker,
+            cluster.shard_map().generation};
+  }
+  static TestingClient::Push MakePush(const TestingCluster& cluster) {
+    return {.gradient = cluster.Gradient(kWorker, 1, 1, 0)};
+  }
+
+  const std::string folder_;
+};
+
+// A transport, as RDMA, whose header may be in place before the payload.
+class UnorderedTransport final : public transport::ForwardingTransport {
+ public:
+  explicit UnorderedTransport(std::unique_ptr<transport::Transport> inner)
+      : ForwardingTransport(std::move(inner)), capabilities_(ForwardingTransport::capabilities()) {
+    capabilities_.writes_in_order = false;
+  }
+  const transport::Capabilities& capabilities() const override { return capabilities_; }
+
+ private:
+  transport::Capabilities capabilities_;
+};
+
+TEST_F(PushIntegrityTest, APushWaitsForItsDoorbellWhereWritesComeInAnyOrder) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
+                         {.wrap_server = [](std::unique_ptr<transport::Transport> inner) {
+                           return std::make_unique<UnorderedTransport>(std::move(inner));
+                         }});
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  TestingClient client = Client(cluster);
+  ASSERT_OK(client.Connect());
+  TestingClient::Push push = MakePush(cluster);
+  push.ring = false;
+  const uint64_t push_id = client.Send(0, push);
+  absl::SleepFor(absl::Milliseconds(200));  // of looks every 5
+  EXPECT_EQ(client.Poll(0, push_id), std::nullopt);
+  client.Ring(0);
+  EXPECT_EQ(client.WaitFor(0, push_id), (TestingClient::Answer{}));
+  EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_ps_pushes_without_doorbell_total 0"));
+}
+
+}  // namespace
+}  // namespace shoal::server

@@ -1,0 +1,196 @@
+// A local `shoal train` whose processes are killed: it starts them again, and the run ends with the
+// bits of an undisturbed one.
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <set>
+
+#include "core/base/file.h"
+#include "core/base/random.h"
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/processes.h"
+#include "tests/support/train_run.h"
+
+namespace shoal::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr int64_t kSteps = 60;
+constexpr absl::Duration kLimit = absl::Seconds(60);
+
+ProgramResult RunShoal(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), BinDirectory() + "/shoal");
+  return Program(arguments).Wait(kLimit);
+}
+
+class LocalRestart : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new std::string(FreshDirectory("local_restart"));
+    ASSERT_NO_FATAL_FAILURE(MakeTinyModel(*folder_));
+    const std::string job = fmt::format(R"(
+model: model
+data: {{train: train.jsonl, template: chatml, max_sequence_tokens: 512, microbatch_tokens: 1024,
+    oversize: skip}}
+train: {{steps: {}, minibatch_samples: 24, compute: fp32, learning_rate: 3e-3, warmup_steps: 2,
+    threads_per_worker: 1}}
+service: {{partition_bytes: 16KiB, accumulate: exact}}
+cluster: {{local: {{servers: 2, workers: 2}}, lease_seconds: 2}}
+checkpoint: {{directory: undisturbed, every_steps: 10, export_huggingface: false}}
+)",
+                                        kSteps);
+    ASSERT_TRUE(WriteFileAtomically(*folder_ + "/job.yaml", job).ok());
+    const ProgramResult alone = RunShoal({"train", *folder_ + "/job.yaml"});
+    ASSERT_EQ(alone.exit_code, 0) << alone.errors;
+    hash_ = new std::string(HashOf(*folder_ + "/undisturbed"));
+  }
+  static void TearDownTestSuite() {
+    fs::remove_all(*folder_);
+    delete folder_;
+    delete hash_;
+  }
+
+  void SetUp() override { directory_ = fmt::format("{}/{}", *folder_, SecureToken()); }
+  void TearDown() override { run_.reset(); }
+
+  static std::string HashOf(const std::string& directory) {
+    return RunShoal({"checkpoint", "hash", directory}).output;
+  }
+
+  void Start(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> command = {
+        BinDirectory() + "/shoal",           "train", *folder_ + "/job.yaml", "--json", "--set",
+        "checkpoint.directory=" + directory_};
+    command.insert(command.end(), more.begin(), more.end());
+    run_ = std::make_unique<Program>(command);
+  }
+  // Of those after the last one that was killed.
+  void AwaitStep(int64_t step) {
+    const absl::Time deadline = absl::Now() + kLimit;
+    while (true) {
+      const std::vector<StepLine> steps = ParseSteps(run_->OutputSoFar());
+      const auto later = steps.begin() + std::min(seen_, std::ssize(steps));
+      if (std::any_of(later, steps.end(), [&](const StepLine& one) { return one.step >= step; })) {
+        return;
+      }
+      ASSERT_TRUE(absl::Now() < deadline && run_->Running())
+          << "no step " << step << " in\n"
+          << run_->OutputSoFar() << run_->Wait(absl::ZeroDuration()).errors;
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+  }
+  void Kill(const std::string& program, int signal = SIGKILL) {
+    for (const pid_t pid : ChildrenOf(run_->pid())) {
+      if (CommandOf(pid).ends_with(program)) {
+        seen_ = std::ssize(ParseSteps(run_->OutputSoFar()));
+        ASSERT_EQ(kill(pid, signal), 0);
+        return;
+      }
+    }
+    FAIL() << "no " << program;
+  }
+  ProgramResult End() {
+    const std::set<pid_t> children = ChildrenOf(run_->pid());
+    const ProgramResult result = run_->Wait(kLimit);
+    for (const pid_t pid : children) {
+      EXPECT_FALSE(Runs(pid)) << CommandOf(pid);
+    }
+    return result;
+  }
+  void ExpectTheSameEnd() {
+    const ProgramResult result = End();
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(HashOf(directory_), *hash_);
+    errors_ = result.errors;
+  }
+
+  static std::string* folder_;
+  static std::string* hash_;
+  std::string directory_;
+  std::unique_ptr<Program> run_;
+  std::ptrdiff_t seen_ = 0;  // steps before the last one was killed
+  std::string errors_;
+};
+std::string* LocalRestart::folder_ = nullptr;
+std::string* LocalRestart::hash_ = nullptr;
+
+TEST_F(LocalRestart, AKilledServerWorkerAndCoordinatorCostNoBit) {
+  Start();
+  AwaitStep(12);
+  Kill("/shoal-server");
+  AwaitStep(24);
+  Kill("/shoal-worker");
+  AwaitStep(36);
+  Kill("/shoal-coordinator");
+  ExpectTheSameEnd();
+  for (const char* name : {"server-", "worker-", "coordinator"}) {
+    EXPECT_THAT(errors_,
+                ::testing::ContainsRegex(fmt::format(
+                    "{}.*was killed by SIGKILL .*: started again \\(1 of 3 in 10m\\)", name)));
+  }
+}
+
+TEST_F(LocalRestart, BeforeTheFirstCheckpointTheJobStartsFromTheModelAgain) {
+  for (const char* program : {"/shoal-server", "/shoal-coordinator"}) {
+    Start({"--set", "checkpoint.every_steps=0", "--overwrite"});
+    seen_ = 0;
+    AwaitStep(3);
+    Kill(program);
+    AwaitStep(1);
+    ExpectTheSameEnd();
+    EXPECT_THAT(errors_, HasSubstr("or without one from the model"));
+  }
+}
+
+TEST_F(LocalRestart, AStageOfAPipelineToo) {
+  Start({"--set", "cluster.local.workers=4", "--set", "cluster.pipeline.stages=2"});
+  AwaitStep(12);
+  Kill("/shoal-worker");
+  ExpectTheSameEnd();
+}
+
+TEST_F(LocalRestart, AWorkerThatIsToldToLeaveIsReplaced) {
+  Start();
+  AwaitStep(5);
+  Kill("/shoal-worker", SIGTERM);
+  ExpectTheSameEnd();
+  EXPECT_THAT(errors_, HasSubstr("exited with status 0: started again"));
+}
+
+TEST_F(LocalRestart, ASignalWhileAProcessComesBackLeavesACheckpoint) {
+  Start();
+  AwaitStep(12);
+  Kill("/shoal-coordinator");
+  absl::SleepFor(absl::Milliseconds(60));  // about when it is started again
+  run_->Signal(SIGTERM);
+  const ProgramResult result = End();
+  EXPECT_THAT(result.exit_code, ::testing::AnyOf(75, 1)) << result.errors;
+  EXPECT_FALSE(result.timed_out);
+  const ProgramResult rest = RunShoal(
+      {"train", *folder_ + "/job.yaml", "--resume", "--set", "checkpoint.directory=" + directory_});
+  EXPECT_EQ(rest.exit_code, 0) << rest.errors;
+  EXPECT_EQ(HashOf(directory_), *hash_);
+}
+
+TEST_F(LocalRestart, WhoDiesTooOftenEndsTheRunByName) {
+  Start({"--set", "train.steps=100000", "--set", "cluster.local.servers=1", "--set",
+         "checkpoint.every_steps=1"});
+  for (int restarts = 0; restarts < 4; ++restarts) {
+    AwaitStep(10);  // with a checkpoint of one before
+    Kill("/shoal-server");
+    absl::SleepFor(absl::Milliseconds(200));  // else it may be killed before it is started again
+  }
+  const ProgramResult result = End();
+  EXPECT_EQ(result.exit_code, 1) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("after it was started again 3 times in 10m"));
+  EXPECT_THAT(result.errors, HasSubstr("--resume"));
+}
+
+}  // namespace
+}  // namespace shoal::testing
