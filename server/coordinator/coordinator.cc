@@ -35,8 +35,10 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(
     const CoordinatorOptions& options, JobLoader loader, ServerClientFactory servers,
     std::unique_ptr<StateStore> store, const Clock& clock, Metrics& metrics) {
   SHOAL_ASSIGN_OR_RETURN(const SavedState saved, store->Load());
-  std::unique_ptr<Coordinator> coordinator(new Coordinator(
-      options, std::move(loader), std::move(servers), std::move(store), saved, clock, metrics));
+  SHOAL_ASSIGN_OR_RETURN(const int64_t term, store->BeginTerm());
+  std::unique_ptr<Coordinator> coordinator(new Coordinator(options, std::move(loader),
+                                                           std::move(servers), std::move(store),
+                                                           saved, term, clock, metrics));
   for (const SavedJob& job : saved.jobs) {
     if (job.outcome.empty()) {
       SHOAL_RETURN_IF_ERROR(coordinator->TakeUp(job, options.stay));
@@ -80,8 +82,10 @@ absl::Status Coordinator::Resume(const SavedJob& saved) {
 
 Coordinator::Coordinator(const CoordinatorOptions& options, JobLoader loader,
                          ServerClientFactory servers, std::unique_ptr<StateStore> store,
-                         const SavedState& saved, const Clock& clock, Metrics& metrics)
+                         const SavedState& saved, int64_t term, const Clock& clock,
+                         Metrics& metrics)
     : loader_(std::move(loader)),
+      term_(term),
       clock_(clock),
       store_(std::move(store)),
       metrics_(metrics),
@@ -89,12 +93,12 @@ Coordinator::Coordinator(const CoordinatorOptions& options, JobLoader loader,
              .lease = options.lease,
              .seed = RandomSeed(),
              .issued = saved.incarnations},
-            Environment(std::move(servers), options.stay)),
+            Environment(std::move(servers), options.stay, term)),
       timer_thread_([this] { RunTimer(); }) {}
 
 Coordinator::~Coordinator() { Stop(); }
 
-JobEnvironment Coordinator::Environment(ServerClientFactory servers, bool stay) {
+JobEnvironment Coordinator::Environment(ServerClientFactory servers, bool stay, int64_t term) {
   return {.clock = clock_,
           .make_clients = std::move(servers),
           .store = *store_,
@@ -102,7 +106,8 @@ JobEnvironment Coordinator::Environment(ServerClientFactory servers, bool stay) 
           .post = [this](const std::function<void()>& work) { Post(work); },
           .plan = [this](std::function<void()> work) { plan_thread_.Run(std::move(work)); },
           .disk = [this](std::function<void()> work) { disk_thread_.Run(std::move(work)); },
-          .stays = stay};
+          .stays = stay,
+          .term = term};
 }
 
 void Coordinator::Post(const std::function<void()>& work) {
@@ -254,7 +259,9 @@ absl::StatusOr<std::optional<Reply>> Coordinator::WaitFor(
 
 absl::StatusOr<proto::JoinJobReply> Coordinator::JoinJob(const proto::JoinJobRequest& request) {
   SHOAL_ASSIGN_OR_RETURN(auto reply, WaitFor(request, &CoordinatorCore::Join));
-  return reply.value_or(proto::JoinJobReply());
+  proto::JoinJobReply nothing;
+  nothing.set_term(term_);
+  return reply.value_or(nothing);
 }
 
 absl::StatusOr<proto::NextStepReply> Coordinator::NextStep(const proto::NextStepRequest& request) {
@@ -262,6 +269,7 @@ absl::StatusOr<proto::NextStepReply> Coordinator::NextStep(const proto::NextStep
   if (!reply.has_value()) {
     proto::NextStepReply wait;
     wait.set_wait(true);
+    wait.set_term(term_);
     return wait;
   }
   return *std::move(reply);

@@ -67,11 +67,11 @@ class Coordinator final : public rpc::CoordinatorService {
 
  private:
   Coordinator(const CoordinatorOptions& options, JobLoader loader, ServerClientFactory servers,
-              std::unique_ptr<StateStore> store, const SavedState& saved, const Clock& clock,
-              Metrics& metrics);
+              std::unique_ptr<StateStore> store, const SavedState& saved, int64_t term,
+              const Clock& clock, Metrics& metrics);
   absl::Status TakeUp(const SavedJob& saved, bool goes_on);
   absl::Status Resume(const SavedJob& saved);
-  JobEnvironment Environment(ServerClientFactory servers, bool stay);
+  JobEnvironment Environment(ServerClientFactory servers, bool stay, int64_t term);
   void Post(const std::function<void()>& work);
   // Call before releasing the lock: wakes those for whom something has changed.
   void Notice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -93,6 +93,7 @@ class Coordinator final : public rpc::CoordinatorService {
       absl::StatusOr<std::optional<Reply>> (CoordinatorCore::*method)(const Request&));
 
   const JobLoader loader_;
+  const int64_t term_;
   const Clock& clock_;
   std::unique_ptr<StateStore> store_;
   CoordinatorMetrics metrics_;

@@ -170,6 +170,7 @@ absl::StatusOr<proto::RegisterReply> CoordinatorCore::Register(
   reply.set_index(member.index);
   reply.set_incarnation(member.incarnation);
   reply.set_lease_seconds(absl::ToDoubleSeconds(member.lease));
+  reply.set_term(environment_.term);
   return reply;
 }
 
@@ -214,6 +215,7 @@ absl::StatusOr<proto::RenewLeaseReply> CoordinatorCore::Renew(
   proto::RenewLeaseReply reply;
   reply.set_shut_down(IsDoneWith(request.incarnation()));
   reply.set_lease_seconds(absl::ToDoubleSeconds(members_.lease()));
+  reply.set_term(environment_.term);
   return reply;
 }
 
@@ -248,6 +250,7 @@ absl::StatusOr<std::optional<proto::JoinJobReply>> CoordinatorCore::Join(
   }
   proto::JoinJobReply reply;
   reply.set_shut_down(true);
+  reply.set_term(environment_.term);
   return reply;
 }
 

@@ -8,6 +8,7 @@ namespace shoal::server {
 absl::StatusOr<proto::BeginAttemptReply> HostedJob::BeginAttempt(
     const proto::BeginAttemptRequest& request) {
   absl::MutexLock commands(&commands_mutex_);
+  SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "BeginAttempt"));
   // Waits for pushes being applied, and keeps others out while accumulators are cleared.
   absl::MutexLock state(&state_mutex_);
   SHOAL_ASSIGN_OR_RETURN(
@@ -26,6 +27,7 @@ absl::StatusOr<proto::BeginAttemptReply> HostedJob::BeginAttempt(
 
 absl::StatusOr<proto::PrepareReply> HostedJob::Prepare(const proto::PrepareRequest& request) {
   absl::MutexLock commands(&commands_mutex_);
+  SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "Prepare"));
   {
     // Waits for pushes being applied; later ones find the attempt sealed.
     absl::MutexLock state(&state_mutex_);
@@ -63,6 +65,7 @@ absl::StatusOr<proto::PrepareReply> HostedJob::Prepare(const proto::PrepareReque
 
 absl::StatusOr<proto::CommitReply> HostedJob::Commit(const proto::CommitRequest& request) {
   absl::MutexLock commands(&commands_mutex_);
+  SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "Commit"));
   proto::CommitReply reply;
   reply.set_version(request.step());
   {

@@ -1,7 +1,8 @@
 // One job at a parameter server: its store, where its step is, the transports that expose it, and
 // the connections of its clients. Methods are the calls of proto ParameterServer for this job.
 //
-// Commands of the coordinator run exclusively (commands_mutex_) and follow StepState. Pushes arrive
+// Commands of the coordinator run exclusively (commands_mutex_), are refused once a later term has
+// begun, and follow StepState. Pushes arrive
 // on PushIntake's threads: each is checked against what was granted and applied under a shared
 // lock on the state. Prepare, BeginAttempt and Fence change it under an exclusive one, so that no
 // push is half applied when they answer.
@@ -27,6 +28,7 @@
 #include "core/base/threads/thread_pool.h"
 #include "core/job/job.h"
 #include "core/model/shard_map.h"
+#include "core/rpc/newest_term.h"
 #include "core/transport/transport.h"
 #include "proto/server.pb.h"
 #include "server/service/checkpoint_task.h"
@@ -43,10 +45,12 @@ namespace shoal::server {
 
 class HostedJob {
  public:
-  // Loads the weights and publishes them. Options and metrics outlive it.
+  // Loads the weights and publishes them. Options, metrics and `term`, which commands are to be of,
+  // outlive it.
   static absl::StatusOr<std::unique_ptr<HostedJob>> Create(const proto::ConfigureRequest& request,
                                                            const ParameterServiceOptions& options,
-                                                           ServerMetrics* metrics);
+                                                           ServerMetrics* metrics,
+                                                           rpc::NewestTerm* term);
   HostedJob(const HostedJob&) = delete;
   HostedJob& operator=(const HostedJob&) = delete;
 
@@ -84,8 +88,8 @@ class HostedJob {
   };
 
   HostedJob(const proto::ConfigureRequest& request, const ParameterServiceOptions& options,
-            ServerMetrics* metrics)
-      : options_(options), metrics_(*metrics), request_(request) {}
+            ServerMetrics* metrics, rpc::NewestTerm* term)
+      : options_(options), metrics_(*metrics), term_(*term), request_(request) {}
 
   // load_job.cc
   absl::Status Load();
@@ -123,6 +127,7 @@ class HostedJob {
 
   const ParameterServiceOptions& options_;
   ServerMetrics& metrics_;
+  rpc::NewestTerm& term_;
   SparseLog refused_pushes_;
 
   absl::Mutex commands_mutex_ ABSL_ACQUIRED_BEFORE(state_mutex_);  // one command at a time

@@ -100,8 +100,9 @@ absl::StatusOr<Source> OpenSource(const plan::Job& job, const std::string& check
 
 absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const proto::ConfigureRequest& request,
                                                              const ParameterServiceOptions& options,
-                                                             ServerMetrics* metrics) {
-  std::unique_ptr<HostedJob> job(new HostedJob(request, options, metrics));
+                                                             ServerMetrics* metrics,
+                                                             rpc::NewestTerm* term) {
+  std::unique_ptr<HostedJob> job(new HostedJob(request, options, metrics, term));
   SHOAL_RETURN_IF_ERROR(job->Load());
   return job;
 }

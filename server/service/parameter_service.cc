@@ -90,13 +90,16 @@ absl::StatusOr<const proto::ConfigureReply*> ParameterService::BeginLoading(
 }
 
 absl::StatusOr<proto::ConfigureReply> ParameterService::ConfigureJob(
-    const proto::ConfigureRequest& request) {
+    proto::ConfigureRequest request) {
   absl::MutexLock one_at_a_time(&configure_mutex_);
+  SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "Configure"));
+  request.clear_term();  // a later life's is the same job
   SHOAL_ASSIGN_OR_RETURN(const proto::ConfigureReply* repeated, BeginLoading(request));
   if (repeated != nullptr) {
     return *repeated;
   }
-  absl::StatusOr<std::shared_ptr<HostedJob>> job = HostedJob::Create(request, options_, &metrics_);
+  absl::StatusOr<std::shared_ptr<HostedJob>> job =
+      HostedJob::Create(request, options_, &metrics_, &term_);
   absl::MutexLock lock(&jobs_mutex_);
   loading_.clear();
   SHOAL_RETURN_IF_ERROR(job.status());
@@ -139,6 +142,7 @@ absl::StatusOr<proto::GetChecksumsReply> ParameterService::GetChecksums(
 absl::StatusOr<proto::FenceClientReply> ParameterService::FenceClient(
     const proto::FenceClientRequest& request) {
   return Counted("fence_client", [&]() -> absl::StatusOr<proto::FenceClientReply> {
+    SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "FenceClient"));
     Jobs jobs;
     {
       absl::MutexLock lock(&jobs_mutex_);
@@ -176,6 +180,7 @@ void ParameterService::Release(const std::string& job_id) {
 absl::StatusOr<proto::ReleaseJobReply> ParameterService::ReleaseJob(
     const proto::ReleaseJobRequest& request) {
   return Counted("release_job", [&]() -> absl::StatusOr<proto::ReleaseJobReply> {
+    SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "ReleaseJob"));
     Release(request.job_id());
     return proto::ReleaseJobReply();
   });
@@ -185,6 +190,7 @@ void ParameterService::ReleaseAll() {
   for (const auto& [id, job] : jobs()) {
     Release(id);
   }
+  term_.Forget();
   absl::MutexLock lock(&jobs_mutex_);
   fenced_.clear();
 }

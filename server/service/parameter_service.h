@@ -3,7 +3,8 @@
 // directly.
 //
 // Holds jobs by id (hosted_job.h) and passes each call on to the one that it names. A call for a
-// job that is not here is NotFound, by name; while there is none at all, FailedPrecondition.
+// job that is not here is NotFound, by name; while there is none at all, FailedPrecondition. A
+// command of a lower term than one before it is FailedPrecondition too.
 //
 // Failure: Configure that fails leaves nothing of its job. After a crash the server is simply gone:
 // all that must last is in checkpoints and with the coordinator.
@@ -19,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/metrics.h"
+#include "core/rpc/newest_term.h"
 #include "core/rpc/parameter_server_service.h"
 #include "server/service/hosted_job.h"
 #include "server/service/server_metrics.h"
@@ -47,13 +49,14 @@ class ParameterService final : public rpc::ParameterServerService {
   absl::StatusOr<proto::ReleaseJobReply> ReleaseJob(
       const proto::ReleaseJobRequest& request) override;
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) override;
-  // Of all jobs, and of whose lease was over: what a process that begins has.
+  // Of all jobs, of whose lease was over, and of the coordinator's term: what a process that begins
+  // has.
   void ReleaseAll();
 
  private:
   using Jobs = std::map<std::string, std::shared_ptr<HostedJob>>;
 
-  absl::StatusOr<proto::ConfigureReply> ConfigureJob(const proto::ConfigureRequest& request);
+  absl::StatusOr<proto::ConfigureReply> ConfigureJob(proto::ConfigureRequest request);
   // The reply to a Configure that is repeated; null: the job is to be loaded.
   absl::StatusOr<const proto::ConfigureReply*> BeginLoading(const proto::ConfigureRequest& request);
   absl::StatusOr<std::shared_ptr<HostedJob>> Find(const std::string& job_id) const;
@@ -70,6 +73,7 @@ class ParameterService final : public rpc::ParameterServerService {
 
   const ParameterServiceOptions options_;
   ServerMetrics metrics_;
+  rpc::NewestTerm term_;
 
   absl::Mutex configure_mutex_;  // one job loads at a time
   mutable absl::Mutex jobs_mutex_;

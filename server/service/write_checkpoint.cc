@@ -10,6 +10,7 @@ absl::StatusOr<proto::WriteCheckpointReply> HostedJob::WriteCheckpoint(
   std::shared_ptr<CheckpointTask> task;
   {
     absl::MutexLock commands(&commands_mutex_);
+    SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "WriteCheckpoint"));
     SHOAL_ASSIGN_OR_RETURN(task, PinCheckpoint(request));
   }
   proto::WriteCheckpointReply reply;

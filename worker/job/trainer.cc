@@ -38,13 +38,22 @@ void Trainer::Stop(const absl::Status& why) {
   coordinator_->Cancel();
 }
 
+template <typename Reply>
+absl::StatusOr<Reply> Trainer::OfNewestTerm(absl::StatusOr<Reply> reply) {
+  if (reply.ok()) {
+    const absl::Status admitted = term_.Admit(reply->term(), "the coordinator's answer");
+    return admitted.ok() ? std::move(reply) : Unavailable("{}", Message(admitted));
+  }
+  return reply;
+}
+
 absl::StatusOr<proto::JoinJobReply> Trainer::Join(uint64_t incarnation) {
   proto::JoinJobRequest request;
   request.set_incarnation(incarnation);
   request.set_wait_seconds(kPollSeconds);
   while (!stopped()) {
-    auto reply = coordinator_->Call(&rpc::CoordinatorService::JoinJob, request,
-                                    AnswerWithin(kPollSeconds + kAnswerSeconds));
+    auto reply = OfNewestTerm(coordinator_->Call(&rpc::CoordinatorService::JoinJob, request,
+                                                 AnswerWithin(kPollSeconds + kAnswerSeconds)));
     if (reply.ok() && (reply->ready() || reply->shut_down())) {
       return reply;
     }
@@ -66,16 +75,16 @@ absl::Status Trainer::Loop(WorkerJob& job, const proto::JoinJobReply& join, uint
   request.set_run(join.run());
   request.set_incarnation(incarnation);
   const auto is_over = [this, question = request] {
-    const auto reply = coordinator_->Call(&rpc::CoordinatorService::NextStep, question,
-                                          AnswerWithin(kAnswerSeconds));
+    const auto reply = OfNewestTerm(coordinator_->Call(&rpc::CoordinatorService::NextStep, question,
+                                                       AnswerWithin(kAnswerSeconds)));
     return reply.ok() && reply->job_over();
   };
   RunWatch watch({.is_over = is_over, .end = [&job] { job.Cancel(Cancelled("the run is over")); }},
                  clock_);
   request.set_wait_seconds(kPollSeconds);
   while (!stopped()) {
-    const auto reply = coordinator_->Call(&rpc::CoordinatorService::NextStep, request,
-                                          AnswerWithin(kPollSeconds + kAnswerSeconds));
+    const auto reply = OfNewestTerm(coordinator_->Call(
+        &rpc::CoordinatorService::NextStep, request, AnswerWithin(kPollSeconds + kAnswerSeconds)));
     if (!reply.ok()) {  // the report is sent again, and counts once
       if (!IsTransient(reply.status()) && !stopped()) {
         return Annotate(reply.status(), "ask for the next step");
@@ -109,8 +118,8 @@ absl::StatusOr<bool> Trainer::RunJob(const WorkerJobOptions& options) {
   own.draw = [this, id = join.job_id(), run = join.run()](proto::DrawMicrobatchRequest request) {
     request.set_job_id(id);
     request.set_run(run);
-    return coordinator_->Call(&rpc::CoordinatorService::DrawMicrobatch, request,
-                              AnswerWithin(kAnswerSeconds));
+    return OfNewestTerm(coordinator_->Call(&rpc::CoordinatorService::DrawMicrobatch, request,
+                                           AnswerWithin(kAnswerSeconds)));
   };
   own.cancellation = &cancellation_;
   SHOAL_ASSIGN_OR_RETURN(const auto job, WorkerJob::Create(join, own, &metrics_, clock_));

@@ -14,6 +14,7 @@
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
 #include "core/rpc/channel.h"
+#include "core/rpc/newest_term.h"
 #include "proto/coordinator.pb.h"
 #include "worker/job/worker_job.h"
 #include "worker/peers/cancellation.h"
@@ -34,6 +35,9 @@ class Trainer {
   void Stop(const absl::Status& why);
 
  private:
+  // Unavailable in place of an answer of an earlier life of the coordinator.
+  template <typename Reply>
+  absl::StatusOr<Reply> OfNewestTerm(absl::StatusOr<Reply> reply);
   absl::StatusOr<proto::JoinJobReply> Join(uint64_t incarnation);
   // False: there is none, and will be none.
   absl::StatusOr<bool> RunJob(const WorkerJobOptions& options);
@@ -42,6 +46,7 @@ class Trainer {
 
   const std::shared_ptr<rpc::Channel> coordinator_;
   WorkerMetrics metrics_;
+  rpc::NewestTerm term_;
   Clock& clock_;
 
   mutable absl::Mutex mutex_;

@@ -210,6 +210,7 @@ void JobRun::OnConfigured(const std::vector<proto::ConfigureReply>& replies) {
 
 std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
   proto::JoinJobReply reply;
+  reply.set_term(environment_.term);
   if (over()) {
     reply.set_shut_down(true);
     return reply;
@@ -280,6 +281,7 @@ void JobRun::Fence(const Member& worker) {
   }
   proto::FenceClientRequest request;
   request.set_incarnation(worker.incarnation);
+  request.set_term(environment_.term);
   for (size_t server = 0; server < servers_.size(); ++server) {
     control_->Call(static_cast<int>(server), &rpc::ParameterServerService::FenceClient, request,
                    [worker = NameOf(worker), server = NameOf(servers_[server])](const auto& reply) {

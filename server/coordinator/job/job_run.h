@@ -86,6 +86,7 @@ struct JobEnvironment {
   Executor disk;
   // Members and owner stay when a job is over: servers are told to let go of it.
   bool stays = false;
+  int64_t term = 1;  // of the owner: commands carry it
 };
 
 class JobRun {
@@ -359,6 +360,7 @@ void JobRun::CallAll(ServerMethod<Request, Reply> method,
     };
     Request message = request(server);
     message.set_job_id(job_.id);
+    message.set_term(environment_.term);
     control_->Call(server, method, message,
                    [post = environment_.post, on_reply](absl::StatusOr<Reply> reply) {
                      post([on_reply, reply = std::move(reply)] { on_reply(reply); });

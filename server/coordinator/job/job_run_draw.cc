@@ -26,6 +26,7 @@ void JobRun::StartDraws() {
 absl::StatusOr<proto::DrawMicrobatchReply> JobRun::Draw(
     const proto::DrawMicrobatchRequest& request) {
   proto::DrawMicrobatchReply reply;
+  reply.set_term(environment_.term);
   reply.set_none(true);
   if (over()) {
     return reply;  // NextStep tells the worker so.

@@ -200,6 +200,7 @@ void JobRun::Release(size_t server) {
   holders_[server] = absl::InfiniteFuture();
   proto::ReleaseJobRequest request;
   request.set_job_id(job_.id);
+  request.set_term(environment_.term);
   control_->Call(
       static_cast<int>(server), &rpc::ParameterServerService::ReleaseJob, request,
       [this, server](const absl::StatusOr<proto::ReleaseJobReply>& reply) {

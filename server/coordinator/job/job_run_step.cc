@@ -132,6 +132,7 @@ void JobRun::RequestNextPlan() {
 
 std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& request) {
   proto::NextStepReply reply;
+  reply.set_term(environment_.term);
   if (over() || request.run() != job_.run) {
     reply.set_job_over(true);
     return reply;

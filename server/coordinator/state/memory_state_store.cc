@@ -9,6 +9,7 @@ namespace {
 class MemoryStateStore final : public StateStore {
  public:
   absl::StatusOr<SavedState> Load() override { return state_; }
+  absl::StatusOr<int64_t> BeginTerm() override { return ++term_; }
   absl::Status SaveIncarnations(int64_t issued) override {
     state_.incarnations = issued;
     return absl::OkStatus();
@@ -48,6 +49,7 @@ class MemoryStateStore final : public StateStore {
   }
 
   SavedState state_;
+  int64_t term_ = 0;
 };
 
 }  // namespace

@@ -28,9 +28,9 @@ constexpr const char* kSchema = R"(
   CREATE TABLE IF NOT EXISTS job_checkpoints (job TEXT NOT NULL, step INTEGER NOT NULL,
                                               path TEXT NOT NULL, PRIMARY KEY (job, step))
                                               WITHOUT ROWID;
-  PRAGMA user_version = 3;
+  PRAGMA user_version = 4;
 )";
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 
 // Jobs of version 2 had no request, so none of them can go on.
 constexpr const char* kFromVersion2 = R"(
@@ -90,6 +90,15 @@ class SqliteStateStore final : public StateStore {
       SHOAL_RETURN_IF_ERROR(LoadRecords(job));
     }
     return state;
+  }
+
+  absl::StatusOr<int64_t> BeginTerm() override {
+    int64_t term = 0;
+    SHOAL_RETURN_IF_ERROR(
+        ForEachRow("INSERT INTO counters VALUES ('term', 1)"
+                   " ON CONFLICT (name) DO UPDATE SET value = value + 1 RETURNING value",
+                   [&](sqlite3_stmt* row) { term = sqlite3_column_int64(row, 0); }));
+    return term;
   }
 
   absl::Status SaveIncarnations(int64_t issued) override {

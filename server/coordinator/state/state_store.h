@@ -1,6 +1,7 @@
-// The coordinator's durable state: how many incarnations it has given, the jobs that were
-// submitted, and each one's last commit and checkpoints. A restarted coordinator reads this, gives
-// no incarnation twice, and goes on with jobs that are not over, or says what became of them.
+// The coordinator's durable state: which of its lives this is, how many incarnations it has given,
+// the jobs that were submitted, and each one's last commit and checkpoints. A restarted coordinator
+// reads this, gives no incarnation twice, and goes on with jobs that are not over, or says what
+// became of them.
 //
 // Called under the coordinator's lock, once per step: must take well under a millisecond.
 #pragma once
@@ -51,6 +52,8 @@ class StateStore {
  public:
   virtual ~StateStore() = default;
   virtual absl::StatusOr<SavedState> Load() = 0;
+  // Another life begins; returns its term, higher than all before.
+  virtual absl::StatusOr<int64_t> BeginTerm() = 0;
   virtual absl::Status SaveIncarnations(int64_t issued) = 0;
   // Forgets jobs that have ended. Fails if a job has that id.
   virtual absl::Status BeginJob(const std::string& id, const std::string& request) = 0;

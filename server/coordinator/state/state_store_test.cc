@@ -69,6 +69,15 @@ TEST_P(StateStoreTest, RemembersAndForgetsByJob) {
   EXPECT_TRUE(state.jobs[0].checkpoints.empty());
 }
 
+TEST_P(StateStoreTest, EachLifeHasAHigherTerm) {
+  EXPECT_EQ(*store_->BeginTerm(), 1);
+  if (durable()) {
+    Open();
+  }
+  EXPECT_EQ(*store_->BeginTerm(), 2);
+  EXPECT_EQ(*store_->BeginTerm(), 3);
+}
+
 TEST_P(StateStoreTest, KeepsTheRecordsOfJobsApart) {
   ASSERT_TRUE(store_->BeginJob("job-b", "first").ok());
   ASSERT_TRUE(store_->BeginJob("job-a", "second").ok());
