@@ -7,6 +7,7 @@
 #include "core/base/status.h"
 #include "core/plan/memory/activation_bytes.h"
 #include "core/plan/pipeline/offload_ratio.h"
+#include "core/plan/pipeline/pace_costs.h"
 #include "core/plan/schedule/schedule_simulation.h"
 #include "fmt/format.h"
 #include "worker/model/batch/batch_size.h"

@@ -1,7 +1,6 @@
 #include "core/plan/pipeline/offload_ratio.h"
 
 #include <algorithm>
-#include <array>
 
 #include "core/base/check.h"
 
@@ -20,21 +19,6 @@ double GptOffloadRatio(double hidden, double sequence, const GptDevice& device, 
   const double copy = 2 * GptLayerBytes(Recompute::kLight, kv_share) * hidden;
   const double compute = 72 * hidden * hidden * (1 + sequence / (6 * hidden));
   return copy / device.copy_bytes_per_second / (compute / device.flops);
-}
-
-double BlockOffloadRatio(const PipelineModel& model, int64_t tokens, const PipelinePace& pace) {
-  SHOAL_CHECK(pace.CanOffload());
-  // A model's first block, as a separate chunk between two others.
-  ModelSpec block = model.spec;
-  block.layers = 1;
-  const ScheduleShape shape{.stages = 1, .chunks = 3};
-  const std::array<UnitRange, 3> split = {{{0, 1}, {1, 1}, {2, 1}}};
-  const MicrobatchSize size = SizeOfSequences(std::array{tokens});
-  const ScheduleCosts costs =
-      PipelineCosts({.spec = block, .compute = model.compute, .recompute = model.recompute}, shape,
-                    split, std::array{size}, pace);
-  const ChunkCost& cost = costs.Of(0, 1, 0);
-  return (cost.offload + cost.reload) / cost.Compute();
 }
 
 double OffloadRatio(const ScheduleShape& shape, const ScheduleCosts& costs) {

@@ -7,13 +7,7 @@
 // stage of v chunks can offload floor(v / k) of them. Pure.
 #pragma once
 
-#include <cstdint>
-#include <span>
-
-#include "core/base/dtype.h"
-#include "core/model/model_spec.h"
 #include "core/model/recompute.h"
-#include "core/plan/pipeline/pace_costs.h"
 #include "core/plan/schedule/schedule_costs.h"
 
 namespace shoal::plan {
@@ -30,10 +24,6 @@ struct GptDevice {
 // With light recompute and r = 1: 10 / (3 (6 h + s)) x flops / copy rate.
 double GptOffloadRatio(double hidden, double sequence, const GptDevice& device = {},
                        double kv_share = 1);
-
-// For a block as it is trained here, with microbatches of one sequence of that many tokens, whose
-// rows are padded. The pace must allow offloading.
-double BlockOffloadRatio(const PipelineModel& model, int64_t tokens, const PipelinePace& pace);
 
 // For a schedule: all copies of a stage, if everything were offloaded, over all its compute.
 // Returns the largest of any stage.

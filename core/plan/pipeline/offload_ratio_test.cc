@@ -1,8 +1,6 @@
-// k and the byte model of PipeOffload, and the same for the layer trained here.
+// k and the byte model of PipeOffload, and the same for a schedule.
 #include "core/plan/pipeline/offload_ratio.h"
 
-#include "core/plan/memory/activation_bytes.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace shoal::plan {
@@ -42,44 +40,6 @@ TEST(GptLayerBytes, ThePapersFigures) {
               0.459, 1e-3);
   // 42.9B: 64 layers' worth of one microbatch; the paper gives 34 GB.
   EXPECT_NEAR(64 * GptLayerBytes(Recompute::kLight, 0.125) * 4096 * 8192, 35.4e9, 0.05e9);
-}
-
-PipelinePace A100() {
-  return {.forward_flops = 220e12,
-          .backward_input_flops = 220e12,
-          .backward_weights_flops = 220e12,
-          .offload_bytes_per_second = 15e9,
-          .reload_bytes_per_second = 15e9};
-}
-
-TEST(BlockOffloadRatio, IsBytesOverOperationsOfTheLayerTrainedHere) {
-  const ModelSpec spec = *NamedShape("7b");
-  const double t = 8192;
-  for (const Recompute recompute : {Recompute::kNone, Recompute::kLight, Recompute::kFull}) {
-    const auto bytes =
-        static_cast<double>(BlockActivationBytes(spec, DType::kBF16, recompute, 8192));
-    const double forward = BlockMatrixFlops(spec, t) + BlockAttentionFlops(spec, t * t);
-    const double compute = (recompute == Recompute::kFull ? 4 : 3) * forward;
-    const PipelineModel model{.spec = spec, .compute = DType::kBF16, .recompute = recompute};
-    EXPECT_NEAR(BlockOffloadRatio(model, 8192, A100()), 2 * bytes / 15e9 / (compute / 220e12),
-                1e-12);
-  }
-  // Padding is computed and moved too.
-  const PipelineModel model{.spec = spec, .compute = DType::kBF16};
-  EXPECT_GT(BlockOffloadRatio(model, 65, A100()), 0.99 * BlockOffloadRatio(model, 128, A100()));
-}
-
-TEST(BlockOffloadRatio, FallsWithTheLengthAndWithRecompute) {
-  const ModelSpec spec = *NamedShape("7b");
-  double last = 1e9;
-  for (const int64_t tokens : {1024, 4096, 16384, 65536}) {
-    const double light = BlockOffloadRatio(
-        {.spec = spec, .compute = DType::kBF16, .recompute = Recompute::kLight}, tokens, A100());
-    const double none = BlockOffloadRatio({.spec = spec, .compute = DType::kBF16}, tokens, A100());
-    EXPECT_LT(light, last);
-    EXPECT_LT(light, 0.75 * none);
-    last = light;
-  }
 }
 
 TEST(OffloadRatio, IsTheCopiesOfTheStageThatHasMostOfThem) {
