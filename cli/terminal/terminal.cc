@@ -26,8 +26,6 @@ std::string_view Escape(Colour colour) {
       return "\033[32m";
     case Colour::kYellow:
       return "\033[33m";
-    case Colour::kBlue:
-      return "\033[34m";
     case Colour::kDim:
       return "\033[2m";
     case Colour::kBold:

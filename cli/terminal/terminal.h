@@ -22,7 +22,7 @@ Terminal DetectTerminal(int file_descriptor);
 // bar.
 Terminal DescribeTerminal(bool is_terminal, int columns, const char* no_color, const char* term);
 
-enum class Colour { kRed, kGreen, kYellow, kBlue, kDim, kBold };
+enum class Colour { kRed, kGreen, kYellow, kDim, kBold };
 
 // The text in that colour where the terminal shows colours, else the text itself.
 std::string Paint(const Terminal& terminal, Colour colour, std::string_view text);

@@ -44,10 +44,6 @@ inline constexpr std::array<std::pair<std::string_view, Assignment>, 7> kAssignm
      {"dynamic", Assignment::kDynamic}}};
 inline constexpr std::array<std::pair<std::string_view, Synchronization>, 2> kSynchronizationNames =
     {{{"step", Synchronization::kStep}, {"layer", Synchronization::kLayer}}};
-inline constexpr std::array<std::pair<std::string_view, CostSource>, 3> kCostSourceNames = {
-    {{"flops", CostSource::kFlops},
-     {"tokens", CostSource::kTokens},
-     {"fitted", CostSource::kFitted}}};
 
 std::string_view Name(Assignment assignment);
 std::string_view Name(Synchronization synchronization);

@@ -47,14 +47,6 @@ SHOAL_DEVICE void MultiplyAddPair(float (&left)[4], float (&right)[4], const uin
   MultiplyAdd(right, a, b_right);
 }
 
-// Packs two neighbouring [16, 8] results as the left operand [16, 16] of the next product.
-SHOAL_DEVICE void PackPair(const float (&left)[4], const float (&right)[4], uint32_t (&a)[4]) {
-  a[0] = PackBf16(left[0], left[1]);
-  a[1] = PackBf16(left[2], left[3]);
-  a[2] = PackBf16(right[0], right[1]);
-  a[3] = PackBf16(right[2], right[3]);
-}
-
 // Sums over the four lanes that hold one row of a result.
 SHOAL_DEVICE float RowSum(float value) {
   value += ShuffleXor(value, 1);
