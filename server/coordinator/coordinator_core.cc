@@ -155,12 +155,16 @@ absl::StatusOr<proto::RegisterReply> CoordinatorCore::Register(
   if (ending_) {
     return Unavailable("the coordinator was told to end");
   }
+  const int64_t issued = members_.issued();
   SHOAL_ASSIGN_OR_RETURN(const Member member, members_.Register(request, environment_.clock.Now()));
-  // Before the answer, so that a later life of this coordinator never gives the same.
-  if (const absl::Status saved = environment_.store.SaveIncarnations(members_.issued());
-      !saved.ok()) {
-    members_.Remove(member.incarnation);
-    return saved;
+  // Before the answer, so that a later life of this coordinator never gives the same. A repeated
+  // call finds a member that a job may have.
+  if (members_.issued() != issued) {
+    if (const absl::Status saved = environment_.store.SaveIncarnations(members_.issued());
+        !saved.ok()) {
+      members_.Remove(member.incarnation);
+      return saved;
+    }
   }
   LogInfo("{} registered{}{}", NameOf(member), member.address.empty() ? "" : " at ",
           member.address);
