@@ -3,16 +3,16 @@
 #include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/coordinator/testing/sim_world.h"
+#include "tests/simulation/sim_world.h"
 
 namespace shoal::server {
 namespace {
 
+using simulation::SimWorld;
 using ::testing::ElementsAre;
 using testing::FakeDisk;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::SimWorld;
 
 // Points of a step where something can be lost; each is tried at its first and at a later occasion.
 class LossTest : public ::testing::TestWithParam<std::tuple<std::string, int>> {};
@@ -22,7 +22,7 @@ TEST_P(LossTest, ALostServerEndsTheJobByNameWithinTheLease) {
   SimWorld world({.steps = 6});
   absl::Time killed;
   world.At(point, nth, [&] {
-    killed = world.loop.clock().Now();
+    killed = world.loop.Now();
     world.KillServer(1);
   });
   ASSERT_THAT(world.RunAndCheck(), IsEmpty());
@@ -36,7 +36,7 @@ TEST_P(LossTest, ALostWorkerEndsTheJobByNameWithTheLastCommitSaved) {
   SimWorld world({.steps = 6});
   absl::Time killed;
   world.At(point, nth, [&] {
-    killed = world.loop.clock().Now();
+    killed = world.loop.Now();
     world.KillWorker(2);
   });
   ASSERT_THAT(world.RunAndCheck(), IsEmpty());
@@ -45,7 +45,7 @@ TEST_P(LossTest, ALostWorkerEndsTheJobByNameWithTheLastCommitSaved) {
   EXPECT_THAT(world.failure(), HasSubstr("lease of 10 s is over"));
   constexpr absl::Duration kForACheckpoint = absl::Milliseconds(100);
   EXPECT_LE(world.over_at, killed + absl::Seconds(10) + kForACheckpoint);
-  if (const int64_t version = world.servers.server(0).version; version > 0) {
+  if (const int64_t version = world.servers.server(0).version(); version > 0) {
     EXPECT_TRUE(world.disk.complete.contains(version));
     EXPECT_THAT(world.failure(),
                 HasSubstr(fmt::format("go on from the checkpoint of step {} with", version)));
@@ -89,7 +89,7 @@ TEST_P(LossTest, AStopEndsWithTheLastCommitSaved) {
   EXPECT_TRUE(world.done()->interrupted());
   EXPECT_LT(world.done()->step(), 6);
   EXPECT_EQ(world.done()->step(),
-            world.servers.server(0).configured ? world.servers.server(0).version : 0);
+            world.servers.server(0).configured ? world.servers.server(0).version() : 0);
   if (world.done()->step() > 0) {
     EXPECT_EQ(world.done()->checkpoint(), fmt::format("step-{}", world.done()->step()));
   }

@@ -6,17 +6,17 @@
 #include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/coordinator/testing/sim_world.h"
+#include "tests/simulation/sim_world.h"
 
 namespace shoal::server {
 namespace {
 
+using simulation::Lie;
+using simulation::SimOptions;
+using simulation::SimWorld;
 using testing::FakeDisk;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::Lie;
-using testing::SimOptions;
-using testing::SimWorld;
 
 TEST(JobRunTest, RunsToTheEndWithAnyNumberOfServersAndWorkers) {
   for (const auto& [servers, workers] : {std::pair{1, 1}, {1, 4}, {2, 3}, {3, 2}, {4, 9}}) {
@@ -162,7 +162,7 @@ TEST(JobRunTest, EveryStepIsToldWithItsNumbers) {
     EXPECT_EQ(event.total_steps(), 3);
     EXPECT_GT(event.step_seconds(), 0);
     const double flops = static_cast<double>(plan.tokens) * (2 + 10);  // samples of ten tokens
-    EXPECT_DOUBLE_EQ(event.mfu(), flops / (2 * testing::kPeakFlops * event.step_seconds()));
+    EXPECT_DOUBLE_EQ(event.mfu(), flops / (2 * simulation::kPeakFlops * event.step_seconds()));
     EXPECT_DOUBLE_EQ(event.tokens_per_second(),
                      static_cast<double>(plan.tokens) / event.step_seconds());
   }
@@ -242,7 +242,7 @@ TEST(JobRunTest, NonFiniteNumbersStopBeforeTheCommit) {
     ASSERT_TRUE(world.failed().has_value());
     EXPECT_TRUE(world.failed()->non_finite());
     EXPECT_EQ(world.failed()->step(), 2);
-    EXPECT_EQ(world.servers.server(0).version, 1);
+    EXPECT_EQ(world.servers.server(0).version(), 1);
     EXPECT_TRUE(world.disk.complete.contains(1)) << "what was good is saved";
     EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_nonfinite_steps_total 1"));
   }

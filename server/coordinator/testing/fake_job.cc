@@ -1,5 +1,7 @@
 #include "server/coordinator/testing/fake_job.h"
 
+#include <algorithm>
+
 #include "core/base/random.h"
 #include "core/base/status.h"
 
@@ -55,6 +57,11 @@ absl::Status FakeCheckpointFiles::Record(const std::string& lines) {
   return absl::OkStatus();
 }
 
+// Of this run alone.
+std::string FakeCheckpointFiles::PartOf(int64_t step) const {
+  return fmt::format("step-{}.part-{}", step, term_);
+}
+
 absl::StatusOr<std::string> FakeCheckpointFiles::Create(int64_t step) {
   absl::MutexLock lock(&disk_.mutex);
   if (term_ != disk_.term) {
@@ -63,15 +70,15 @@ absl::StatusOr<std::string> FakeCheckpointFiles::Create(int64_t step) {
   if (disk_.complete.contains(step)) {
     return FailedPrecondition("step {} has a complete checkpoint", step);
   }
-  const std::string path = fmt::format("step-{}", step);
-  disk_.shards[path] = 0;
+  const std::string path = PartOf(step);
+  disk_.shards[path].clear();
   return path;
 }
 
 absl::Status FakeCheckpointFiles::Discard(int64_t step) {
   absl::MutexLock lock(&disk_.mutex);
   ++disk_.discarded;
-  disk_.shards.erase(fmt::format("step-{}", step));
+  disk_.shards.erase(PartOf(step));
   return absl::OkStatus();
 }
 
@@ -81,12 +88,20 @@ absl::StatusOr<std::string> FakeCheckpointFiles::Finish(
   if (!disk_.next_finish.ok() && disk_.failures_left-- > 0) {
     return disk_.next_finish;
   }
-  if (static_cast<int>(shards.size()) != servers_ || disk_.shards[checkpoint.path] != servers_) {
-    return Internal("manifest of {} with {} of {} shards", checkpoint.path,
-                    disk_.shards[checkpoint.path], servers_);
+  const std::map<int, uint64_t>& written = disk_.shards[checkpoint.path];
+  if (static_cast<int>(shards.size()) != servers_ || std::ssize(written) != servers_) {
+    return Internal("manifest of {} with {} of {} shards", checkpoint.path, written.size(),
+                    servers_);
   }
-  disk_.complete[checkpoint.step] = checkpoint;
-  return checkpoint.path;
+  const uint64_t weights = written.begin()->second;
+  if (!std::ranges::all_of(written, [&](const auto& shard) { return shard.second == weights; })) {
+    return Internal("manifest of {} with shards of different weights", checkpoint.path);
+  }
+  const std::string path = fmt::format("step-{}", checkpoint.step);
+  disk_.weights[path] = weights;
+  disk_.complete[checkpoint.step] = {
+      .step = checkpoint.step, .path = path, .loss = checkpoint.loss};
+  return path;
 }
 
 absl::StatusOr<std::string> FakeCheckpointFiles::Export(const CompleteCheckpoint& checkpoint) {

@@ -36,9 +36,11 @@ class FakeSteps final : public StepPlanner {
 struct FakeDisk {
   absl::Mutex mutex;
   std::map<int64_t, CompleteCheckpoint> complete;
-  std::map<std::string, int> shards;  // by folder: number of servers that wrote theirs
-  absl::Status next_finish;           // what Finish answers
-  int failures_left = 1 << 30;        // how often it is not OK
+  // By folder and server: a number that stands for what the server holds.
+  std::map<std::string, std::map<int, uint64_t>> shards;
+  std::map<std::string, uint64_t> weights;  // by complete checkpoint's path: that number
+  absl::Status next_finish;                 // what Finish answers
+  int failures_left = 1 << 30;              // how often it is not OK
   int discarded = 0;
   int term = 0;  // how often it was taken
   std::string record;
@@ -53,12 +55,14 @@ class FakeCheckpointFiles final : public CheckpointFiles {
   absl::Status Record(const std::string& lines) override;
   absl::StatusOr<std::string> Create(int64_t step) override;
   absl::Status Discard(int64_t step) override;
-  // Fails unless every server has written its shard.
+  // Fails unless every server has written its shard, all of the same weights.
   absl::StatusOr<std::string> Finish(const CompleteCheckpoint& checkpoint,
                                      const std::vector<proto::CheckpointShard>& shards) override;
   absl::StatusOr<std::string> Export(const CompleteCheckpoint& checkpoint) override;
 
  private:
+  std::string PartOf(int64_t step) const;
+
   FakeDisk& disk_;
   const int servers_;
   int term_ = 0;

@@ -64,8 +64,9 @@ class EmptyServer final : public rpc::ParameterServerService {
     proto::WriteCheckpointReply reply;
     if (!request.begin()) {
       reply.add_shards()->set_file("shard");
+      absl::MutexLock index_lock(&mutex_);
       absl::MutexLock lock(&disk_.mutex);
-      ++disk_.shards[request.directory()];
+      disk_.shards[request.directory()][index_] = 0;
     }
     return reply;
   }

@@ -1,0 +1,99 @@
+#include "tests/simulation/invariants.h"
+
+#include <algorithm>
+
+#include "core/base/status.h"
+
+namespace shoal::simulation {
+
+uint64_t Invariants::WeightsAfter(SimJob& job, int64_t step) {
+  std::vector<uint64_t>& known = weights_.try_emplace(&job, 1, 0).first->second;
+  while (std::ssize(known) <= step) {
+    const int64_t next = std::ssize(known);
+    known.push_back(NextWeights(known.back(), next, job.SamplesOf(next)));
+  }
+  return known[static_cast<size_t>(step)];
+}
+
+void Invariants::OnRecorded(const std::string& job_id, const server::CommitRecord& record) {
+  context_.Note("record", static_cast<uint64_t>(record.step), [&] {
+    return fmt::format("step {} attempt {} of {}", record.step, record.attempt, job_id);
+  });
+  History& history = histories_[job_id];
+  const bool went_back = configured_ != history.configured && record.step <= history.recorded;
+  if (record.step != history.recorded + 1 && !went_back && history.recorded != 0) {
+    context_.Violation(fmt::format("I1: step {} of {} is recorded after step {}", record.step,
+                                   job_id, history.recorded));
+  }
+  history = {record.step, record.attempt, configured_};
+  for (int index = 0; index < servers_.count(); ++index) {
+    const FakeServer& server = servers_.server(index);
+    if (!server.configured || server.job_id != job_id) {
+      continue;  // lost since it answered
+    }
+    const bool sealed = server.state.phase() == server::Phase::kSealed &&
+                        server.state.IsCurrentAttempt(record.step, record.attempt);
+    if (!sealed || server.version() != record.step - 1) {
+      context_.Violation(fmt::format(
+          "I2: step {} attempt {} of {} is recorded, and server {} has version {}, {}", record.step,
+          record.attempt, job_id, index, server.version(), server.state.Describe()));
+    }
+    std::vector<int64_t> samples = server.samples;
+    std::ranges::sort(samples);
+    SimJob* job = job_of_(server.request.job().checkpoint().directory());
+    if (sealed && job != nullptr && samples != job->SamplesOf(record.step)) {
+      context_.Violation(fmt::format(
+          "I3: step {} of {} is recorded, and server {} has {} samples instead of each of {} once",
+          record.step, job_id, index, samples.size(), job->SamplesOf(record.step).size()));
+    }
+  }
+}
+
+void Invariants::OnConfigured(int index) {
+  ++configured_;
+  const FakeServer& server = servers_.server(index);
+  context_.Note("configured", static_cast<uint64_t>(index), [&] {
+    return fmt::format("server-{} has {} at version {}", index, server.job_id, server.version());
+  });
+  SimJob* job = job_of_(server.request.job().checkpoint().directory());
+  if (job != nullptr && server.weights != WeightsAfter(*job, server.version())) {
+    context_.Violation(fmt::format("I18: server {} loaded version {} with other weights", index,
+                                   server.version()));
+  }
+}
+
+void Invariants::OnCommitted(int index) {
+  const FakeServer& server = servers_.server(index);
+  context_.Note("committed", static_cast<uint64_t>(index), [&] {
+    return fmt::format("server-{} has version {} of {}", index, server.version(), server.job_id);
+  });
+  const auto recorded = histories_.find(server.job_id);
+  if (recorded == histories_.end() || recorded->second.recorded < server.version()) {
+    context_.Violation(
+        fmt::format("I2: server {} committed step {} before its record", index, server.version()));
+  }
+  SimJob* job = job_of_(server.request.job().checkpoint().directory());
+  if (job != nullptr && server.weights != WeightsAfter(*job, server.version())) {
+    context_.Violation(fmt::format(
+        "I18: server {} has other weights after step {} than a run in which nothing goes wrong",
+        index, server.version()));
+  }
+}
+
+void Invariants::OnRegistered(int process, int64_t life, uint64_t incarnation) {
+  const auto [given, fresh] = incarnations_.try_emplace(incarnation, process, life);
+  if (!fresh && given->second != std::pair(process, life)) {
+    context_.Violation(fmt::format("I9: incarnation {:016x} is given twice", incarnation));
+  }
+}
+
+void Invariants::OnAnswered(int64_t life, uint64_t incarnation, const absl::Status& status) {
+  if (absl::IsNotFound(status) && Message(status).starts_with("incarnation")) {
+    refused_.emplace(life, incarnation);
+  } else if (status.ok() && !refused_.empty() && refused_.contains({life, incarnation})) {
+    context_.Violation(
+        fmt::format("I9: incarnation {:016x} is listened to again after its lease", incarnation));
+  }
+}
+
+}  // namespace shoal::simulation

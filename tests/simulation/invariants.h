@@ -1,0 +1,59 @@
+// What must hold in every run, looked at whenever something happens that could break it. Numbers
+// are those of the design:
+//   I1  a step is recorded once, and versions rise by 1
+//   I2  recorded: every server had the weights before it and has sealed its gradient
+//   I3  recorded: each push counts once, none is missing (and I16: each sample once per step)
+//   I9  no incarnation is given twice, and one whose lease was over is not listened to again
+//   I14, I15  what watchers are told (sim_command.h)
+//   I17 it ends (sim_world.h)
+//   I18 weights are those of a run in which nothing goes wrong
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "server/coordinator/state/state_store.h"
+#include "tests/simulation/fake_servers.h"
+#include "tests/simulation/sim_context.h"
+#include "tests/simulation/sim_job.h"
+
+namespace shoal::simulation {
+
+class Invariants {
+ public:
+  // The job that has this id; null: none that is known.
+  using JobOf = std::function<SimJob*(const std::string& directory)>;
+
+  Invariants(SimContext& context, FakeServers& servers, JobOf job_of)
+      : context_(context), servers_(servers), job_of_(std::move(job_of)) {}
+
+  void OnRecorded(const std::string& job_id, const server::CommitRecord& record);
+  void OnConfigured(int server);
+  void OnCommitted(int server);
+  void OnRegistered(int process, int64_t life, uint64_t incarnation);
+  // What the coordinator's present life answered to one that said who it is.
+  void OnAnswered(int64_t life, uint64_t incarnation, const absl::Status& status);
+
+ private:
+  struct History {
+    int64_t recorded = 0;  // the last step
+    int64_t attempt = 0;
+    int64_t configured = 0;  // how often servers had been, by then
+  };
+  uint64_t WeightsAfter(SimJob& job, int64_t step);
+
+  SimContext& context_;
+  FakeServers& servers_;
+  const JobOf job_of_;
+  std::map<std::string, History> histories_;  // by job id
+  int64_t configured_ = 0;
+  std::map<SimJob*, std::vector<uint64_t>> weights_;          // after step 0, 1, ...
+  std::map<uint64_t, std::pair<int, int64_t>> incarnations_;  // process and life
+  std::set<std::pair<int64_t, uint64_t>> refused_;            // life of the coordinator
+};
+
+}  // namespace shoal::simulation

@@ -1,0 +1,12 @@
+// The simulated processes' numbers, below Faults::kMaxProcesses.
+#pragma once
+
+namespace shoal::simulation {
+
+inline constexpr int kCommandLine = 2;  // 0 and 1 are coordinators
+inline constexpr int kMaxServers = 12;
+inline constexpr int kMaxWorkers = 48;
+inline int ServerProcess(int index) { return 3 + index; }
+inline int WorkerProcess(int index) { return 3 + kMaxServers + index; }
+
+}  // namespace shoal::simulation

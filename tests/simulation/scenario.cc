@@ -1,0 +1,193 @@
+#include "tests/simulation/scenario.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/random.h"
+#include "fmt/format.h"
+#include "tests/simulation/sim_world.h"
+
+namespace shoal::simulation {
+namespace {
+
+constexpr uint64_t kStream = 19;
+constexpr Nanoseconds kSecond = 1'000'000'000;
+
+class Drawer {
+ public:
+  explicit Drawer(uint64_t seed) : random_(seed, kStream) {}
+  bool Chance(double probability) { return random_.Uniform() < probability; }
+  int64_t Between(int64_t low, int64_t high) { return random_.Between(low, high); }
+  double LogUniform(double low, double high) {
+    return low * std::pow(high / low, random_.Uniform());
+  }
+  Nanoseconds Seconds(double low, double high) {
+    return static_cast<Nanoseconds>(LogUniform(low, high) * 1e9);
+  }
+
+ private:
+  Random random_;
+};
+
+SimOptions DrawOptions(uint64_t seed, Drawer& draw) {
+  SimOptions options = {.seed = seed};
+  options.stages = draw.Chance(0.3) ? static_cast<int>(draw.Between(2, 3)) : 1;
+  options.servers = static_cast<int>(draw.Between(1, 4));
+  options.workers = static_cast<int>(draw.Between(1, options.stages > 1 ? 2 : 4)) * options.stages;
+  options.steps = draw.Between(1, 8);
+  options.samples = draw.Between(1, 12);
+  options.checkpoint_every = draw.Between(0, 3);
+  options.checkpoint_seconds = draw.Chance(0.2) ? draw.LogUniform(0.02, 1) : 0;
+  options.stop_after = draw.Chance(0.15) ? draw.Between(1, options.steps) : 0;
+  options.layer = options.stages == 1 && draw.Chance(0.2);
+  options.draw = options.stages == 1 && !options.layer && draw.Chance(0.5);
+  options.exact = draw.Chance(0.5);
+  options.trace = draw.Chance(0.1);
+  options.lease_seconds = draw.LogUniform(0.2, 10);
+  options.start_timeout_seconds = draw.LogUniform(5, 30);
+  options.recovery_timeout_seconds = draw.LogUniform(5, 30);
+  options.max_restarts = draw.Between(0, 5);
+  options.stays = draw.Chance(0.6);
+  options.jobs = options.stays && draw.Chance(0.4) ? static_cast<int>(draw.Between(2, 3)) : 1;
+  options.failed_report = draw.Chance(0.1) ? draw.LogUniform(0.005, 0.1) : 0;
+  options.repeated_report = draw.Chance(0.3) ? 0.3 : 0;
+  options.slow_worker = draw.Chance(0.3) ? draw.LogUniform(0.01, 0.2) : 0;
+  return options;
+}
+
+std::string AnyProcess(const SimOptions& options, Drawer& draw) {
+  const int64_t pick = draw.Between(0, 1 + options.servers + options.workers);
+  if (pick <= 1) {
+    return "coordinator";
+  }
+  return pick < 2 + options.servers ? fmt::format("server-{}", pick - 2)
+                                    : fmt::format("worker-{}", pick - 2 - options.servers);
+}
+
+std::string TargetOf(FaultKind kind, const SimOptions& options, Drawer& draw) {
+  switch (kind) {
+    case FaultKind::kPowerLoss:
+    case FaultKind::kDiskFull:
+    case FaultKind::kDiskSlow:
+      return "coordinator";
+    case FaultKind::kStop:
+      return fmt::format("job-{}", draw.Between(0, options.jobs - 1));
+    case FaultKind::kCut:
+    case FaultKind::kClog:
+      return AnyProcess(options, draw) + ">" + AnyProcess(options, draw);
+    default:
+      return AnyProcess(options, draw);
+  }
+}
+
+int64_t AmountOf(FaultKind kind, bool quiet, Drawer& draw) {
+  switch (kind) {
+    case FaultKind::kKill:
+    case FaultKind::kPowerLoss:
+      return !quiet && draw.Chance(0.1) ? kNever : draw.Seconds(1e-3, 5);
+    case FaultKind::kDrift:
+      return draw.Between(-50'000, 50'000);
+    case FaultKind::kStop:
+      return 0;
+    default:
+      return draw.Seconds(1e-3, 30);
+  }
+}
+
+// All that begins is over by `quiet_from`.
+std::vector<Fault> DrawMoments(const SimOptions& options, std::optional<Nanoseconds> quiet_from,
+                               Nanoseconds horizon, Drawer& draw) {
+  std::vector<Fault> moments;
+  for (int number = static_cast<int>(FaultKind::kKill); number < kFaultKinds; ++number) {
+    const auto kind = static_cast<FaultKind>(number);
+    if (!draw.Chance(kind == FaultKind::kStop ? 0.1 : 0.3)) {
+      continue;
+    }
+    const int64_t count = draw.Between(1, 3);
+    for (int64_t k = 0; k < count; ++k) {
+      Fault fault = {.kind = kind,
+                     .target = TargetOf(kind, options, draw),
+                     .at = draw.Between(0, horizon),
+                     .amount = AmountOf(kind, quiet_from.has_value(), draw)};
+      const bool lasts = kind != FaultKind::kDrift && kind != FaultKind::kJump;
+      if (quiet_from.has_value() && lasts) {
+        fault.amount = std::min(fault.amount, *quiet_from - fault.at);
+      }
+      moments.push_back(std::move(fault));
+      if (kind == FaultKind::kCut && draw.Chance(0.5)) {  // both ways
+        const size_t arrow = moments.back().target.find('>');
+        Fault back = moments.back();
+        back.target = back.target.substr(arrow + 1) + ">" + back.target.substr(0, arrow);
+        moments.push_back(std::move(back));
+      }
+    }
+  }
+  return moments;
+}
+
+std::string EndOf(const SimCommand::Followed& job) {
+  if (!job.end.has_value()) {
+    return job.refused.empty() ? (job.lost ? "lost" : "followed still") : "refused";
+  }
+  if (job.end->has_failed()) {
+    return "failed: " + job.end->failed().message();
+  }
+  return job.end->done().interrupted() ? "interrupted" : "done";
+}
+
+Outcome Run(const Scenario& scenario, Faults faults) {
+  SimWorld world(scenario.options, std::move(faults));
+  const bool over = world.Run();
+  world.CheckEnds();
+  Outcome outcome = {.violations = world.violations(),
+                     .faults = world.faults(),
+                     .trace = world.trace(),
+                     .events = world.run_events()};
+  if (!over && scenario.quiet_from.has_value()) {
+    outcome.violations.push_back(fmt::format("I17: it has not ended {:.0f} s after the last fault",
+                                             absl::ToDoubleSeconds(scenario.options.limit) -
+                                                 static_cast<double>(*scenario.quiet_from) * 1e-9));
+  }
+  for (const SimCommand::Followed& job : world.command().jobs()) {
+    outcome.ends.push_back(EndOf(job));
+  }
+  return outcome;
+}
+
+}  // namespace
+
+Scenario DrawScenario(uint64_t seed) {
+  Drawer draw(seed);
+  Scenario scenario;
+  scenario.options = DrawOptions(seed, draw);
+  SimOptions& options = scenario.options;
+  const Nanoseconds horizon = draw.Seconds(0.05, 10);
+  options.limit = absl::Nanoseconds(horizon) + absl::Minutes(2);
+  if (draw.Chance(0.5)) {
+    scenario.quiet_from = horizon + kSecond;
+    options.limit = absl::Nanoseconds(*scenario.quiet_from) + absl::Seconds(60) +
+                    absl::Seconds(options.jobs * (5 + options.steps));
+    scenario.faults.until = *scenario.quiet_from;
+  }
+  const auto rate = [&] { return draw.Chance(0.4) ? draw.LogUniform(1e-4, 0.1) : 0; };
+  MessageRates& messages = scenario.faults.messages;
+  messages.lose_request = rate();
+  messages.lose_reply = rate();
+  messages.repeat = rate();
+  messages.delay = rate();
+  scenario.faults.buggify = draw.Chance(0.5) ? 0.25 : 0;
+  if (draw.Chance(0.7)) {
+    scenario.faults.moments = DrawMoments(options, scenario.quiet_from, horizon, draw);
+  }
+  return scenario;
+}
+
+Outcome RunScenario(const Scenario& scenario) {
+  return Run(scenario, Faults::Draw(scenario.options.seed, scenario.faults));
+}
+
+Outcome RunScenario(const Scenario& scenario, std::vector<Fault> faults) {
+  return Run(scenario, Faults::FromList(scenario.options.seed, std::move(faults)));
+}
+
+}  // namespace shoal::simulation

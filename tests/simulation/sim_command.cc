@@ -1,0 +1,115 @@
+#include "tests/simulation/sim_command.h"
+
+#include <algorithm>
+
+#include "core/base/status.h"
+#include "server/coordinator/job/event_log.h"
+#include "tests/simulation/process_ids.h"
+
+namespace shoal::simulation {
+namespace {
+
+constexpr absl::Duration kBetweenTries = absl::Milliseconds(500);
+
+}  // namespace
+
+SimCommand::SimCommand(SimContext& context, SimCoordinator& coordinator)
+    : context_(context),
+      coordinator_(coordinator),
+      process_(context.loop, kCommandLine, "command-line") {
+  process_.Begin();
+}
+
+bool SimCommand::AllOver() const {
+  return std::ranges::all_of(jobs_, [](const Followed& job) { return job.over(); });
+}
+
+void SimCommand::Submit(SimJob& job) {
+  jobs_.push_back({.job = &job});
+  coordinator_.Submit(process_, job.Request(), [this, index = jobs_.size() - 1](const auto& reply) {
+    OnSubmitted(index, reply);
+  });
+}
+
+void SimCommand::OnSubmitted(size_t index, const absl::StatusOr<proto::SubmitJobReply>& reply) {
+  Followed& job = jobs_[index];
+  if (!reply.ok()) {
+    // Whether it was taken nobody knows: a person would look.
+    job.refused = std::string(Message(reply.status()));
+    context_.Note("refused", index, [&] { return job.refused; });
+    return;
+  }
+  job.id = reply->job_id();
+  context_.Note("submitted", index, [&] { return job.id; });
+  Watch(index);
+}
+
+void SimCommand::Stop(size_t index) {
+  if (index >= jobs_.size() || jobs_[index].id.empty()) {
+    return;
+  }
+  coordinator_.Stop(process_, jobs_[index].id, [](const auto&) {});
+}
+
+void SimCommand::Watch(size_t index) {
+  coordinator_.Watch(process_, jobs_[index].id, jobs_[index].seen,
+                     [this, index](const auto& reply) { OnWatched(index, reply); });
+}
+
+void SimCommand::OnWatched(size_t index, const absl::StatusOr<Watched>& reply) {
+  Followed& job = jobs_[index];
+  if (!reply.ok()) {
+    if (absl::IsNotFound(reply.status()) || absl::IsFailedPrecondition(reply.status())) {
+      job.lost = true;
+    } else {
+      process_.After(kBetweenTries, [this, index] { Watch(index); });
+    }
+    return;
+  }
+  for (const proto::JobEvent& event : reply->events) {
+    Take(job, reply->life, event);
+  }
+  if (!job.end.has_value()) {
+    Watch(index);
+  }
+}
+
+void SimCommand::Take(Followed& job, int64_t life, const proto::JobEvent& event) {
+  const bool first = job.seen == 0 || life != job.life;
+  if (event.job_id() != job.id || job.end.has_value() || event.number() <= job.seen ||
+      (!first && event.number() != job.seen + 1)) {
+    context_.Violation(fmt::format("I15: event {} of {} follows event {} of {}", event.number(),
+                                   event.job_id(), job.seen, job.id));
+  }
+  context_.Note("event", static_cast<uint64_t>(event.number()),
+                [&] { return event.ShortDebugString(); });
+  if (event.has_step()) {
+    CheckStep(job, life, event.step());
+  }
+  if (server::EndsJob(event)) {
+    job.end = event;
+  }
+  job.seen = event.number();
+  job.life = life;
+}
+
+// Each step once, in order, unless the job went back to a checkpoint.
+void SimCommand::CheckStep(Followed& job, int64_t life, const proto::StepEvent& step) {
+  const auto& complete = job.job->disk().complete;
+  const bool goes_back = step.step() == 1 || complete.contains(step.step() - 1);
+  const bool goes_on = step.step() == job.last_step + 1;
+  // With a life of the coordinator go the events that nobody had read.
+  const bool may_miss = life != job.life_of_step;
+  if (!goes_on && !(goes_back && (step.step() <= job.last_step || may_miss))) {
+    context_.Violation(fmt::format("I14: step {} of {} was told after step {}", step.step(), job.id,
+                                   job.last_step));
+  }
+  if (step.loss() != job.job->LossOf(step.step())) {
+    context_.Violation(fmt::format("I14: the loss of step {} of {} is {} instead of {}",
+                                   step.step(), job.id, step.loss(), job.job->LossOf(step.step())));
+  }
+  job.last_step = step.step();
+  job.life_of_step = life;
+}
+
+}  // namespace shoal::simulation

@@ -1,0 +1,52 @@
+// The command line: submits jobs, follows each to its end over any number of lost connections, and
+// stops them where it is told to.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/sim_context.h"
+#include "tests/simulation/sim_coordinator.h"
+#include "tests/simulation/sim_job.h"
+
+namespace shoal::simulation {
+
+class SimCommand {
+ public:
+  SimCommand(SimContext& context, SimCoordinator& coordinator);
+
+  void Submit(SimJob& job);
+  void Stop(size_t job);
+
+  struct Followed {
+    SimJob* job;
+    std::string id;       // once it is known
+    std::string refused;  // why it was not taken
+    int64_t seen = 0;     // event
+    int64_t life = 0;     // of the coordinator that sent it
+    int64_t last_step = 0;
+    int64_t life_of_step = 0;
+    bool lost = false;  // the coordinator knows nothing of it any more
+    std::optional<proto::JobEvent> end;
+    bool over() const { return end.has_value() || lost || !refused.empty(); }
+  };
+  const std::vector<Followed>& jobs() const { return jobs_; }
+  bool AllOver() const;
+
+ private:
+  void OnSubmitted(size_t job, const absl::StatusOr<proto::SubmitJobReply>& reply);
+  void Watch(size_t job);
+  void OnWatched(size_t job, const absl::StatusOr<Watched>& reply);
+  void Take(Followed& job, int64_t life, const proto::JobEvent& event);
+  void CheckStep(Followed& job, int64_t life, const proto::StepEvent& step);
+
+  SimContext& context_;
+  SimCoordinator& coordinator_;
+  SimProcess process_;
+  std::vector<Followed> jobs_;
+};
+
+}  // namespace shoal::simulation

@@ -1,0 +1,224 @@
+#include "tests/simulation/sim_coordinator.h"
+
+#include <algorithm>
+
+#include "core/base/status.h"
+
+namespace shoal::simulation {
+namespace {
+
+constexpr absl::Duration kWatchInterval = absl::Seconds(1);
+
+}  // namespace
+
+SimCoordinator::SimCoordinator(SimContext& context, const SimOptions& options, SimStore& store,
+                               FakeServers& servers, Loader loader, Metrics& metrics)
+    : context_(context),
+      options_(options),
+      store_(store),
+      servers_(servers),
+      loader_(std::move(loader)),
+      metrics_(metrics),
+      process_(context.loop, /*id=*/0, "coordinator") {
+  process_.after_each = [this] { AfterEach(); };
+  process_.on_end = [this] { OnEnd(); };
+  process_.on_thaw = [this](absl::Duration frozen) {
+    if (core_ != nullptr) {
+      core_->ExtendLeases(frozen);
+    }
+    process_.Run([this] { Tick(); });
+  };
+  store_.refuse = [this]() -> absl::Status {
+    if (!process_.alive()) {
+      return Aborted("the process has ended");
+    }
+    return disk_is_full() ? ResourceExhausted("no space left on device") : absl::OkStatus();
+  };
+}
+
+void SimCoordinator::Start() {
+  process_.Begin();
+  tick_at_ = kNever;
+  const server::SavedState saved = *store_.Load();
+  const int64_t term = *store_.BeginTerm();
+  context_.Note("start", static_cast<uint64_t>(process_.life()), [&] {
+    return fmt::format("coordinator, term {}, {} incarnations given, {} jobs", term,
+                       saved.incarnations, saved.jobs.size());
+  });
+  core_ = std::make_unique<server::CoordinatorCore>(
+      server::MembershipOptions{
+          .version = "1",
+          .lease = absl::Seconds(options_.lease_seconds),
+          .seed = options_.seed * 1000 + static_cast<uint64_t>(process_.life()),
+          .issued = saved.incarnations},
+      server::JobEnvironment{.clock = process_.clock(),
+                             .make_clients = servers_.ClientsOf(process_),
+                             .store = store_,
+                             .metrics = metrics_,
+                             .post = [](const std::function<void()>& work) { work(); },
+                             .plan = InOrder(false),
+                             .disk = InOrder(true),
+                             .stays = options_.stays,
+                             .term = term});
+  seen_changes_ = core_->changes();
+  for (const server::SavedJob& job : saved.jobs) {
+    if (job.outcome.empty()) {
+      TakeUp(job);
+    }
+  }
+  AfterEach();
+}
+
+// As Coordinator::TakeUp.
+void SimCoordinator::TakeUp(const server::SavedJob& saved) {
+  if (!options_.stays) {
+    static_cast<void>(store_.EndJob(saved.id, "the coordinator ended before it"));
+    return;
+  }
+  if (const absl::Status resumed = Resume(saved); !resumed.ok()) {
+    static_cast<void>(store_.EndJob(saved.id, fmt::format("failed: {}", Message(resumed))));
+  }
+}
+
+absl::Status SimCoordinator::Resume(const server::SavedJob& saved) {
+  proto::SubmitJobRequest request;
+  if (!request.ParseFromString(saved.request)) {
+    return DataLoss("its record cannot be read");
+  }
+  server::LoadedJob job = loader_(request);
+  SHOAL_ASSIGN_OR_RETURN(std::optional<server::CompleteCheckpoint> newest,
+                         job.checkpoints->Newest());
+  const bool began = saved.last_commit.has_value() || !saved.checkpoints.empty();
+  if (newest.has_value() && !began && !request.resume()) {
+    return FailedPrecondition("{} is the checkpoint of another run", newest->path);
+  }
+  job.id = saved.id;
+  job.patience = absl::Seconds(job.job.cluster.recovery_timeout_seconds);
+  job.restarts = 1;
+  return core_->Enqueue(std::move(job), std::move(newest));
+}
+
+server::Executor SimCoordinator::InOrder(bool disk) {
+  const auto free_at = std::make_shared<Nanoseconds>(0);
+  return [this, disk, free_at, life = process_.life()](std::function<void()> work) {
+    const Nanoseconds slow = disk && context_.loop.now() < disk_slow_until ? 500'000'000 : 0;
+    *free_at =
+        std::max(*free_at, context_.loop.now()) + ToNanoseconds(context_.ShortDelay()) + slow;
+    context_.loop.At(*free_at, [this, life, work = std::move(work)]() mutable {
+      if (life == process_.life()) {
+        process_.Run([this, work = std::move(work)] {
+          context_.hook("plan", 0);
+          work();
+        });
+      }
+    });
+  };
+}
+
+void SimCoordinator::Wait(absl::Duration at_most, Look look) {
+  if (look(false)) {
+    return;
+  }
+  const auto waits = std::make_shared<Look>(std::move(look));
+  waiting_.push_back(waits);
+  process_.After(at_most, [this, waits] {
+    if (*waits != nullptr) {
+      static_cast<void>((*waits)(true));
+      *waits = nullptr;
+      waiting_.remove(waits);
+    }
+  });
+}
+
+void SimCoordinator::AfterEach() {
+  if (core_ == nullptr) {
+    return;
+  }
+  while (core_ != nullptr && core_->changes() != seen_changes_) {
+    seen_changes_ = core_->changes();
+    for (const std::shared_ptr<Look>& waits : std::vector(waiting_.begin(), waiting_.end())) {
+      if (core_ != nullptr && *waits != nullptr && (*waits)(false)) {
+        *waits = nullptr;
+        waiting_.remove(waits);
+      }
+    }
+  }
+  if (core_ == nullptr) {
+    return;
+  }
+  const absl::Time next = core_->NextTick();
+  if (next == absl::InfiniteFuture()) {
+    return;
+  }
+  const absl::Duration left = std::max(next - process_.clock().Now(), absl::ZeroDuration());
+  const Nanoseconds at = context_.loop.now() + process_.clock().LoopTime(ToNanoseconds(left)) + 1;
+  if (at < tick_at_) {
+    tick_at_ = at;
+    process_.After(left + absl::Nanoseconds(1), [this, at] {
+      if (at == tick_at_) {
+        Tick();
+      }
+    });
+  }
+}
+
+void SimCoordinator::Tick() {
+  tick_at_ = kNever;
+  if (core_ != nullptr && core_->NextTick() <= process_.clock().Now()) {
+    core_->Tick();
+  }
+}
+
+// The process may be in the midst of a function of the core.
+void SimCoordinator::OnEnd() {
+  context_.network.Break(process_.id());
+  waiting_.clear();
+  context_.loop.After(absl::ZeroDuration(), [core = std::shared_ptr(std::move(core_))] {});
+}
+
+void SimCoordinator::Submit(SimProcess& from, const proto::SubmitJobRequest& request,
+                            Done<proto::SubmitJobReply> done) {
+  context_.network.Call<proto::SubmitJobReply>(
+      from, process_, {.deadline = absl::Seconds(60), .repeats = false},
+      [this, request](const auto& answer) {
+        server::LoadedJob job = loader_(request);
+        auto newest = job.checkpoints->Newest();
+        answer(core_->Submit(std::move(job), *std::move(newest), request.resume()));
+      },
+      std::move(done));
+}
+
+void SimCoordinator::Stop(SimProcess& from, const std::string& job_id,
+                          Done<proto::StopJobReply> done) {
+  context_.network.Call<proto::StopJobReply>(
+      from, process_, {},
+      [this, job_id](const auto& answer) {
+        const absl::Status stopped = core_->Stop(job_id, "test");
+        stopped.ok() ? answer(proto::StopJobReply()) : answer(stopped);
+      },
+      std::move(done));
+}
+
+void SimCoordinator::Watch(SimProcess& from, const std::string& job_id, int64_t after,
+                           Done<Watched> done) {
+  context_.network.Call<Watched>(
+      from, process_, {.deadline = kWatchInterval + absl::Seconds(5)},
+      [this, job_id, after](const auto& answer) {
+        const auto log = core_->Events(job_id);
+        if (!log.ok()) {
+          answer(log.status());
+          return;
+        }
+        Wait(kWatchInterval, [this, answer, after, log = *log](bool expired) {
+          std::vector<proto::JobEvent> events = log->After(after);
+          if (events.empty() && !expired) {
+            return false;
+          }
+          answer(Watched{.life = process_.life(), .events = std::move(events)});
+          return true;
+        });
+      },
+      std::move(done));
+}
+
+}  // namespace shoal::simulation

@@ -1,0 +1,142 @@
+// A coordinator's process: the real CoordinatorCore, and around it what Coordinator does with
+// threads: calls that wait, deadlines, background work in order, and going on with what an earlier
+// life recorded.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/base/metrics.h"
+#include "server/coordinator/coordinator_core.h"
+#include "tests/simulation/fake_servers.h"
+#include "tests/simulation/sim_context.h"
+#include "tests/simulation/sim_options.h"
+#include "tests/simulation/sim_process.h"
+#include "tests/simulation/sim_store.h"
+
+namespace shoal::simulation {
+
+// What a watcher of a job's events is sent.
+struct Watched {
+  int64_t life = 0;  // of the coordinator
+  std::vector<proto::JobEvent> events;
+};
+
+class SimCoordinator {
+ public:
+  // Reads what a submitted job needs, as JobLoader does.
+  using Loader = std::function<server::LoadedJob(const proto::SubmitJobRequest&)>;
+  template <typename Result>
+  using Done = std::function<void(absl::StatusOr<Result>)>;
+
+  SimCoordinator(SimContext& context, const SimOptions& options, SimStore& store,
+                 FakeServers& servers, Loader loader, Metrics& metrics);
+
+  void Start();
+  SimProcess& process() { return process_; }
+  // Null while it does not live.
+  server::CoordinatorCore* core() { return core_.get(); }
+  bool disk_is_full() const { return context_.loop.now() < disk_full_until; }
+
+  // Calls from another process.
+  void Submit(SimProcess& from, const proto::SubmitJobRequest& request,
+              Done<proto::SubmitJobReply> done);
+  void Stop(SimProcess& from, const std::string& job_id, Done<proto::StopJobReply> done);
+  void Watch(SimProcess& from, const std::string& job_id, int64_t after, Done<Watched> done);
+  template <typename Request, typename Reply>
+  void Ask(SimProcess& from, absl::Duration deadline, Request request,
+           absl::StatusOr<Reply> (server::CoordinatorCore::*method)(const Request&),
+           Done<Reply> done);
+  // Waits at the coordinator as long as the request says.
+  template <typename Request, typename Reply>
+  void AskAndWait(
+      SimProcess& from, absl::Duration deadline, Request request,
+      absl::StatusOr<std::optional<Reply>> (server::CoordinatorCore::*method)(const Request&),
+      Done<std::optional<Reply>> done);
+
+  // Hears what was answered to a member while jobs go on.
+  std::function<void(int64_t life, uint64_t incarnation, const absl::Status&)> on_answered =
+      [](int64_t, uint64_t, const absl::Status&) {};
+  Nanoseconds disk_full_until = 0;
+  Nanoseconds disk_slow_until = 0;
+
+ private:
+  // Looks again; returns whether it is answered. `expired`: it has waited long enough.
+  using Look = std::function<bool(bool expired)>;
+
+  template <typename Request>
+  void Tell(const Request& request, const absl::Status& status) {
+    if constexpr (requires { request.incarnation(); } &&
+                  !std::is_same_v<Request, proto::LeaveRequest>) {
+      if (core_ != nullptr && !core_->ended()) {
+        on_answered(process_.life(), request.incarnation(), status);
+      }
+    }
+  }
+  void TakeUp(const server::SavedJob& saved);
+  absl::Status Resume(const server::SavedJob& saved);
+  // Runs functions in order, each after a delay.
+  server::Executor InOrder(bool disk);
+  void Wait(absl::Duration at_most, Look look);
+  void AfterEach();
+  void Tick();
+  void OnEnd();
+
+  SimContext& context_;
+  const SimOptions& options_;
+  SimStore& store_;
+  FakeServers& servers_;
+  const Loader loader_;
+  server::CoordinatorMetrics metrics_;
+  SimProcess process_;
+  std::unique_ptr<server::CoordinatorCore> core_;
+  std::list<std::shared_ptr<Look>> waiting_;
+  int64_t seen_changes_ = 0;
+  Nanoseconds tick_at_ = kNever;
+};
+
+template <typename Request, typename Reply>
+void SimCoordinator::Ask(SimProcess& from, absl::Duration deadline, Request request,
+                         absl::StatusOr<Reply> (server::CoordinatorCore::*method)(const Request&),
+                         Done<Reply> done) {
+  context_.network.Call<Reply>(
+      from, process_, {.deadline = deadline},
+      [this, request = std::move(request), method](const auto& answer) {
+        auto reply = (core_.get()->*method)(request);
+        Tell(request, reply.status());
+        answer(std::move(reply));
+      },
+      std::move(done));
+}
+
+template <typename Request, typename Reply>
+void SimCoordinator::AskAndWait(
+    SimProcess& from, absl::Duration deadline, Request request,
+    absl::StatusOr<std::optional<Reply>> (server::CoordinatorCore::*method)(const Request&),
+    Done<std::optional<Reply>> done) {
+  context_.network.Call<std::optional<Reply>>(
+      from, process_, {.deadline = deadline},
+      [this, request = std::move(request), method](const auto& answer) {
+        Wait(absl::Seconds(request.wait_seconds()),
+             [this, request, method, answer](bool expired) mutable {
+               auto reply = (core_.get()->*method)(request);
+               Tell(request, reply.status());
+               if (!reply.ok() || reply->has_value() || expired) {
+                 answer(std::move(reply));
+                 return true;
+               }
+               // The first look takes the worker's report.
+               if constexpr (requires { request.clear_finished(); }) {
+                 request.clear_finished();
+               }
+               return false;
+             });
+      },
+      std::move(done));
+}
+
+}  // namespace shoal::simulation

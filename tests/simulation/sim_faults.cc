@@ -1,0 +1,94 @@
+// SimWorld's faults of a moment.
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "tests/simulation/process_ids.h"
+#include "tests/simulation/sim_world.h"
+
+namespace shoal::simulation {
+
+SimProcess* SimWorld::ProcessNamed(const std::string& name) {
+  if (name == "coordinator") {
+    return &coordinator_.process();
+  }
+  SimProcess* found = nullptr;
+  ForEachMember([&](SimMember& member) {
+    if (member.process().name() == name) {
+      found = &member.process();
+    }
+  });
+  return found;
+}
+
+void SimWorld::ApplyToLink(const Fault& fault) {
+  const size_t arrow = fault.target.find('>');
+  const SimProcess* from = ProcessNamed(fault.target.substr(0, arrow));
+  const SimProcess* to = ProcessNamed(fault.target.substr(arrow + 1));
+  if (from != nullptr && to != nullptr) {
+    fault.kind == FaultKind::kCut ? context_.network.Cut(from->id(), to->id(), fault.amount)
+                                  : context_.network.Clog(from->id(), to->id(), fault.amount);
+  }
+}
+
+void SimWorld::Kill(const Fault& fault) {
+  if (fault.target != "coordinator") {
+    ForEachMember([&](SimMember& member) {
+      if (member.process().name() == fault.target) {
+        member.Kill(fault.amount);
+      }
+    });
+    return;
+  }
+  coordinator_.process().End();
+  if (fault.kind == FaultKind::kPowerLoss) {
+    store->LosePower(context_.random);
+    for (const auto& job : jobs_) {
+      job->disk().shards.clear();
+    }
+  }
+  if (fault.amount != kNever) {
+    loop.At(loop.now() + fault.amount, [this] {
+      if (!coordinator_.process().alive()) {
+        coordinator_.Start();
+      }
+    });
+  }
+}
+
+void SimWorld::Apply(const Fault& fault) {
+  context_.faults.Happened(fault);
+  context_.Note("fault", static_cast<uint64_t>(fault.kind), [&] { return ToCode(fault); });
+  SimProcess* process = ProcessNamed(fault.target);
+  switch (fault.kind) {
+    case FaultKind::kKill:
+    case FaultKind::kPowerLoss:
+      Kill(fault);
+      break;
+    case FaultKind::kFreeze:
+      process->Freeze(fault.amount);
+      break;
+    case FaultKind::kJump:
+      process->clock().Jump(fault.amount);
+      break;
+    case FaultKind::kDrift:
+      process->clock().SetDrift(fault.amount);
+      break;
+    case FaultKind::kDiskFull:
+      coordinator_.disk_full_until = loop.now() + fault.amount;
+      break;
+    case FaultKind::kDiskSlow:
+      coordinator_.disk_slow_until = loop.now() + fault.amount;
+      break;
+    case FaultKind::kCut:
+    case FaultKind::kClog:
+      ApplyToLink(fault);
+      break;
+    case FaultKind::kStop:
+      command_.Stop(static_cast<size_t>(fault.target.back() - '0'));
+      break;
+    default:
+      SHOAL_CHECK(false);
+  }
+}
+
+}  // namespace shoal::simulation

@@ -1,0 +1,146 @@
+#include "tests/simulation/sim_job.h"
+
+#include <algorithm>
+
+#include "core/base/status.h"
+#include "tests/simulation/fake_servers.h"
+
+namespace shoal::simulation {
+namespace {
+
+// Files of a process that may have ended, on a disk that may be full.
+class SimCheckpointFiles final : public server::CheckpointFiles {
+ public:
+  SimCheckpointFiles(std::unique_ptr<server::CheckpointFiles> files,
+                     std::function<absl::Status()> refuse)
+      : files_(std::move(files)), refuse_(std::move(refuse)) {}
+
+  absl::StatusOr<std::optional<server::CompleteCheckpoint>> Newest() override {
+    return files_->Newest();
+  }
+  absl::Status Take(bool resume) override {
+    SHOAL_RETURN_IF_ERROR(refuse_());
+    return files_->Take(resume);
+  }
+  absl::Status Record(const std::string& lines) override {
+    SHOAL_RETURN_IF_ERROR(refuse_());
+    return files_->Record(lines);
+  }
+  absl::StatusOr<std::string> Create(int64_t step) override {
+    SHOAL_RETURN_IF_ERROR(refuse_());
+    return files_->Create(step);
+  }
+  absl::Status Discard(int64_t step) override {
+    SHOAL_RETURN_IF_ERROR(refuse_());
+    return files_->Discard(step);
+  }
+  absl::StatusOr<std::string> Finish(const server::CompleteCheckpoint& checkpoint,
+                                     const std::vector<proto::CheckpointShard>& shards) override {
+    SHOAL_RETURN_IF_ERROR(refuse_());
+    return files_->Finish(checkpoint, shards);
+  }
+  absl::StatusOr<std::string> Export(const server::CompleteCheckpoint& checkpoint) override {
+    return files_->Export(checkpoint);
+  }
+
+ private:
+  const std::unique_ptr<server::CheckpointFiles> files_;
+  const std::function<absl::Status()> refuse_;
+};
+
+}  // namespace
+
+std::vector<int64_t> OfStage(std::vector<int64_t> samples, int stage) {
+  for (int64_t& sample : samples) {
+    sample += int64_t{1'000'000'000} * stage;
+  }
+  return samples;
+}
+
+SimJob::SimJob(const SimOptions& options, int number, server::testing::FakeDisk& disk)
+    : options_(options),
+      directory_(fmt::format("job-{}", number)),
+      disk_(disk),
+      steps_(options.seed, options.samples) {}
+
+int64_t SimJob::last_step() const {
+  return options_.stop_after > 0 ? options_.stop_after : options_.steps;
+}
+
+plan::Job SimJob::Describe() const {
+  plan::Job job;
+  job.train.steps = options_.steps;
+  job.cluster.servers = options_.servers;
+  job.cluster.workers = options_.workers;
+  job.checkpoint.directory = directory_;
+  job.cluster.pipeline.stages = options_.stages;
+  job.cluster.lease_seconds = options_.lease_seconds;
+  job.cluster.start_timeout_seconds = options_.start_timeout_seconds;
+  job.cluster.recovery_timeout_seconds = options_.recovery_timeout_seconds;
+  job.queue.max_restarts = options_.max_restarts;
+  job.checkpoint.every_steps = options_.checkpoint_every;
+  job.checkpoint.every_seconds = options_.checkpoint_seconds;
+  job.plan.assignment = options_.draw ? plan::Assignment::kDynamic : plan::Assignment::kAuto;
+  job.train.synchronization =
+      options_.layer ? plan::Synchronization::kLayer : plan::Synchronization::kStep;
+  return job;
+}
+
+proto::SubmitJobRequest SimJob::Request() const {
+  proto::SubmitJobRequest request;
+  *request.mutable_job() = plan::ToMessage(Describe());
+  request.set_resume(options_.resume);
+  request.set_trace(options_.trace);
+  request.set_stop_after_step(options_.stop_after);
+  request.set_wait_for_servers(options_.stays);
+  return request;
+}
+
+server::LoadedJob SimJob::Load(const proto::SubmitJobRequest& request,
+                               std::function<absl::Status()> refuse) {
+  server::LoadedJob job = server::testing::MakeFakeJob({.steps = options_.steps,
+                                                        .servers = options_.servers,
+                                                        .workers = options_.workers,
+                                                        .samples = options_.samples,
+                                                        .seed = options_.seed},
+                                                       disk_);
+  job.job = Describe();
+  job.request = request;
+  job.trace = request.trace();
+  job.last_step = last_step();
+  job.patience =
+      options_.stays ? absl::InfiniteDuration() : absl::Seconds(options_.start_timeout_seconds);
+  job.checkpoints =
+      std::make_unique<SimCheckpointFiles>(std::move(job.checkpoints), std::move(refuse));
+  return job;
+}
+
+std::vector<int64_t> SimJob::SamplesOf(int64_t step) const {
+  std::vector<int64_t> all;
+  for (int stage = 0; stage < options_.stages; ++stage) {
+    const std::vector<int64_t> part = OfStage(steps_.Samples(step), stage);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  std::ranges::sort(all);
+  return all;
+}
+
+uint64_t SimJob::WeightsAfter(int64_t step) const {
+  uint64_t weights = 0;
+  for (int64_t k = 1; k <= step; ++k) {
+    weights = NextWeights(weights, k, SamplesOf(k));
+  }
+  return weights;
+}
+
+double SimJob::LossOf(int64_t step) const {
+  double loss = 0;
+  double targets = 0;
+  for (const int64_t sample : steps_.Samples(step)) {
+    loss += server::testing::FakeSteps::Loss(sample);
+    targets += static_cast<double>(server::testing::FakeSteps::Targets(sample));
+  }
+  return loss / targets;
+}
+
+}  // namespace shoal::simulation

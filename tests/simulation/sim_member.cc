@@ -1,0 +1,151 @@
+#include "tests/simulation/sim_member.h"
+
+#include "core/base/status.h"
+
+namespace shoal::simulation {
+namespace {
+
+// As rpc::MemberSession and rpc::CallPatiently have them.
+constexpr absl::Duration kOneTry = absl::Seconds(5);
+constexpr absl::Duration kBetweenTries = absl::Milliseconds(300);
+constexpr absl::Duration kLeaveDeadline = absl::Seconds(2);
+
+}  // namespace
+
+SimMember::SimMember(SimContext& context, const SimOptions& options, SimCoordinator& coordinator,
+                     SimProcess& process, proto::Role role, int index)
+    : context_(context),
+      options_(options),
+      coordinator_(coordinator),
+      process_(process),
+      role_(role),
+      index_(index) {}
+
+void SimMember::Start() {
+  if (process_.alive() || retired_) {
+    return;
+  }
+  process_.Begin();
+  registered_ = false;
+  leaving_ = false;
+  nonce_ = context_.random.Next() | 1;
+  context_.Note("start", static_cast<uint64_t>(process_.id()), [&] { return process_.name(); });
+  Register();
+}
+
+void SimMember::StartAfter(Nanoseconds delay) {
+  if (delay != kNever) {
+    context_.loop.At(context_.loop.now() + delay, [this] { Start(); });
+  }
+}
+
+void SimMember::Kill(Nanoseconds until_start) {
+  retired_ = retired_ || until_start == kNever;
+  process_.End();
+  StartAfter(until_start);
+}
+
+void SimMember::Register() {
+  proto::RegisterRequest request;
+  request.set_role(role_);
+  request.set_version("1");
+  request.set_index(index_);
+  request.set_nonce(nonce_);
+  request.set_stays(options_.stays);
+  request.set_takes_over(options_.stays);
+  request.mutable_facts()->set_cpu("simulated");
+  request.set_host("sim");
+  if (role_ == proto::ROLE_SERVER) {
+    request.set_pid(100 + index_);
+    request.set_address(fmt::format("server:{}", index_));
+  } else {
+    request.set_pid(200 + index_);
+    if (options_.addresses) {
+      request.set_address(fmt::format("worker:{}", index_));
+    }
+    if (options_.hosts_and_loopback) {
+      request.set_host(fmt::format("sim-{}", index_));
+      request.set_address("127.0.0.1:70");
+    }
+  }
+  coordinator_.Ask<proto::RegisterRequest, proto::RegisterReply>(
+      process_, kOneTry, request, &server::CoordinatorCore::Register,
+      [this](const absl::StatusOr<proto::RegisterReply>& reply) {
+        if (reply.ok()) {
+          registered_ = true;
+          incarnation_ = reply->incarnation();
+          lease_ = absl::Seconds(reply->lease_seconds());
+          renewed_ = process_.clock().Now();
+          on_registered();
+          OnRegistered();
+          Renew();
+        } else if (absl::IsUnavailable(reply.status()) ||
+                   absl::IsDeadlineExceeded(reply.status())) {
+          process_.After(kBetweenTries, [this] { Register(); });
+        } else {
+          Leave(std::string(Message(reply.status())));
+        }
+      });
+}
+
+void SimMember::Renew() {
+  process_.After(lease_ / 3, [this] {
+    if (leaving_) {
+      return;
+    }
+    proto::RenewLeaseRequest request;
+    request.set_incarnation(incarnation_);
+    const absl::Time asked = process_.clock().Now();
+    coordinator_.Ask<proto::RenewLeaseRequest, proto::RenewLeaseReply>(
+        process_, lease_ / 3, request, &server::CoordinatorCore::Renew,
+        [this, asked](const absl::StatusOr<proto::RenewLeaseReply>& reply) {
+          OnRenewed(asked, reply);
+        });
+  });
+}
+
+void SimMember::OnRenewed(absl::Time asked, const absl::StatusOr<proto::RenewLeaseReply>& reply) {
+  if (leaving_) {
+    return;
+  }
+  if (reply.ok() && reply->shut_down()) {
+    Leave("");
+    return;
+  }
+  if (reply.ok()) {
+    renewed_ = asked;
+    lease_ = reply->lease_seconds() > 0 ? absl::Seconds(reply->lease_seconds()) : lease_;
+  } else if (absl::IsNotFound(reply.status()) || process_.clock().Now() >= renewed_ + lease_) {
+    Leave(std::string(Message(reply.status())));
+    return;
+  }
+  Renew();
+}
+
+void SimMember::Leave(const std::string& why) {
+  if (leaving_) {
+    return;
+  }
+  leaving_ = true;
+  context_.Note("leave", static_cast<uint64_t>(process_.id()),
+                [&] { return fmt::format("{}: {}", process_.name(), why); });
+  const auto end = [this] {
+    process_.End();
+    if (options_.stays) {
+      StartAfter(context_.random.Between(100'000'000, 2'000'000'000));
+    }
+  };
+  if (!registered_) {
+    end();
+    return;
+  }
+  registered_ = false;
+  proto::LeaveRequest request;
+  request.set_incarnation(incarnation_);
+  request.set_reason(why);
+  coordinator_.Ask<proto::LeaveRequest, proto::LeaveReply>(
+      process_, kLeaveDeadline, request, &server::CoordinatorCore::Leave,
+      [end](const absl::StatusOr<proto::LeaveReply>&) { end(); });
+}
+
+}  // namespace shoal::simulation

@@ -1,0 +1,64 @@
+// A server's or worker's process as the coordinator sees it: registers, renews its lease as
+// rpc::MemberSession does, leaves, and is started again where processes stay.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "proto/coordinator.pb.h"
+#include "tests/simulation/sim_context.h"
+#include "tests/simulation/sim_coordinator.h"
+#include "tests/simulation/sim_options.h"
+#include "tests/simulation/sim_process.h"
+
+namespace shoal::simulation {
+
+class SimMember {
+ public:
+  SimMember(SimContext& context, const SimOptions& options, SimCoordinator& coordinator,
+            SimProcess& process, proto::Role role, int index);
+  virtual ~SimMember() = default;
+  SimMember(const SimMember&) = delete;
+  SimMember& operator=(const SimMember&) = delete;
+
+  // A new process.
+  void Start();
+  // It is gone without a word; started again after so long (kNever: it is not).
+  void Kill(Nanoseconds until_start);
+
+  int index() const { return index_; }
+  uint64_t incarnation() const { return incarnation_; }
+  bool registered() const { return registered_; }
+  const SimProcess& process() const { return process_; }
+  SimProcess& process() { return process_; }
+
+  std::function<void()> on_registered = [] {};
+
+ protected:
+  virtual void OnRegistered() {}
+  // Leaves in order, and ends.
+  void Leave(const std::string& why);
+
+  SimContext& context_;
+  const SimOptions& options_;
+  SimCoordinator& coordinator_;
+  SimProcess& process_;
+
+ private:
+  void Register();
+  void Renew();
+  void OnRenewed(absl::Time asked, const absl::StatusOr<proto::RenewLeaseReply>& reply);
+  void StartAfter(Nanoseconds delay);
+
+  const proto::Role role_;
+  const int index_;
+  bool retired_ = false;
+  uint64_t nonce_ = 0;
+  bool registered_ = false;
+  bool leaving_ = false;
+  uint64_t incarnation_ = 0;
+  absl::Duration lease_;
+  absl::Time renewed_;
+};
+
+}  // namespace shoal::simulation

@@ -1,0 +1,53 @@
+// What a simulated run consists of, without its faults.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace shoal::simulation {
+
+struct SimOptions {
+  uint64_t seed = 1;
+  int servers = 2;
+  int workers = 3;
+  int stages = 1;                   // per worker group
+  bool addresses = true;            // workers register with addresses
+  bool hosts_and_loopback = false;  // each on its own host, with an address valid only there
+  int64_t steps = 5;
+  int64_t stop_after = 0;  // LoadedJob::last_step, 0: steps
+  int64_t samples = 8;     // per step
+  int64_t checkpoint_every = 2;
+  double checkpoint_seconds = 0;
+  bool resume = false;
+  bool draw = false;   // plan.assignment: dynamic
+  bool layer = false;  // train.synchronization: layer
+  bool trace = false;
+  // Probabilities, each per occasion.
+  // A worker misses the answer of NextStep or DrawMicrobatch and asks again.
+  double lost_reply = 0;
+  double repeated_report = 0;  // the report arrives a second time, later
+  double failed_report = 0;    // the worker reports that it failed
+  double slow_worker = 0;      // takes a hundred times longer
+  double early_report = 0;     // the worker leaves some of its own work undrawn
+
+  bool exact = false;  // service.accumulate
+  double lease_seconds = 10;
+  double start_timeout_seconds = 60;
+  double recovery_timeout_seconds = 1800;
+  int64_t max_restarts = 3;
+  // Members and coordinator stay: jobs come one after the other, and processes that end are started
+  // again.
+  bool stays = false;
+  int jobs = 1;
+  // Runs last so long at most.
+  absl::Duration limit = absl::Hours(1);
+  bool print = false;  // the trace
+
+  bool operator==(const SimOptions&) const = default;
+};
+
+// How a worker lies, for directed tests.
+enum class Lie { kNone, kTargets, kMicrobatches, kPushes, kServers };
+
+}  // namespace shoal::simulation

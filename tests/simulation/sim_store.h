@@ -1,0 +1,45 @@
+// The coordinator's state file on a simulated disk, as SQLite has it without a sync of each
+// transaction: whatever was written outlasts the process, and a loss of power takes the newest
+// transactions since the last sync, whole ones (a torn one counts as not written).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/random.h"
+#include "server/coordinator/state/state_store.h"
+
+namespace shoal::simulation {
+
+class SimStore final : public server::StateStore {
+ public:
+  absl::StatusOr<server::SavedState> Load() override { return contents_->Load(); }
+  absl::StatusOr<int64_t> BeginTerm() override;
+  absl::Status SaveIncarnations(int64_t issued) override;
+  absl::Status BeginJob(const std::string& id, const std::string& request) override;
+  absl::Status RecordCommit(const std::string& id, const server::CommitRecord& commit) override;
+  absl::Status RecordCheckpoint(const std::string& id,
+                                const server::CheckpointRecord& checkpoint) override;
+  absl::Status EndJob(const std::string& id, const std::string& outcome) override;
+
+  // Whether a write fails now; and what hears of records before they are written.
+  std::function<absl::Status()> refuse = [] { return absl::OkStatus(); };
+  std::function<void(const std::string& id, const server::CommitRecord& commit)> on_commit;
+
+  void Sync() { synced_ = transactions_.size(); }
+  // Returns how many transactions are gone.
+  int64_t LosePower(Random& random);
+
+ private:
+  using Transaction = std::function<absl::Status(server::StateStore&)>;
+  absl::Status Write(Transaction transaction);
+
+  std::unique_ptr<server::StateStore> contents_ = server::MakeMemoryStateStore();
+  std::vector<Transaction> transactions_;
+  size_t synced_ = 0;
+};
+
+}  // namespace shoal::simulation

@@ -1,0 +1,301 @@
+#include "tests/simulation/sim_worker.h"
+
+#include "core/base/status.h"
+#include "tests/simulation/sim_job.h"
+
+namespace shoal::simulation {
+namespace {
+
+// As worker::Trainer and worker::MicrobatchDrawer have them.
+constexpr int kPollSeconds = 1;
+constexpr absl::Duration kAnswer = absl::Seconds(5);
+constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
+constexpr absl::Duration kDrawRetryDelay = absl::Milliseconds(20);
+constexpr absl::Duration kPushDeadline = absl::Seconds(2);
+constexpr int kPushTries = 3;
+
+bool IsTransient(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsResourceExhausted(status);
+}
+
+struct Pushed {};
+
+}  // namespace
+
+SimWorker::SimWorker(SimContext& context, const SimOptions& options, SimCoordinator& coordinator,
+                     FakeServers& servers, std::unique_ptr<SimProcess> process, int index,
+                     const Observer& observer)
+    : SimMember(context, options, coordinator, *process, proto::ROLE_WORKER, index),
+      servers_(servers),
+      owned_(std::move(process)),
+      observer_(observer) {}
+
+void SimWorker::OnRegistered() {
+  step_.reset();
+  report_.reset();
+  sequence_ = 0;
+  Join();
+}
+
+void SimWorker::Join() {
+  proto::JoinJobRequest request;
+  request.set_incarnation(incarnation());
+  request.set_wait_seconds(kPollSeconds);
+  coordinator_.AskAndWait<proto::JoinJobRequest, proto::JoinJobReply>(
+      process_, absl::Seconds(kPollSeconds) + kAnswer, request, &server::CoordinatorCore::Join,
+      [this](const auto& reply) { OnJoined(reply); });
+}
+
+void SimWorker::OnJoined(const absl::StatusOr<std::optional<proto::JoinJobReply>>& reply) {
+  if (!reply.ok() && !IsTransient(reply.status())) {
+    Leave(std::string(Message(reply.status())));
+    return;
+  }
+  if (!reply.ok()) {
+    process_.After(kRetryDelay, [this] { Join(); });
+    return;
+  }
+  if (!reply->has_value()) {
+    Join();
+    return;
+  }
+  if ((*reply)->shut_down()) {
+    Leave("");
+    return;
+  }
+  const proto::JoinJobReply& join = **reply;
+  job_id_ = join.job_id();
+  run_ = join.run();
+  group_ = join.group();
+  stage_ = join.stage();
+  job_servers_.clear();
+  for (const proto::ServerAddress& server : join.servers()) {
+    job_servers_.push_back(std::stoi(server.address().substr(server.address().find(':') + 1)));
+  }
+  context_.Note("join", static_cast<uint64_t>(process_.id()), [&] {
+    return fmt::format("{}: {} run {}, stage {} of group {}", process_.name(), job_id_, run_,
+                       stage_, group_);
+  });
+  observer_.on_join(index(), join);
+  report_.reset();
+  AskForStep();
+}
+
+void SimWorker::AskForStep() {
+  proto::NextStepRequest request;
+  request.set_job_id(job_id_);
+  request.set_run(run_);
+  request.set_incarnation(incarnation());
+  request.set_wait_seconds(kPollSeconds);
+  if (report_.has_value()) {
+    *request.mutable_finished() = *report_;
+  }
+  coordinator_.AskAndWait<proto::NextStepRequest, proto::NextStepReply>(
+      process_, absl::Seconds(kPollSeconds) + kAnswer, request, &server::CoordinatorCore::Next,
+      [this](const auto& reply) { OnNext(reply); });
+}
+
+void SimWorker::OnNext(const absl::StatusOr<std::optional<proto::NextStepReply>>& reply) {
+  if (!reply.ok() && !IsTransient(reply.status())) {
+    Leave(std::string(Message(reply.status())));
+    return;
+  }
+  if (!reply.ok()) {
+    process_.After(kRetryDelay, [this] { AskForStep(); });
+    return;
+  }
+  if (reply->has_value() && (*reply)->has_work() && context_.Chance(options_.lost_reply)) {
+    process_.After(absl::Seconds(1), [this] { AskForStep(); });
+    return;
+  }
+  report_.reset();
+  if (!reply->has_value()) {
+    AskForStep();
+  } else if ((*reply)->job_over()) {
+    options_.stays ? Join() : AskAgainAtTheEnd();
+  } else {
+    Begin((*reply)->work());
+  }
+}
+
+// Until the lease's renewal says that all is over.
+void SimWorker::AskAgainAtTheEnd() {
+  process_.After(absl::Seconds(1), [this] { Join(); });
+}
+
+void SimWorker::Begin(const proto::StepWork& work) {
+  context_.Note("work", static_cast<uint64_t>(process_.id()), [&] {
+    return fmt::format("{}: step {} attempt {} with {} microbatches", process_.name(), work.step(),
+                       work.attempt(), work.microbatches_size());
+  });
+  observer_.on_work(index(), work);
+  if (!process_.alive()) {
+    return;
+  }
+  step_ = std::make_shared<Step>(Step{.work = work});
+  step_->report.set_step(work.step());
+  step_->report.set_attempt(work.attempt());
+  step_->report.set_peak_flops(kPeakFlops);
+  for (size_t server = 0; server < job_servers_.size(); ++server) {
+    step_->report.add_pushes(0);
+  }
+  const bool slow = context_.Chance(options_.slow_worker);
+  process_.After(slow ? absl::Milliseconds(300) : context_.ShortDelay(),
+                 [this, step = step_] { step == step_ ? Compute() : void(); });
+}
+
+// One microbatch after the other, while pushes of earlier ones are under way.
+void SimWorker::Compute() {
+  Step& step = *step_;
+  proto::FinishedReport& report = step.report;
+  if (step.next == step.work.microbatches_size()) {
+    if (step.work.draw() && !context_.Chance(options_.early_report)) {
+      Draw();
+    } else {
+      step.all_computed = true;
+      FinishStep();
+    }
+    return;
+  }
+  const auto& given = step.work.microbatches(step.next++).samples();
+  const std::vector<int64_t> samples(given.begin(), given.end());
+  for (const int64_t sample : samples) {
+    if (stage_ == options_.stages - 1) {
+      report.set_loss_sum(report.loss_sum() + server::testing::FakeSteps::Loss(sample));
+    }
+    report.set_target_tokens(report.target_tokens() + server::testing::FakeSteps::Targets(sample));
+    report.set_tokens(report.tokens() + 10);
+  }
+  report.set_microbatches(report.microbatches() + 1);
+  const absl::Duration took = context_.ShortDelay();
+  if (!samples.empty()) {
+    proto::MicrobatchTime& time = *report.add_times();
+    time.set_tokens(10 * static_cast<int64_t>(samples.size()));
+    time.set_squared_tokens(100 * static_cast<double>(samples.size()));
+    time.set_seconds(absl::ToDoubleSeconds(took));
+    report.set_busy_seconds(report.busy_seconds() + time.seconds());
+  }
+  if (step.work.trace()) {
+    report.add_spans()->set_microbatch(step.next - 1);
+  }
+  process_.After(took, [this, samples, current = step_] {
+    if (current == step_) {
+      Push(OfStage(samples, stage_));
+      Compute();
+    }
+  });
+}
+
+void SimWorker::Push(const std::vector<int64_t>& samples) {
+  ++sequence_;
+  for (size_t server = 0; server < job_servers_.size(); ++server) {
+    ++step_->pushes_under_way;
+    PushTo(static_cast<int>(server), sequence_, samples, kPushTries);
+  }
+}
+
+// Again under the same number, until it is taken.
+void SimWorker::PushTo(int server, int64_t sequence, const std::vector<int64_t>& samples,
+                       int tries) {
+  const int index = job_servers_[static_cast<size_t>(server)];
+  const proto::StepWork& work = step_->work;
+  context_.network.Call<Pushed>(
+      process_, servers_.process(index), {.deadline = kPushDeadline},
+      [this, index, sequence, samples, id = job_id_, mine = incarnation(), step = work.step(),
+       attempt = work.attempt()](const auto& answer) {
+        const absl::Status pushed =
+            servers_.server(index).Push(id, mine, sequence, step, attempt, samples);
+        pushed.ok() ? answer(Pushed{}) : answer(pushed);
+      },
+      [this, server, sequence, samples, tries, step = step_](const absl::StatusOr<Pushed>& reply) {
+        if (step != step_) {
+          return;
+        }
+        if (!reply.ok() && IsTransient(reply.status()) && tries > 1) {
+          PushTo(server, sequence, samples, tries - 1);
+        } else {
+          OnPushed(step, server, reply.status());
+        }
+      });
+}
+
+void SimWorker::OnPushed(const std::shared_ptr<Step>& step, int server,
+                         const absl::Status& status) {
+  --step->pushes_under_way;
+  if (status.ok()) {
+    step->report.set_pushes(server, step->report.pushes(server) + 1);
+  } else {
+    step->report.set_failed(true);
+    step->report.set_message(std::string(Message(status)));
+  }
+  FinishStep();
+}
+
+// Draws until nothing is left; a request whose answer is lost is repeated.
+void SimWorker::Draw() {
+  proto::DrawMicrobatchRequest request;
+  request.set_job_id(job_id_);
+  request.set_run(run_);
+  request.set_incarnation(incarnation());
+  request.set_step(step_->work.step());
+  request.set_attempt(step_->work.attempt());
+  request.set_number(step_->next_draw);
+  coordinator_.Ask<proto::DrawMicrobatchRequest, proto::DrawMicrobatchReply>(
+      process_, kAnswer, request, &server::CoordinatorCore::Draw,
+      [this, step = step_](const absl::StatusOr<proto::DrawMicrobatchReply>& reply) {
+        if (step != step_) {
+          return;
+        }
+        const bool lost = reply.ok() && context_.Chance(options_.lost_reply);
+        if (lost || (!reply.ok() && IsTransient(reply.status()))) {
+          process_.After(lost ? absl::Seconds(1) : kDrawRetryDelay,
+                         [this, step] { step == step_ ? Draw() : void(); });
+          return;
+        }
+        if (!reply.ok()) {
+          step->report.set_failed(true);
+          step->report.set_message(std::string(Message(reply.status())));
+        }
+        if (!reply.ok() || reply->none()) {
+          step->all_computed = true;
+          FinishStep();
+          return;
+        }
+        observer_.on_draw();
+        ++step->next_draw;
+        *step->work.add_microbatches() = reply->microbatch();
+        Compute();
+      });
+}
+
+void SimWorker::FinishStep() {
+  if (!step_->all_computed || step_->pushes_under_way > 0) {
+    return;
+  }
+  report_ = std::move(step_->report);
+  step_.reset();
+  Report();
+}
+
+void SimWorker::Report() {
+  observer_.before_report(index(), *report_);
+  if (context_.Chance(options_.failed_report)) {
+    report_->set_failed(true);
+    report_->set_message("injected");
+  }
+  if (context_.Chance(options_.repeated_report)) {
+    process_.After(context_.ShortDelay() * 5, [this, report = *report_, run = run_] {
+      proto::NextStepRequest request;  // a late copy; its answer is ignored
+      request.set_job_id(job_id_);
+      request.set_run(run);
+      request.set_incarnation(incarnation());
+      *request.mutable_finished() = report;
+      coordinator_.AskAndWait<proto::NextStepRequest, proto::NextStepReply>(
+          process_, kAnswer, request, &server::CoordinatorCore::Next, [](const auto&) {});
+    });
+  }
+  AskForStep();
+}
+
+}  // namespace shoal::simulation

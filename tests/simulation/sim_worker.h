@@ -1,0 +1,81 @@
+// A worker that computes nothing: it takes its steps from the coordinator as worker::Trainer does,
+// draws, pushes each microbatch to every server until that has taken it, and reports.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/fake_servers.h"
+#include "tests/simulation/sim_member.h"
+
+namespace shoal::simulation {
+
+// Of each worker.
+inline constexpr double kPeakFlops = 1e5;
+
+class SimWorker final : public SimMember {
+ public:
+  // For directed tests, and for what is checked over all workers.
+  struct Observer {
+    std::function<void(int index, const proto::JoinJobReply& reply)> on_join;
+    std::function<void(int index, const proto::StepWork& work)> on_work;
+    std::function<void()> on_draw;
+    std::function<void(int index, proto::FinishedReport& report)> before_report;
+  };
+
+  SimWorker(SimContext& context, const SimOptions& options, SimCoordinator& coordinator,
+            FakeServers& servers, std::unique_ptr<SimProcess> process, int index,
+            const Observer& observer);
+
+  int group() const { return group_; }
+  int stage() const { return stage_; }
+  // "job-7f3a09c4d21b run 0"
+  std::string run_name() const { return fmt::format("{} run {}", job_id_, run_); }
+
+ protected:
+  void OnRegistered() override;
+
+ private:
+  // A step under way. Answers for an earlier one find it gone.
+  struct Step {
+    proto::StepWork work;
+    proto::FinishedReport report;
+    int next = 0;           // microbatch to compute
+    int64_t next_draw = 1;  // number
+    bool drawing = false;
+    bool all_computed = false;
+    int pushes_under_way = 0;
+  };
+
+  void Join();
+  void OnJoined(const absl::StatusOr<std::optional<proto::JoinJobReply>>& reply);
+  void AskForStep();
+  void AskAgainAtTheEnd();
+  void OnNext(const absl::StatusOr<std::optional<proto::NextStepReply>>& reply);
+  void Begin(const proto::StepWork& work);
+  void Compute();
+  void Push(const std::vector<int64_t>& samples);
+  void PushTo(int server, int64_t sequence, const std::vector<int64_t>& samples, int tries);
+  void OnPushed(const std::shared_ptr<Step>& step, int server, const absl::Status& status);
+  void Draw();
+  void FinishStep();
+  void Report();
+
+  FakeServers& servers_;
+  const std::unique_ptr<SimProcess> owned_;
+  const Observer& observer_;
+  std::string job_id_;
+  int64_t run_ = 0;
+  int group_ = 0;
+  int stage_ = 0;
+  std::vector<int> job_servers_;
+  int64_t sequence_ = 0;
+  std::shared_ptr<Step> step_;
+  std::optional<proto::FinishedReport> report_;  // not taken yet
+};
+
+}  // namespace shoal::simulation

@@ -1,0 +1,72 @@
+// Seeds of the simulation: SHOAL_SIMULATION_SEEDS of them from SHOAL_SIMULATION_SEED on.
+#include <cstdlib>
+
+#include "core/base/threads/lock_order.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/simulation/scenario.h"
+#include "tests/simulation/sim_world.h"
+
+namespace shoal::simulation {
+namespace {
+
+using ::testing::IsEmpty;
+
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
+}
+
+TEST(SimulationTest, InvariantsHoldOverManySeeds) {
+  StopCheckingLockOrder();
+  const uint64_t first = FromEnvironment("SHOAL_SIMULATION_SEED", 1);
+  const uint64_t count = FromEnvironment("SHOAL_SIMULATION_SEEDS", 2000);
+  uint64_t done = 0;
+  uint64_t faults = 0;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    const Outcome outcome = RunScenario(DrawScenario(seed));
+    ASSERT_THAT(outcome.violations, IsEmpty()) << "shoal-sim --seed " << seed << " --minimise";
+    done += outcome.ends == std::vector<std::string>{"done"} ? 1 : 0;
+    faults += outcome.faults.empty() ? 0 : 1;
+  }
+  if (count >= 100) {  // else what goes wrong, or what goes well, was not tried
+    EXPECT_GT(done, count / 4);
+    EXPECT_GT(faults, count / 2);
+  }
+}
+
+TEST(SimulationTest, ASeedGivesOneTraceAlsoFromTheListOfItsFaults) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    const Scenario scenario = DrawScenario(seed);
+    const Outcome once = RunScenario(scenario);
+    EXPECT_EQ(RunScenario(scenario).trace, once.trace) << "seed " << seed;
+    EXPECT_EQ(RunScenario(scenario, once.faults).trace, once.trace) << "seed " << seed;
+    EXPECT_NE(RunScenario(DrawScenario(seed + 1)).trace, once.trace) << "seed " << seed;
+  }
+}
+
+// Proves that the checks can fail.
+TEST(SimulationTest, ASampleThatCountsTwiceIsFound) {
+  SimWorld world({.servers = 1, .workers = 1, .steps = 2});
+  world.hook = [&world](const std::string_view point, int) {
+    if (point == "prepare") {
+      world.servers.server(0).samples.push_back(2000);
+    }
+  };
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), ::testing::Contains(::testing::HasSubstr("I3: step 1")));
+}
+
+// What seeds have found, with as few faults as it takes.
+
+TEST(FoundTest, ARegistrationRepeatedOnAFullDiskKeepsItsMember) {
+  SimWorld world(
+      {.servers = 1, .workers = 1},
+      Faults::FromList(1, {{FaultKind::kLoseReply, "worker-0>coordinator", 1, 2'000'000},
+                           {FaultKind::kDiskFull, "coordinator", 90'000'000, 20'000'000}}));
+  EXPECT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_TRUE(world.done().has_value()) << world.failure();
+}
+
+}  // namespace
+}  // namespace shoal::simulation
