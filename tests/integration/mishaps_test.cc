@@ -352,7 +352,7 @@ MISHAP(HungMemberWhileTheClockIsStepped) {
   for (const auto& [program, seconds] : cases) {
     fs::remove_all(directory());
     StepClock(0);
-    const auto run = Start();
+    const auto run = Start({"--set", "queue.max_restarts=0"});
     WaitForStep(*run, RandomStep());
     kill(OneOf(program), SIGSTOP);
     absl::SleepFor(absl::Milliseconds(shared->random.Between(0, 500)));
