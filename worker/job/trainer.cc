@@ -122,6 +122,7 @@ absl::StatusOr<bool> Trainer::RunJob(const WorkerJobOptions& options) {
                                            AnswerWithin(kAnswerSeconds)));
   };
   own.cancellation = &cancellation_;
+  metrics_.StartJob();
   SHOAL_ASSIGN_OR_RETURN(const auto job, WorkerJob::Create(join, own, &metrics_, clock_));
   const Cancellation::Listener ends(&cancellation_,
                                     [&job](const absl::Status& why) { job->Cancel(why); });

@@ -60,18 +60,23 @@ void WorkerMetrics::OnStageMessages(std::string_view path, int64_t sent_bytes,
   add("receive", received_bytes);
 }
 
+void WorkerMetrics::Raise(Metrics::Counter& counter, double total_of_job) {
+  const auto before = before_job_.try_emplace(&counter, counter.Value()).first;
+  RaiseTo(counter, before->second + total_of_job);
+}
+
 void WorkerMetrics::Update(const TimeKindClock& time_kinds,
                            const client::ClientStatistics& client) {
   for (size_t i = 0; i < kTimeKinds; ++i) {
-    RaiseTo(*time_kinds_[i], time_kinds.all()[i]);
+    Raise(*time_kinds_[i], time_kinds.all()[i]);
   }
-  RaiseTo(barriers_, static_cast<double>(client.barriers));
-  RaiseTo(reconnects_, static_cast<double>(client.reconnects));
-  RaiseTo(fallbacks_, static_cast<double>(client.fallbacks));
-  RaiseTo(switches_, static_cast<double>(client.switches));
-  RaiseTo(rereads_, static_cast<double>(client.rereads));
-  RaiseTo(resent_, static_cast<double>(client.resent));
-  RaiseTo(duplicates_, static_cast<double>(client.duplicates));
+  Raise(barriers_, static_cast<double>(client.barriers));
+  Raise(reconnects_, static_cast<double>(client.reconnects));
+  Raise(fallbacks_, static_cast<double>(client.fallbacks));
+  Raise(switches_, static_cast<double>(client.switches));
+  Raise(rereads_, static_cast<double>(client.rereads));
+  Raise(resent_, static_cast<double>(client.resent));
+  Raise(duplicates_, static_cast<double>(client.duplicates));
   for (const client::ClientStatistics::Transport& transport : client.transports) {
     UpdateTransport(transport);
   }
@@ -80,11 +85,11 @@ void WorkerMetrics::Update(const TimeKindClock& time_kinds,
 void WorkerMetrics::UpdateDevice(const client::ClientStatistics& client, bool direct_get,
                                  bool direct_push) {
   const auto raise = [&](std::string direction, std::string path, int64_t bytes) {
-    RaiseTo(metrics_.counter("shoal_worker_device_bytes_total",
-                             "Bytes between servers and the memory of the worker's GPU: from GPU "
-                             "to GPU, directly, or through pinned memory of the host.",
-                             {{"direction", std::move(direction)}, {"path", std::move(path)}}),
-            static_cast<double>(bytes));
+    Raise(metrics_.counter("shoal_worker_device_bytes_total",
+                           "Bytes between servers and the memory of the worker's GPU: from GPU "
+                           "to GPU, directly, or through pinned memory of the host.",
+                           {{"direction", std::move(direction)}, {"path", std::move(path)}}),
+          static_cast<double>(bytes));
   };
   client::ClientStatistics::Transport all;
   for (const client::ClientStatistics::Transport& transport : client.transports) {
@@ -101,14 +106,14 @@ void WorkerMetrics::UpdateDevice(const client::ClientStatistics& client, bool di
 
 void WorkerMetrics::UpdateExchange(const LayerExchange::Statistics& exchange) {
   const auto raise = [&](const std::string& operation, int64_t calls, int64_t bytes) {
-    RaiseTo(metrics_.counter("shoal_worker_collectives_total",
-                             "Collectives with all other workers at a layer.",
-                             {{"operation", operation}}),
-            static_cast<double>(calls));
-    RaiseTo(metrics_.counter("shoal_worker_collective_bytes_total",
-                             "Bytes from other workers (all-gather) or to them (reduce-scatter).",
-                             {{"operation", operation}}),
-            static_cast<double>(bytes));
+    Raise(metrics_.counter("shoal_worker_collectives_total",
+                           "Collectives with all other workers at a layer.",
+                           {{"operation", operation}}),
+          static_cast<double>(calls));
+    Raise(metrics_.counter("shoal_worker_collective_bytes_total",
+                           "Bytes from other workers (all-gather) or to them (reduce-scatter).",
+                           {{"operation", operation}}),
+          static_cast<double>(bytes));
   };
   raise("all_gather", exchange.all_gathers, exchange.gathered_bytes);
   raise("reduce_scatter", exchange.reduce_scatters, exchange.reduced_bytes);
@@ -118,7 +123,7 @@ void WorkerMetrics::UpdateTransport(const client::ClientStatistics::Transport& t
   const auto raise = [&](const std::string& name, const std::string& help, int64_t total,
                          Metrics::Labels labels = {}) {
     labels.emplace("transport", transport.name);
-    RaiseTo(metrics_.counter(name, help, labels), static_cast<double>(total));
+    Raise(metrics_.counter(name, help, labels), static_cast<double>(total));
   };
   raise("shoal_client_get_bytes_total", "Bytes of weights read.", transport.get_bytes);
   raise("shoal_client_push_bytes_total", "Bytes of gradients written.", transport.push_bytes);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string_view>
 
 #include "client/parameter_client.h"
@@ -16,13 +17,15 @@ class WorkerMetrics {
  public:
   explicit WorkerMetrics(Metrics& metrics);
 
+  // The totals of Update, UpdateDevice and UpdateExchange begin at zero from here on.
+  void StartJob() { before_job_.clear(); }
   void OnMicrobatch(int64_t tokens, int64_t targets);
   void OnStepFailed() { failed_steps_.Increment(); }
   // Counts workers on GPUs that would exchange, and cannot.
   void OnNoExchange() { exchange_fallbacks_.Increment(); }
   // Counts a step's messages with one other stage, by transport or library.
   void OnStageMessages(std::string_view path, int64_t sent_bytes, int64_t received_bytes);
-  // Brings counters up to these totals.
+  // Brings counters up to these totals of the job.
   void Update(const TimeKindClock& time_kinds, const client::ClientStatistics& client);
   // For weights and gradients moved between servers and device memory: with a server's GPU,
   // otherwise directly or through the host.
@@ -30,6 +33,7 @@ class WorkerMetrics {
   void UpdateExchange(const LayerExchange::Statistics& exchange);
 
  private:
+  void Raise(Metrics::Counter& counter, double total_of_job);
   void UpdateTransport(const client::ClientStatistics::Transport& transport);
 
   Metrics& metrics_;
@@ -46,6 +50,7 @@ class WorkerMetrics {
   Metrics::Counter& rereads_;
   Metrics::Counter& resent_;
   Metrics::Counter& duplicates_;
+  std::map<const Metrics::Counter*, double> before_job_;
 };
 
 }  // namespace shoal::worker

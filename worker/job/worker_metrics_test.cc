@@ -31,6 +31,21 @@ TEST(WorkerMetrics, FollowTheClientsTotals) {
   }
 }
 
+TEST(WorkerMetrics, AddUpTheTotalsOfJobs) {
+  Metrics metrics;
+  WorkerMetrics worker(metrics);
+  const TimeKindClock time_kinds(RealClock());
+  client::ClientStatistics client;
+  client.transports = {{.name = "shm", .get_bytes = 100}};
+  worker.Update(time_kinds, client);
+  worker.StartJob();
+  client.transports[0].get_bytes = 30;
+  worker.Update(time_kinds, client);
+  client.transports[0].get_bytes = 40;
+  worker.Update(time_kinds, client);
+  EXPECT_THAT(metrics.Text(), HasSubstr("shoal_client_get_bytes_total{transport=\"shm\"} 140"));
+}
+
 TEST(WorkerMetrics, FollowTheExchangesTotals) {
   Metrics metrics;
   WorkerMetrics worker(metrics);
