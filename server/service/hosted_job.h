@@ -51,6 +51,7 @@ class HostedJob {
                                                            const ParameterServiceOptions& options,
                                                            ServerMetrics* metrics,
                                                            rpc::NewestTerm* term);
+  ~HostedJob();
   HostedJob(const HostedJob&) = delete;
   HostedJob& operator=(const HostedJob&) = delete;
 
@@ -144,6 +145,7 @@ class HostedJob {
   plan::Job job_;
   plan::ShardMap shard_map_;
   int64_t slot_bytes_ = 0;
+  StoreBytes resident_;   // what metrics say that it holds
   ServerGpu gpu_;         // with service.memory cuda
   std::string gpu_name_;  // among those of all machines; empty: clients do not reach it
   std::optional<PayloadsInGpu> payloads_in_gpu_;  // where it has one

@@ -107,6 +107,8 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const proto::Config
   return job;
 }
 
+HostedJob::~HostedJob() { metrics_.AddResidentBytes(resident_, -1); }
+
 absl::Status HostedJob::Load() {
   SHOAL_ASSIGN_OR_RETURN(job_, plan::FromMessage(request_.job(), "the coordinator's job"));
   if (request_.servers() < 1 || request_.server_index() < 0 ||
@@ -153,7 +155,8 @@ absl::Status HostedJob::Load() {
   if (job_.service.memory == plan::PartitionMemory::kCuda) {
     *reply_.mutable_gpu() = DescribeGpuUse(held);
   }
-  metrics_.SetResidentBytes(bytes);
+  resident_ = bytes;
+  metrics_.AddResidentBytes(resident_);
   metrics_.version.Set(static_cast<double>(store_->version()));
   LogInfo("{}: server {} of {}: {} partitions of {}, version {}, {} resident, {} threads",
           request_.job_id(), request_.server_index(), request_.servers(), held.size(),

@@ -41,8 +41,10 @@ PushIntake::~PushIntake() {
   for (std::thread& thread : threads_) {
     thread.join();
   }
+  metrics_->queue_depth.Decrement(static_cast<double>(work_.size()));
   work_.clear();
   absl::MutexLock lock(&connections_mutex_);
+  metrics_->clients.Decrement(static_cast<double>(by_id_.size()));
   for (const auto& [id, connection] : by_id_) {
     connection->Close();
   }
@@ -59,7 +61,7 @@ void PushIntake::Add(std::shared_ptr<ClientConnection> connection) {
     }
     by_incarnation_[connection->client().incarnation] = connection;
     by_id_[connection->id()] = std::move(connection);
-    metrics_->clients.Set(static_cast<double>(by_id_.size()));
+    metrics_->clients.Increment();
   }
   for (const auto& queue : queues_) {
     queue->Wake();  // An idle intake sleeps longer than one that scans slots.
@@ -106,7 +108,7 @@ void PushIntake::Forget(uint64_t id, const absl::Status& why) {
   if (current != by_incarnation_.end() && current->second == connection) {
     by_incarnation_.erase(current);
   }
-  metrics_->clients.Set(static_cast<double>(by_id_.size()));
+  metrics_->clients.Decrement();
   if (why.ok()) {
     LogInfo("{} closed its {} connection", connection->client().name, connection->transport());
   } else {
@@ -121,7 +123,7 @@ void PushIntake::Enqueue(const std::shared_ptr<ClientConnection>& connection, in
   }
   absl::MutexLock lock(&work_mutex_);
   work_.push_back({connection, slot});
-  metrics_->queue_depth.Set(static_cast<double>(work_.size()));
+  metrics_->queue_depth.Increment();
 }
 
 bool PushIntake::TakeOne() {
@@ -133,7 +135,7 @@ bool PushIntake::TakeOne() {
     }
     work = std::move(work_.front());
     work_.pop_front();
-    metrics_->queue_depth.Set(static_cast<double>(work_.size()));
+    metrics_->queue_depth.Decrement();
   }
   work.connection->TakePush(work.slot, handler_);
   return true;

@@ -37,15 +37,15 @@ void ServerMetrics::CountRequest(const std::string& operation, absl::StatusCode 
       .Observe(absl::ToDoubleSeconds(duration));
 }
 
-void ServerMetrics::SetResidentBytes(const StoreBytes& bytes) {
-  const auto set = [&](const std::string& kind, int64_t value) {
+void ServerMetrics::AddResidentBytes(const StoreBytes& bytes, int sign) {
+  const auto add = [&](const std::string& kind, int64_t value) {
     metrics_.gauge("shoal_ps_resident_bytes", "Memory of the partitions held", {{"kind", kind}})
-        .Set(static_cast<double>(value));
+        .Increment(static_cast<double>(sign * value));
   };
-  set("param", bytes.weights);
-  set("grad", bytes.gradients);
-  set("master", bytes.master);
-  set("moment", bytes.moments);
+  add("param", bytes.weights);
+  add("grad", bytes.gradients);
+  add("master", bytes.master);
+  add("moment", bytes.moments);
 }
 
 void ServerMetrics::CountConnection(const std::string& transport) {

@@ -19,7 +19,8 @@ class ServerMetrics {
   // (applied_pushes and push_duration count the others).
   void CountRequest(const std::string& operation, absl::StatusCode code);
   void CountRequest(const std::string& operation, absl::StatusCode code, absl::Duration duration);
-  void SetResidentBytes(const StoreBytes& bytes);
+  // To be taken back with the sign -1.
+  void AddResidentBytes(const StoreBytes& bytes, int sign = 1);
   void CountConnection(const std::string& transport);
   // `from` was preferred, `to` was taken.
   void CountFallback(const std::string& from, const std::string& to);

@@ -1,8 +1,10 @@
 #include "server/service/server_metrics.h"
 
 #include "core/base/status.h"
+#include "core/base/testing/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/service/testing/cluster.h"
 
 namespace shoal::server {
 namespace {
@@ -55,6 +57,21 @@ TEST(ServerMetrics, FollowWhatATransportCounts) {
               HasSubstr("shoal_ps_gpu_ranges_total{route=\"dma_buf\",transport=\"verbs\"} 5"));
   EXPECT_THAT(metrics.Text(),
               HasSubstr("shoal_ps_gpu_ranges_total{route=\"refused\",transport=\"verbs\"} 1"));
+}
+
+TEST(ServerMetrics, ForgetAReleasedJob) {
+  TestingCluster cluster(testing::TempDir() + "service-metrics", 1, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  TestingClient client(&cluster.service(0), &cluster.client_transport(), 1, 1);
+  ASSERT_OK(client.Connect());
+  EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_ps_clients 1\n"));
+  const std::string none_held = "shoal_ps_resident_bytes{kind=\"master\"} 0\n";
+  EXPECT_THAT(cluster.MetricsText(0), Not(HasSubstr(none_held)));
+  proto::ReleaseJobRequest request;
+  request.set_job_id(cluster.ConfigureRequest(0).job_id());
+  ASSERT_OK(cluster.service(0).ReleaseJob(request).status());
+  EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_ps_clients 0\n"));
+  EXPECT_THAT(cluster.MetricsText(0), HasSubstr(none_held));
 }
 
 }  // namespace
