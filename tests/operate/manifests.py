@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Part 1: every overlay builds, keeps to the schemas of current Kubernetes, and to what is said of
+it: Pod Security "restricted", probes, no token of the API server, one token of Shoal, bounded
+memory.
+"""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import yaml
+
+import processes
+
+KUBERNETES = processes.ROOT / 'deploy/kubernetes'
+ROOTS = ('overlays/small', 'overlays/cluster', 'overlays/test', 'job', 'jobset')
+VERSIONS = ('1.32', '1.33', '1.34', '1.35', '1.36', '1.37')
+# Custom resources have no schema here.
+CUSTOM = {'PodMonitor', 'PrometheusRule', 'JobSet'}
+UNITS = {'Mi': 2**20, 'Gi': 2**30}
+# What the overlay `test` may change: Kubernetes 1.20 lacks it, or a single node has no storage that
+# is shared.
+TEST_MAY_CHANGE = re.compile(
+    r'(^|/)(image|replicas|imagePullPolicy|startupProbe|livenessProbe|readinessProbe|apiVersion|'
+    r'persistentVolumeClaim|hostPath|completionMode|enableServiceLinks|args|namespace|requests|'
+    r'limits|volumeClaimTemplates)(/|$)|/volumes/3/')
+
+
+def build(root):
+    """The objects of a kustomization, as kubectl would apply them."""
+    kubectl = shutil.which('kubectl')
+    if not kubectl:
+        processes.skip('there is no kubectl')
+    done = subprocess.run([kubectl, 'kustomize', str(KUBERNETES / root)], capture_output=True,
+                          text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f'{root}: {done.stderr}')
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def bytes_of(quantity):
+    return int(quantity[:-2]) * UNITS[quantity[-2:]]
+
+
+def pods_of(thing):
+    """(name, pod template) of an object"""
+    name = f'{thing["kind"]}/{thing["metadata"]["name"]}'
+    if thing['kind'] == 'JobSet':
+        for each in thing['spec']['replicatedJobs']:
+            yield f'{name}/{each["name"]}', each['template']['spec']['template']
+    elif 'template' in thing.get('spec', {}):
+        yield name, thing['spec']['template']
+
+
+def check_pod(name, template):
+    """Pod Security "restricted", and what else all pods of ours have in common."""
+    spec, role = template['spec'], template['metadata']['labels']['app.kubernetes.io/component']
+    security = spec['securityContext']
+    wanted = [
+        (security.get('runAsNonRoot') is True and security.get('runAsUser', 0) > 0, 'runs as root'),
+        (security.get('seccompProfile', {}).get('type') == 'RuntimeDefault', 'no seccomp profile'),
+        (spec.get('automountServiceAccountToken') is False, 'has a token of the API server'),
+        (spec.get('serviceAccountName', '').startswith('shoal-'), 'no service account of its own'),
+        (all(volume.keys() & {'emptyDir', 'secret', 'persistentVolumeClaim', 'hostPath'}
+             for volume in spec['volumes']), 'a volume of another kind'),
+        ('shoal.dev/job' in template['metadata']['labels'], 'no label shoal.dev/job'),
+    ]
+    for container in spec['containers']:
+        mine, resources = container['securityContext'], container['resources']
+        arguments = ' '.join(container['args'])
+        ports = {port['name']: port['containerPort'] for port in container.get('ports', [])}
+        wanted += [
+            (mine.get('allowPrivilegeEscalation') is False, 'may gain rights'),
+            (mine.get('readOnlyRootFilesystem') is True, 'may write its root'),
+            (mine.get('capabilities') == {'drop': ['ALL']}, 'has capabilities'),
+            (resources['requests']['memory'] == resources['limits']['memory'],
+             'may be killed for memory that it asked for'),
+            ('cpu' not in resources['limits'], 'is throttled: a step waits for the slowest'),
+            (bytes_of(resources['limits']['memory']) >= 2**27, 'has next to no memory'),
+            ('--token-file /etc/shoal/token' in arguments, 'has no token'),
+            (role == 'trainer' or f'--metrics-port {ports["metrics"]}' in arguments,
+             'metrics are served on another port than is read'),
+            (role == 'trainer' or 'startupProbe' in container, 'has no probe'),
+        ]
+    return [f'{name}: {what}' for holds, what in wanted if not holds]
+
+
+def check_schemas(root, objects, folder):
+    plain = [thing for thing in objects if thing['kind'] not in CUSTOM]
+    for thing in objects:  # a JobSet's jobs are Jobs
+        if thing['kind'] == 'JobSet':
+            plain += [{'apiVersion': 'batch/v1', 'kind': 'Job', 'metadata': {'name': each['name']},
+                       'spec': each['template']['spec']}
+                      for each in thing['spec']['replicatedJobs']]
+    path = pathlib.Path(folder) / 'objects.yaml'
+    path.write_text(yaml.safe_dump_all(plain), encoding='utf-8')
+    findings = []
+    for version in VERSIONS:
+        command = [str(pathlib.Path(sys.executable).parent / 'kubernetes-validate'), '--strict',
+                   '-k', version, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            findings.append(f'{root}: {version}: {done.stdout}{done.stderr}')
+    return findings
+
+
+def leaves(thing, path=''):
+    """{path: value} of all that an object says"""
+    if isinstance(thing, dict):
+        for key, value in thing.items():
+            yield from leaves(value, f'{path}/{key}')
+    elif isinstance(thing, list):
+        for at, value in enumerate(thing):
+            yield from leaves(value, f'{path}/{at}')
+    else:
+        yield path, thing
+
+
+def check_test_overlay(test, small):
+    """The overlay of the tests is the small one but for what TEST_MAY_CHANGE lists."""
+    def keyed(objects):
+        return {(thing['kind'], thing['metadata']['name']): dict(leaves(thing))
+                for thing in objects}
+    ours, theirs = keyed(test), keyed(small)
+    findings = []
+    for key in sorted(set(ours) & set(theirs)):
+        for path in sorted(set(ours[key]) | set(theirs[key])):
+            if ours[key].get(path) != theirs[key].get(path) and not TEST_MAY_CHANGE.search(path):
+                findings.append(f'overlays/test: {key} differs at {path}')
+    return findings
+
+
+def main():
+    findings, count = [], 0
+    built = {root: build(root) for root in ROOTS}
+    with tempfile.TemporaryDirectory() as folder:
+        for root, objects in built.items():
+            count += len(objects)
+            for thing in objects:
+                for name, template in pods_of(thing):
+                    findings += [f'{root}: {each}' for each in check_pod(name, template)]
+            if root != 'overlays/test':  # Kubernetes 1.20 has no schema here
+                findings += check_schemas(root, objects, folder)
+    findings += check_test_overlay(built['overlays/test'], built['overlays/small'])
+    print(*findings, sep='\n', end='\n' if findings else '')
+    print(f'{len(ROOTS)} kustomizations, {count} objects, Kubernetes {VERSIONS[0]} to '
+          f'{VERSIONS[-1]}: {len(findings)} findings')
+    return 1 if findings else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
