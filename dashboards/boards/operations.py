@@ -1,0 +1,83 @@
+"""Is everything up, of one version, and safe to lose?"""
+
+from board import Board, Panel, Query, Row
+
+LAST_CHECKPOINT = 'max by (shoal_job) (shoal_checkpoint_last_success_timestamp_seconds{JOB} > 0)'
+
+NOW = Row('Now', (
+    Panel('Processes that answer', 'Processes that Prometheus reads, by role.', 'short',
+          (Query('sum by (component) (up{WHO, component!=""})', '{{component}}s'),), 'number', 6,
+          decimals=0),
+    Panel('That do not answer', 'Processes that Prometheus knows and cannot read. Good: zero; '
+          'workers of a job that is over count too, until they are no longer named to it.',
+          'short',
+          (Query('count(up{WHO, component!=""} == 0) or on () vector(0)', 'processes'),),
+          'number', 4, levels=((1, 'red'),), decimals=0),
+    Panel('Lost in an hour', 'Members whose lease ran out: killed, hung or cut off. Those that '
+          'took their leave do not count. Good: zero.', 'short',
+          (Query('sum by (role) (increase(shoal_coordinator_lease_expiries_total{JOB}[1h]))',
+                 '{{role}}s'),), 'number', 6, levels=((1, 'orange'),), decimals=0),
+    Panel('Checkpoint age', 'Time since the newest checkpoint was complete. Good: below the '
+          'interval of checkpoints while a job trains.', 's',
+          (Query(f'time() - {LAST_CHECKPOINT}', '{{shoal_job}}'),), 'number', 4,
+          levels=((1800, 'orange'), (7200, 'red'))),
+    Panel('Versions', 'Versions of Shoal that run. Good: one.', 'short',
+          (Query('count(count by (version) (shoal_build_info{WHO}))', 'versions'),), 'number', 4,
+          levels=((2, 'red'),), decimals=0),
+))
+
+MEMBERS = Row('Members', (
+    Panel('Processes that answer, by role', 'Good: flat lines. A dip is a restart.', 'short',
+          (Query('sum by (component) (up{WHO, component!=""})', '{{component}}s'),), decimals=0),
+    Panel('Members with a lease', 'What the coordinator counts on. Good: the same lines as of '
+          'processes that answer; a member is missing here until it has registered.', 'short',
+          (Query('sum by (role) (shoal_coordinator_members{JOB})', '{{role}}s'),), decimals=0),
+    Panel('Members lost', 'Members whose lease ran out, in five minutes. Good: zero.', 'short',
+          (Query('sum by (role) (increase(shoal_coordinator_lease_expiries_total{JOB}[5m]))',
+                 '{{role}}s'),), decimals=0),
+    Panel('Starts', 'Processes whose counters began anew, in five minutes. Good: zero outside an '
+          'upgrade; one that comes back again and again is in a restart loop.', 'short',
+          (Query('sum by (instance) (resets(exposer_scrapes_total{WHO}[5m])) > 0 '
+                 'or on () label_replace(vector(0), "instance", "none", "", "")',
+                 '{{instance}}'),), decimals=0),
+    Panel('Versions, by process', 'How many processes run each version. Good: one line; two during '
+          'an upgrade, in which no job starts, since versions must agree.', 'short',
+          (Query('count by (version) (shoal_build_info{WHO})', '{{version}}'),), decimals=0),
+    Panel('Time to read metrics', 'How long a process takes to answer Prometheus. Good: '
+          'milliseconds; one that takes far longer than its peers has no core to run on.', 's',
+          (Query('max by (instance) (scrape_duration_seconds{WHO, component!=""})',
+                 '{{instance}}'),)),
+))
+
+SAFETY = Row('Checkpoints and failures', (
+    Panel('Checkpoints', 'How long they take, and how old the newest is. Good: an age that saws '
+          'between zero and the interval.', 's',
+          (Query('histogram_quantile(0.99, sum by (le) '
+                 '(increase(shoal_checkpoint_duration_seconds_bucket{JOB}[$__range])))',
+                 'duration, p99'),
+           Query(f'time() - {LAST_CHECKPOINT}', 'age'))),
+    Panel('Checkpoints written and failed', 'In fifteen minutes. Good: no failures; a failed one '
+          'is tried again, mostly a full or slow disk.', 'short',
+          (Query('increase(shoal_checkpoint_duration_seconds_count{JOB}[15m])', 'written'),
+           Query('increase(shoal_checkpoint_failures_total{JOB}[15m])', 'failed'))),
+    Panel('Steps lost', 'Attempts dropped, and steps stopped by numbers that are not finite, in '
+          'five minutes. Good: zero.', 'short',
+          (Query('increase(shoal_train_dropped_attempts_total{JOB}[5m])', 'attempts dropped'),
+           Query('increase(shoal_train_nonfinite_steps_total{JOB}[5m])', 'not finite'))),
+    Panel('Calls that failed at servers', 'Calls and pushes a second that ended otherwise than OK, '
+          'by code. Good: zero outside a start and a recovery.', 'ops',
+          (Query('sum by (code) (rate(shoal_ps_requests_total{WHO, code!="OK"}[RATE])) '
+                 'or on () label_replace(vector(0), "code", "none", "", "")', '{{code}}'),)),
+    Panel('Alerts', 'Alerts that fire, by name. Good: none.', 'short',
+          (Query('count by (alertname) (ALERTS{alertstate="firing", shoal_job=~"$shoal_job"}) '
+                 'or on () label_replace(vector(0), "alertname", "none", "", "")',
+                 '{{alertname}}'),), decimals=0),
+    Panel('Steps committed', 'Steps a minute: the one line that says that the service does what it '
+          'is there for.', 'short',
+          (Query('sum by (shoal_job) (rate(shoal_train_steps_total{JOB}[RATE])) * 60',
+                 '{{shoal_job}}'),)),
+))
+
+BOARD = Board('operations', 'Shoal: operations',
+              'Is everything up, of one version, and safe to lose?',
+              (NOW, MEMBERS, SAFETY))

@@ -1,0 +1,102 @@
+"""Is it learning, how fast, and what holds it up?"""
+
+from board import Board, Panel, Query, Row
+
+BUSY = 'rate(shoal_worker_phase_seconds_total{WHO, phase=~"data|forward|backward"}[RATE])'
+LAST_CHECKPOINT = 'max by (shoal_job) (shoal_checkpoint_last_success_timestamp_seconds{JOB} > 0)'
+LAST_STEP = 'max by (shoal_job) (shoal_train_last_step_timestamp_seconds{JOB} > 0)'
+STEPS = 'shoal_train_step_duration_seconds_bucket{JOB}[RATE]'
+
+NOW = Row('Now', (
+    Panel('Steps committed', 'Optimizer steps since the coordinator started. It should grow; a '
+          'job that goes on after a loss may run some of them again.', 'short',
+          (Query('sum by (shoal_job) (shoal_train_steps_total{JOB})', '{{shoal_job}}'),),
+          'number', 4, decimals=0),
+    Panel('Since the last step', 'Time since a step was committed. Good: less than a few step '
+          'durations while a job trains. It grows when a job is over, too.', 's',
+          (Query(f'time() - {LAST_STEP}', '{{shoal_job}}'),),
+          'number', 4, levels=((60, 'orange'), (300, 'red'))),
+    Panel('Tokens a second', 'Tokens of committed steps, of all workers together. Good: steady, '
+          'and near what `shoal plan` predicts.', 'short',
+          (Query('sum by (shoal_job) (rate(shoal_train_tokens_total{JOB}[RATE]))',
+                 '{{shoal_job}}'),), 'number', 4),
+    Panel('FLOPs utilization', 'Model FLOPs utilization of the last step: of what the workers\' '
+          'devices compute at most, the part that training asked for. Higher is better; 30 to 50 % '
+          'is usual on GPUs.', 'percentunit',
+          (Query('shoal_train_mfu_ratio{JOB}', '{{shoal_job}}'),), 'number', 4, decimals=1),
+    Panel('Checkpoint age', 'Time since the newest checkpoint was complete: what a lost server '
+          'costs. Good: below the interval of checkpoints.', 's',
+          (Query(f'time() - {LAST_CHECKPOINT}', '{{shoal_job}}'),),
+          'number', 4, levels=((1800, 'orange'), (7200, 'red'))),
+    Panel('Members', 'Servers and workers with a lease. Good: as many as the job asks for.',
+          'short', (Query('shoal_coordinator_members{JOB}', '{{role}}s'),), 'number', 4,
+          decimals=0),
+))
+
+LEARNING = Row('Learning', (
+    Panel('Loss', 'Mean loss per target token of the last step, and its mean over five minutes. '
+          'Good: the mean falls, then flattens.', 'short',
+          (Query('shoal_train_loss{JOB} and shoal_train_steps_total{JOB} > 0', 'loss'),
+           Query('avg_over_time(shoal_train_loss{JOB}[5m]) and shoal_train_steps_total{JOB} > 0',
+                 'mean of 5 min')), low=None),
+    Panel('Gradient norm', 'Norm of the gradient before clipping, on a logarithmic axis. Good: '
+          'within one order of magnitude. Spikes come before divergence.', 'short',
+          (Query('shoal_train_grad_norm{JOB} > 0', 'norm'),), log=True),
+    Panel('Learning rate', 'Of the last step: the schedule as it really ran.', 'sci',
+          (Query('shoal_train_learning_rate{JOB} > 0', 'learning rate'),)),
+))
+
+SPEED = Row('Speed', (
+    Panel('Throughput', 'Tokens a second of committed steps, all and those that loss is taken '
+          'on. Good: steady; a dip is a checkpoint, a lost member or a straggler.', 'short',
+          (Query('sum(rate(shoal_train_tokens_total{JOB}[RATE]))', 'tokens/s'),
+           Query('sum(rate(shoal_train_target_tokens_total{JOB}[RATE]))', 'with loss'))),
+    Panel('Step duration', 'From handing a step out to its commit. Good: p99 close to the median; '
+          'buckets are coarse above a second.', 's',
+          tuple(Query(f'histogram_quantile({quantile}, sum by (le) (rate({STEPS})))', name)
+                for quantile, name in ((0.5, 'median'), (0.99, 'p99')))),
+    Panel('Idle: measured and planned', 'Part of all workers\' time in a step that was not spent '
+          'computing, beside what the planner predicted. Good: the two lie close; a gap says that '
+          'a worker is slower than it was measured, or that tensors arrive late.', 'percentunit',
+          (Query('shoal_train_idle_ratio{JOB} and shoal_train_steps_total{JOB} > 0', 'measured'),
+           Query('shoal_train_predicted_idle_ratio{JOB} and shoal_train_steps_total{JOB} > 0',
+                 'planned')), high=1),
+    Panel('Where workers spend their time', 'Time of all workers\' compute threads by phase, as '
+          'part of the whole. Good: forward and backward fill it. get_wait and push_wait: servers '
+          'or the network are slow; optimizer_wait: steps are short, or one worker is late.',
+          'percentunit',
+          (Query('(sum by (phase) (rate(shoal_worker_phase_seconds_total{WHO}[RATE])) > 0) '
+                 '/ on () group_left () sum(rate(shoal_worker_phase_seconds_total{WHO}[RATE]))',
+                 '{{phase}}'),), 'stack', high=1),
+    Panel('Computing, by worker', 'Part of its time that each worker spends reading, forward and '
+          'backward. Good: all alike. One far below the rest is not given enough; one far above is '
+          'a straggler.', 'percentunit',
+          (Query(f'sum by (instance) ({BUSY})', '{{instance}}'),), high=1),
+    Panel('Slowest worker against the median', 'Computing time of the busiest worker over that of '
+          'the median one. Good: below 1.1. The alert ShoalStraggler fires at 1.3.', 'short',
+          (Query(f'max by (shoal_job) (sum by (shoal_job, instance) ({BUSY})) '
+                 f'/ quantile by (shoal_job) (0.5, sum by (shoal_job, instance) ({BUSY}))',
+                 'busiest / median'),), low=1, decimals=2),
+))
+
+TROUBLE = Row('Trouble', (
+    Panel('Checkpoints', 'How long they take, and how old the newest is. Good: durations far below '
+          'the interval, an age that saws between zero and the interval.', 's',
+          (Query('histogram_quantile(0.99, sum by (le) '
+                 '(increase(shoal_checkpoint_duration_seconds_bucket{JOB}[$__range])))',
+                 'duration, p99'),
+           Query(f'time() - {LAST_CHECKPOINT}', 'age'))),
+    Panel('Attempts that came to nothing', 'Attempts dropped whole, those that a worker could not '
+          'finish, and reports that came late, in five minutes. Good: zero; each dropped attempt '
+          'is a step that was run again.', 'short',
+          (Query('increase(shoal_train_dropped_attempts_total{JOB}[5m])', 'dropped'),
+           Query('sum(increase(shoal_worker_failed_steps_total{WHO}[5m]))', 'failed at a worker'),
+           Query('increase(shoal_coordinator_late_reports_total{JOB}[5m])', 'late reports'))),
+    Panel('Steps with numbers that are not finite', 'Steps stopped by a non-finite loss or '
+          'gradient, in five minutes. Good: zero, always.', 'short',
+          (Query('increase(shoal_train_nonfinite_steps_total{JOB}[5m])', 'steps'),)),
+))
+
+BOARD = Board('training', 'Shoal: training',
+              'Is it learning, how fast, and what holds it up?',
+              (NOW, LEARNING, SPEED, TROUBLE))
