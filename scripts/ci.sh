@@ -24,6 +24,7 @@
 #   rdma-all  as `rdma`, the long ones too
 #   single    every source compiled by itself: does it include what it uses?
 #   peers     what other programs read of ours (needs PyPI)
+#   operate   scripts/operate-test.sh: deploy/ and dashboards/ (needs PyPI; most of it, root)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/build.sh
@@ -110,6 +111,8 @@ stage_single() {
   configure single
   build single
 }
+
+stage_operate() { scripts/operate-test.sh; }
 
 stage_peers() {
   scripts/read-tensorboard.sh

@@ -4,6 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 if [ $# -eq 0 ]; then
-  set -- quick lint links long fuzz nightly kernels asan-all rdma-all single peers tsan
+  set -- quick lint links long fuzz nightly kernels asan-all rdma-all single peers operate tsan
 fi
 exec ./ci.sh "$@"

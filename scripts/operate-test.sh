@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# Tests of deploy/ and dashboards/: real containers, a real Prometheus, a real Slurm. Installs what
+# it needs (Debian packages, and from PyPI into build/operate/venv); whatever it starts ends with
+# it, and nothing of it is reached from other machines. What cannot be had here is skipped, with the
+# reason.
+#
+#   scripts/operate-test.sh [PART...]     (default: all)
+#
+#   manifests   Kubernetes: every overlay builds, keeps to the schemas and to Pod Security
+#   image       the image: size, user, read-only root, two builds of one digest, what is in it
+#   metrics     what a real run serves, against promtool and docs/metrics.md
+#   dashboards  the boards: as generated, checked, every panel answers in a real run
+#   alerts      the alerts: unit tests; provoked, seen at a webhook, resolved
+#   compose     the cluster of deploy/compose trains
+#   slurm       a job is preempted, goes back into the queue and ends as an undisturbed one
+#   units       systemd's units are valid
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/build.sh
+work=$PWD/build/operate
+export SHOAL_OPERATE_DEBIAN=$work/debian
+export SHOAL_BIN=${SHOAL_BIN:-$PWD/build/release/bin}
+python=$work/venv/bin/python
+parts=(manifests units image metrics dashboards alerts compose slurm)
+
+skip() {
+  echo "SKIPPED: $*"
+  exit 77
+}
+
+# The four programs, unless SHOAL_BIN names some that are there.
+need_programs() {
+  [ "$SHOAL_BIN" = "$PWD/build/release/bin" ] || return 0
+  scripts/install-dependencies.sh
+  configure release
+  build release shoal shoal-coordinator shoal-server shoal-worker
+}
+
+need_python() {
+  [ -x "$python" ] || python3 -m venv "$work/venv" || skip "there is no python3-venv"
+  cmp -s tests/operate/requirements.txt "$work/installed.txt" || {
+    "$work/venv/bin/pip" install -q -r dashboards/requirements.txt \
+      -r tests/operate/requirements.txt || skip "PyPI cannot be reached"
+    cp tests/operate/requirements.txt "$work/installed.txt"
+  }
+}
+
+# need_debian PROGRAM PACKAGE...: unpacked, not installed, so that no service of theirs starts here
+need_debian() {
+  [ ! -x "$work/debian/usr/bin/$1" ] || return 0
+  mkdir -p "$work/debian"
+  (cd "$work/debian" && apt-get -q download "${@:2}" >/dev/null 2>&1) ||
+    skip "Debian's ${*:2} cannot be had (apt-get update?)"
+  for package in "$work/debian"/*.deb; do
+    dpkg -x "$package" "$work/debian"
+    rm "$package"
+  done
+}
+
+# need_installed PROGRAM PACKAGE...
+need_installed() {
+  ! command -v "$1" >/dev/null || return 0
+  [ "$(id -u)" = 0 ] || skip "there is no $1, and no root to install ${*:2}"
+  # Their services stay off: tests start their own.
+  RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "${@:2}" \
+    >"$work/apt.log" 2>&1 || skip "${*:2} cannot be installed (see $work/apt.log)"
+}
+
+need_podman() {
+  need_installed podman podman runc netavark aardvark-dns iptables
+  export CONTAINERS_CONF=$PWD/tests/operate/containers.conf
+  podman info >/dev/null 2>"$work/podman.log" || skip "podman does not run: $(<"$work/podman.log")"
+}
+
+part_manifests() {
+  need_python
+  command -v kubectl >/dev/null || PATH=$work/venv/bin:$PATH
+  "$python" tests/operate/manifests.py
+}
+part_units() {
+  need_programs
+  tests/operate/units.sh
+}
+part_image() {
+  need_python
+  need_podman
+  need_programs
+  tests/operate/image.sh
+}
+part_metrics() {
+  need_python
+  need_programs
+  need_debian promtool prometheus
+  "$python" tests/operate/metrics.py
+}
+part_dashboards() {
+  need_python
+  need_programs
+  need_debian prometheus prometheus
+  "$python" tests/operate/dashboards.py
+}
+part_alerts() {
+  need_python
+  need_programs
+  need_debian prometheus-alertmanager prometheus prometheus-alertmanager
+  "$python" tests/operate/alerts.py
+}
+part_compose() {
+  need_python
+  need_podman
+  need_programs
+  need_debian prometheus prometheus
+  tests/operate/compose.sh
+}
+part_slurm() {
+  need_programs
+  need_installed slurmctld slurmctld slurmd slurm-client munge
+  tests/operate/slurm.sh
+}
+
+if [ "${1:-}" = --part ]; then
+  mkdir -p "$work"
+  "part_$2"
+  exit
+fi
+[ $# -eq 0 ] || parts=("$@")
+for part in "${parts[@]}"; do
+  declare -F "part_$part" >/dev/null || {
+    echo "unknown part $part" >&2
+    sed -n '/^#   scripts/,/^set/s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+  }
+done
+passed=0 failed=0 skipped=0
+for part in "${parts[@]}"; do
+  printf '\n== operate: %s\n' "$part"
+  start=$SECONDS
+  status=0
+  "$0" --part "$part" || status=$?
+  case $status in
+    0) passed=$((passed + 1)) ;;
+    77) skipped=$((skipped + 1)) ;;
+    *) failed=$((failed + 1)) ;;
+  esac
+  echo "$part: $((SECONDS - start)) s, status $status"
+done
+printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+[ "$failed" = 0 ]
