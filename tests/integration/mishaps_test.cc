@@ -50,19 +50,16 @@ ProgramResult RunShoal(std::vector<std::string> arguments) {
   return program.Wait(kLimit);
 }
 
-// What all runs share: a tiny model and its data, and the hash of the undisturbed end.
-struct Shared {
-  std::string folder = FreshDirectory("mishaps");
-  std::string hash;
-  Random random{Seed()};
-};
-Shared* shared = nullptr;
+std::string HashOf(const std::string& directory) {
+  return RunShoal({"checkpoint", "hash", directory}).output;
+}
 
-class Mishaps : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    shared = new Shared();
-    const std::string& folder = shared->folder;
+// What all runs share: a tiny model and its data, and the hash of the undisturbed end.
+class Shared : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    random = Random(Seed());
+    folder = FreshDirectory("mishaps");
     ASSERT_NO_FATAL_FAILURE(MakeTinyModel(folder));
     const std::string job = fmt::format(R"(
 model: model
@@ -77,18 +74,19 @@ checkpoint: {{directory: undisturbed, every_steps: {}, export_huggingface: false
                                         kSteps, kEvery);
     ASSERT_TRUE(WriteFileAtomically(folder + "/job.yaml", job).ok());
     ASSERT_EQ(RunShoal({"train", folder + "/job.yaml"}).exit_code, 0);
-    shared->hash = HashOf(folder + "/undisturbed");
-    ASSERT_EQ(shared->hash.size(), 33u);
+    hash = HashOf(folder + "/undisturbed");
+    ASSERT_EQ(hash.size(), 33u);
   }
-  static void TearDownTestSuite() {
-    fs::remove_all(shared->folder);
-    delete shared;
-  }
+  void TearDown() override { fs::remove_all(folder); }
 
-  static std::string HashOf(const std::string& directory) {
-    return RunShoal({"checkpoint", "hash", directory}).output;
-  }
+  std::string folder;
+  std::string hash;
+  Random random{0};
+};
+Shared* shared = static_cast<Shared*>(::testing::AddGlobalTestEnvironment(new Shared()));
 
+class Mishaps : public ::testing::Test {
+ protected:
   void SetUp() override {
     run_ = fmt::format("{}/{}", shared->folder, SecureToken());
     fs::create_directories(run_);
