@@ -38,17 +38,23 @@ need_programs() {
 
 need_python() {
   [ -x "$python" ] || python3 -m venv "$work/venv" || skip "there is no python3-venv"
-  cmp -s tests/operate/requirements.txt "$work/installed.txt" || {
-    "$work/venv/bin/pip" install -q -r dashboards/requirements.txt \
-      -r tests/operate/requirements.txt || skip "PyPI cannot be reached"
-    cp tests/operate/requirements.txt "$work/installed.txt"
+  cat dashboards/requirements.txt tests/operate/requirements.txt >"$work/wanted.txt"
+  cmp -s "$work/wanted.txt" "$work/installed.txt" || {
+    "$work/venv/bin/pip" install -q -r "$work/wanted.txt" || skip "PyPI cannot be reached"
+    mv "$work/wanted.txt" "$work/installed.txt"
   }
+}
+
+# Lists of packages that are there and may be old will do.
+refresh_lists() {  # PACKAGE
+  apt-cache show "$1" >/dev/null 2>&1 || apt-get -q update >/dev/null 2>&1 || true
 }
 
 # need_debian PROGRAM PACKAGE...: unpacked, not installed, so that no service of theirs starts here
 need_debian() {
   [ ! -x "$work/debian/usr/bin/$1" ] || return 0
   mkdir -p "$work/debian"
+  refresh_lists "$2"
   (cd "$work/debian" && apt-get -q download "${@:2}" >/dev/null 2>&1) ||
     skip "Debian's ${*:2} cannot be had (apt-get update?)"
   for package in "$work/debian"/*.deb; do
@@ -61,13 +67,15 @@ need_debian() {
 need_installed() {
   ! command -v "$1" >/dev/null || return 0
   [ "$(id -u)" = 0 ] || skip "there is no $1, and no root to install ${*:2}"
+  refresh_lists "$2"
   # Their services stay off: tests start their own.
   RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "${@:2}" \
     >"$work/apt.log" 2>&1 || skip "${*:2} cannot be installed (see $work/apt.log)"
 }
 
 need_podman() {
-  need_installed podman podman runc netavark aardvark-dns iptables
+  need_installed podman podman runc netavark aardvark-dns
+  need_installed iptables iptables
   export CONTAINERS_CONF=$PWD/tests/operate/containers.conf
   podman info >/dev/null 2>"$work/podman.log" || skip "podman does not run: $(<"$work/podman.log")"
 }

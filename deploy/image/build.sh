@@ -6,7 +6,8 @@
 #
 #     --build  folder with the programs (default: build/package, built here)
 #     --tag    name of the image (default: shoal:VERSION of localhost)
-#     --base   scratch (the default), or a Debian 12 with a shell to look around in
+#     --base   scratch (the default), or a Debian 12 with a shell to look around in: of another
+#              system the libraries would not fit
 #
 # CONTAINER=docker takes docker. The digest, the size and the tag are printed.
 set -euo pipefail
