@@ -4,6 +4,8 @@ alertmanager tells a webhook, and it resolves; none fires that should not. Windo
 divided by 30.
 """
 
+import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -108,6 +110,38 @@ def diverge(cluster, watch):
     resolved()
 
 
+@contextlib.contextmanager
+def small_disk(path, size):
+    path.mkdir()
+    subprocess.run(['mount', '-t', 'tmpfs', '-o', f'size={size}', 'tmpfs', path], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(['umount', '--lazy', path], check=True)
+
+
+def fill_disk(cluster, watch):
+    """The disk of checkpoints is full for as long as one of them fails."""
+    if os.getuid() != 0:
+        print('ShoalCheckpointFailing: not provoked, which takes root to mount a small disk')
+        return
+    disk = cluster.folder / 'disk'
+    with small_disk(disk, '256m'):
+        job = cluster.make_job('full', train={'steps': 10000},
+                               checkpoint={'directory': 'disk/checkpoints', 'every_steps': 10})
+        follower = cluster.submit(job, 'train-full')
+        cluster.wait_for_steps(12)
+        with open(disk / 'filler', 'wb') as filler, contextlib.suppress(OSError):
+            while True:
+                filler.write(bytes(2**20))
+        resolved = watch.expect('ShoalCheckpointFailing', shoal_job=processes.JOB)
+        (disk / 'filler').unlink()
+        resolved()
+        follower.send_signal(signal.SIGTERM)
+        if follower.wait(60) != 75:
+            raise AssertionError(f'a job whose disk was full ended with {follower.returncode}')
+
+
 def main():
     promtool = processes.DEBIAN / 'usr/bin/promtool'
     for command in (['check', 'rules', 'alerts.yaml'], ['test', 'rules', 'alerts_test.yaml']):
@@ -118,6 +152,7 @@ def main():
             stall(cluster, watch)
             lose_members(cluster, watch)
             diverge(cluster, watch)
+            fill_disk(cluster, watch)
             watch.quiet('after the end')
     return 0
 

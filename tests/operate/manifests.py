@@ -12,13 +12,14 @@ import sys
 import tempfile
 
 import yaml
+from cloudcoil.models.prometheus_operator import v1 as prometheus_operator
 
 import processes
 
 KUBERNETES = processes.ROOT / 'deploy/kubernetes'
 ROOTS = ('overlays/small', 'overlays/cluster', 'overlays/test', 'job', 'jobset')
 VERSIONS = ('1.32', '1.33', '1.34', '1.35', '1.36', '1.37')
-# Custom resources have no schema here.
+# Custom resources have no schema here; two of them have models (check_custom).
 CUSTOM = {'PodMonitor', 'PrometheusRule', 'JobSet'}
 UNITS = {'Mi': 2**20, 'Gi': 2**30}
 # What the overlay `test` may change: Kubernetes 1.20 lacks it, or a single node has no storage that
@@ -107,6 +108,18 @@ def check_schemas(root, objects, folder):
     return findings
 
 
+def check_custom(root, objects):
+    """What the models of the Prometheus operator's resources read is all that was written."""
+    for thing in objects:
+        if not thing['apiVersion'].startswith('monitoring.coreos.com/'):
+            continue
+        model = getattr(prometheus_operator, thing['kind'])
+        read = model.model_validate(thing).model_dump(mode='json', by_alias=True, exclude_none=True)
+        lost = dict(leaves(thing)).keys() - dict(leaves(read)).keys()
+        for path in sorted(lost):
+            yield f'{root}: {thing["kind"]} {thing["metadata"]["name"]} knows no {path}'
+
+
 def leaves(thing, path=''):
     """{path: value} of all that an object says"""
     if isinstance(thing, dict):
@@ -142,6 +155,7 @@ def main():
             for thing in objects:
                 for name, template in pods_of(thing):
                     findings += [f'{root}: {each}' for each in check_pod(name, template)]
+            findings += check_custom(root, objects)
             if root != 'overlays/test':  # Kubernetes 1.20 has no schema here
                 findings += check_schemas(root, objects, folder)
     findings += check_test_overlay(built['overlays/test'], built['overlays/small'])
