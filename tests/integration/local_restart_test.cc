@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "core/base/file.h"
 #include "core/base/random.h"
 #include "fmt/format.h"
@@ -85,6 +86,17 @@ checkpoint: {{directory: undisturbed, every_steps: 10, export_huggingface: false
       absl::SleepFor(absl::Milliseconds(5));
     }
   }
+  void AwaitLoss() {
+    const absl::Time deadline = absl::Now() + kLimit;
+    const auto told = [&] {
+      const auto record = ReadFile(directory_ + "/record/metrics.jsonl");
+      return record.ok() && absl::StrContains(*record, R"("event":"lost")");
+    };
+    while (!told()) {
+      ASSERT_TRUE(absl::Now() < deadline && run_->Running());
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+  }
   void Kill(const std::string& program, int signal = SIGKILL) {
     for (const pid_t pid : ChildrenOf(run_->pid())) {
       if (CommandOf(pid).ends_with(program)) {
@@ -161,6 +173,15 @@ TEST_F(LocalRestart, AWorkerThatIsToldToLeaveIsReplaced) {
   Kill("/shoal-worker", SIGTERM);
   ExpectTheSameEnd();
   EXPECT_THAT(errors_, HasSubstr("exited with status 0: started again"));
+}
+
+TEST_F(LocalRestart, AWorkerThatHungTakesPartAgainOnceItGoesOn) {
+  Start();
+  AwaitStep(12);
+  Kill("/shoal-worker", SIGSTOP);
+  AwaitLoss();
+  Kill("/shoal-worker", SIGCONT);
+  ExpectTheSameEnd();
 }
 
 TEST_F(LocalRestart, ASignalWhileAProcessComesBackLeavesACheckpoint) {
