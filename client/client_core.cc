@@ -278,14 +278,21 @@ void ParameterClient::Core::Release(int unit) {
   fetches_->DropUse(unit);
 }
 
-absl::Status ParameterClient::Core::Enqueue(int unit, const void* gradient, GradientReturn* done) {
+bool ParameterClient::Core::Acknowledged(int64_t pack) const {
+  absl::MutexLock lock(&mutex_);
+  return pushes_->acknowledged_pack(pack);
+}
+
+absl::Status ParameterClient::Core::Enqueue(int unit, const void* gradient,
+                                            const plan::Contribution& contribution,
+                                            GradientReturn* done) {
   SHOAL_CHECK(!options_.read_only);
   absl::MutexLock lock(&mutex_);
   const BlockedTimer timer(clock_, &statistics_.push_wait_seconds);
   SHOAL_RETURN_IF_ERROR(Failure());
   bool taken = false;
   const auto try_it = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    taken = taken || (Failure().ok() && pushes_->Enqueue(unit, gradient, done));
+    taken = taken || (Failure().ok() && pushes_->Enqueue(unit, gradient, contribution, done));
     return taken || !Failure().ok();
   };
   if (!AwaitFor(&mutex_, absl::Condition(&try_it), options_.push_timeout)) {

@@ -48,8 +48,9 @@ class ParameterClient::Core {
   absl::StatusOr<View> Get(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
   void Release(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
   // `gradient`: see PushTable.
-  absl::Status Enqueue(int unit, const void* gradient, GradientReturn* done)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Enqueue(int unit, const void* gradient, const plan::Contribution& contribution,
+                       GradientReturn* done) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool Acknowledged(int64_t pack) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Blocks until that gradient's memory is no longer needed.
   absl::Status AwaitTaken(int unit, const void* gradient) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::vector<int64_t>> Finish(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -42,7 +42,7 @@ TEST_P(FaultTest, WeightsAreRightAndPushesCountOnce) {
           client->Release(unit.index);
           const std::vector<float> gradient = IntegerGradient(unit, microbatch);
           Add(gradient, expected[static_cast<size_t>(unit.index)]);
-          const absl::Status pushed = client->Push(unit.index, gradient);
+          const absl::Status pushed = client->Push(unit.index, gradient, {.key = microbatch + 1});
           ASSERT_TRUE(pushed.ok()) << pushed;
           if (prefetched) {
             client->Release(next);  // in flight or arrived

@@ -58,26 +58,31 @@ bool ParameterClient::Prefetch(int unit) { return core_->Prefetch(unit); }
 absl::StatusOr<ParameterClient::View> ParameterClient::Get(int unit) { return core_->Get(unit); }
 void ParameterClient::Release(int unit) { core_->Release(unit); }
 
-absl::Status ParameterClient::Push(int unit, std::span<const float> gradient) {
-  SHOAL_RETURN_IF_ERROR(PushAsync(unit, gradient, nullptr));
+absl::Status ParameterClient::Push(int unit, std::span<const float> gradient,
+                                   const plan::Contribution& contribution) {
+  SHOAL_RETURN_IF_ERROR(PushAsync(unit, gradient, contribution, nullptr));
   return core_->AwaitTaken(unit, gradient.data());
 }
 
 absl::Status ParameterClient::PushAsync(int unit, std::span<const float> gradient,
+                                        const plan::Contribution& contribution,
                                         GradientReturn* done) {
   SHOAL_CHECK(!core_->options().push_in_place);
   SHOAL_CHECK(static_cast<int64_t>(gradient.size()) == core_->layout().unit(unit).count);
-  return core_->Enqueue(unit, gradient.data(), done);
+  return core_->Enqueue(unit, gradient.data(), contribution, done);
 }
 
 absl::Status ParameterClient::PushInPlace(int unit, std::span<const std::byte> gradient,
+                                          const plan::Contribution& contribution,
                                           GradientReturn* done) {
   const ClientOptions& options = core_->options();
   SHOAL_CHECK(options.push_in_place);
   SHOAL_CHECK(static_cast<int64_t>(gradient.size()) ==
               core_->layout().unit(unit).count * SizeOf(options.gradient_type));
-  return core_->Enqueue(unit, gradient.data(), done);
+  return core_->Enqueue(unit, gradient.data(), contribution, done);
 }
+
+bool ParameterClient::Acknowledged(int64_t pack) const { return core_->Acknowledged(pack); }
 
 int64_t ParameterClient::ArriveAtBarrier() { return core_->ArriveAtBarrier(); }
 absl::Status ParameterClient::WaitAtBarrier(int64_t number) { return core_->WaitAtBarrier(number); }

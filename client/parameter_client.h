@@ -19,7 +19,7 @@
 // nothing.
 //
 // Failure. A broken connection is recreated a bounded number of times, with jittered back-off;
-// reads are repeated and pushes sent again with the same sequence. If a server stays away, or
+// reads are repeated and pushes sent again with the same key. If a server stays away, or
 // refuses, every call that needs it returns the reason until the next BeginStep, which tries once
 // more. A transport that keeps failing gives way to the next for a while
 // (client/transport_policy.h).
@@ -38,6 +38,7 @@
 #include "client/server_client.h"
 #include "core/base/clock.h"
 #include "core/base/dtype.h"
+#include "core/model/contribution.h"
 #include "core/model/model_spec.h"
 #include "core/model/partition.h"
 #include "core/model/shard_map.h"
@@ -82,15 +83,21 @@ class ParameterClient {
   void Release(int unit);
 
   // Delivers the unit's gradient (all of its elements); the caller may reuse `gradient` afterwards.
-  // An error may be from an earlier push of this attempt, or of a lost server.
-  absl::Status Push(int unit, std::span<const float> gradient);
+  // Of the pushes with the same key the service counts one. An error may be from an earlier push of
+  // this attempt, or of a lost server.
+  absl::Status Push(int unit, std::span<const float> gradient,
+                    const plan::Contribution& contribution);
   // Same as Push, but returns at once: `gradient` must stay until done->Returned. Blocks only while
   // max_gradients are waiting. After an error Returned is not called.
-  absl::Status PushAsync(int unit, std::span<const float> gradient, GradientReturn* done);
+  absl::Status PushAsync(int unit, std::span<const float> gradient,
+                         const plan::Contribution& contribution, GradientReturn* done);
   // Same as PushAsync, with options.push_in_place: `gradient` has the gradient type and is in
   // memory that the transports registered (client/registered_memory.h). They or their devices read
   // it until done->Returned, when servers have acknowledged all of it or it was dropped.
-  absl::Status PushInPlace(int unit, std::span<const std::byte> gradient, GradientReturn* done);
+  absl::Status PushInPlace(int unit, std::span<const std::byte> gradient,
+                           const plan::Contribution& contribution, GradientReturn* done);
+  // Whether all pushes of the pack that were called for in this attempt are acknowledged.
+  bool Acknowledged(int64_t pack) const;
   // Barriers, for workers that wait for each other at layers (server/service/layer_barrier.h).
   // ArriveAtBarrier announces this worker at the attempt's next barrier and returns its number,
   // from 1, without blocking. WaitAtBarrier blocks until all workers have arrived at barrier

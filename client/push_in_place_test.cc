@@ -75,7 +75,8 @@ TEST_P(PushInPlaceTest, SumsExactlyInBothGradientTypes) {
         const std::vector<std::byte> bytes =
             gradients.Make(unit, round, expected[static_cast<size_t>(unit)]);
         std::ranges::copy(bytes, gradients.of(unit).begin());
-        ASSERT_TRUE(client->PushInPlace(unit, gradients.of(unit), &returns).ok());
+        ASSERT_TRUE(
+            client->PushInPlace(unit, gradients.of(unit), {.key = round + 1}, &returns).ok());
       }
       ASSERT_TRUE(returns.WaitFor(static_cast<size_t>(rig.units() * (round + 1))));
     }
@@ -104,7 +105,7 @@ TEST_P(PushInPlaceTest, GivesGradientsBackWhenTheyAreAcknowledged) {
   rig.HoldAcknowledgements(true);
   std::vector<int64_t> expected;
   std::ranges::copy(gradients.Make(1, 0, expected), gradients.of(1).begin());
-  ASSERT_TRUE(client->PushInPlace(1, gradients.of(1), &returns).ok());
+  ASSERT_TRUE(client->PushInPlace(1, gradients.of(1), {}, &returns).ok());
   EXPECT_EQ(client->Finish(absl::Milliseconds(50)).status().code(),
             absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(returns.units().empty()) << "it may have to be sent again";
@@ -129,7 +130,7 @@ TEST_P(PushInPlaceTest, ANewAttemptGivesBackWhatWaitsNowAndWhatIsPostedLater) {
     std::vector<int64_t> dropped;
     std::ranges::copy(gradients.Make(unit, 1, unit == 2 ? expected : dropped),
                       gradients.of(unit).begin());
-    ASSERT_TRUE(client->PushInPlace(unit, gradients.of(unit), &returns).ok());
+    ASSERT_TRUE(client->PushInPlace(unit, gradients.of(unit), {}, &returns).ok());
   }
   while (client->statistics().transports[0].push_bytes == 0) {  // until the first are posted
     absl::SleepFor(absl::Milliseconds(1));
@@ -140,7 +141,7 @@ TEST_P(PushInPlaceTest, ANewAttemptGivesBackWhatWaitsNowAndWhatIsPostedLater) {
   rig.OpenAttempt(1, 2);
   rig.HoldAcknowledgements(false);
   ASSERT_TRUE(returns.WaitFor(static_cast<size_t>(rig.units())));
-  ASSERT_TRUE(client->PushInPlace(2, gradients.of(2), &returns).ok());
+  ASSERT_TRUE(client->PushInPlace(2, gradients.of(2), {}, &returns).ok());
   ASSERT_TRUE(client->Finish(absl::Seconds(10)).ok());
   EXPECT_EQ(rig.Sum(2), expected);
   ASSERT_TRUE(returns.WaitFor(static_cast<size_t>(rig.units()) + 1));
@@ -162,7 +163,8 @@ TEST_P(PushInPlaceTest, BrokenConnectionsCountNothingTwice) {
       for (int unit = 0; unit < rig.units(); ++unit) {
         std::ranges::copy(gradients.Make(unit, round, expected[static_cast<size_t>(unit)]),
                           gradients.of(unit).begin());
-        ASSERT_TRUE(client->PushInPlace(unit, gradients.of(unit), &returns).ok());
+        ASSERT_TRUE(
+            client->PushInPlace(unit, gradients.of(unit), {.key = round + 1}, &returns).ok());
         ++pushed;
       }
       rig.server(round % 3).BreakConnections();
@@ -197,7 +199,7 @@ TEST(PushInPlaceGpu, GradientsLeaveTheGpuByItsCopies) {
   const std::vector<std::byte> bytes = gradients.Make(1, 0, expected);
   std::ranges::copy(bytes,
                     gpu->contents().begin() + (gradients.of(1).data() - gpu->memory().data()));
-  ASSERT_TRUE(client->PushInPlace(1, gradients.of(1), &returns).ok());
+  ASSERT_TRUE(client->PushInPlace(1, gradients.of(1), {}, &returns).ok());
   ASSERT_TRUE(client->Finish(absl::Seconds(10)).ok());
   EXPECT_EQ(rig.Sum(1), expected);
   EXPECT_GE(gpu->copies(), static_cast<int64_t>(rig.layout.unit(1).partitions.size()));

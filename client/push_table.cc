@@ -30,8 +30,7 @@ PushTable::PushTable(const Options& options, const Layout* layout)
     : options_(options),
       layout_(layout),
       servers_(static_cast<size_t>(layout->servers)),
-      gradients_(static_cast<size_t>(options.max_gradients)),
-      sequences_(layout->partitions.size(), 0) {
+      gradients_(static_cast<size_t>(options.max_gradients)) {
   returns_.reserve(gradients_.size());
 }
 
@@ -61,7 +60,7 @@ void PushTable::Begin(int64_t step, int64_t attempt) {
   ++attempt_serial_;
   step_ = step;
   attempt_ = attempt;
-  std::fill(sequences_.begin(), sequences_.end(), 0);
+  packs_.clear();
   for (Server& server : servers_) {
     server.pending.clear();
     server.first = 0;
@@ -77,7 +76,21 @@ void PushTable::Begin(int64_t step, int64_t attempt) {
   }
 }
 
-bool PushTable::Enqueue(int unit, const void* gradient, GradientReturn* done) {
+// Of the few packs of a worker's step the one at hand is asked for most.
+PushTable::Pack& PushTable::PackOf(int64_t number) {
+  const auto found = std::find_if(packs_.rbegin(), packs_.rend(),
+                                  [number](const Pack& pack) { return pack.number == number; });
+  return found != packs_.rend() ? *found : packs_.emplace_back(Pack{.number = number});
+}
+
+bool PushTable::acknowledged_pack(int64_t number) const {
+  return std::none_of(packs_.begin(), packs_.end(), [number](const Pack& pack) {
+    return pack.number == number && pack.outstanding > 0;
+  });
+}
+
+bool PushTable::Enqueue(int unit, const void* gradient, const plan::Contribution& contribution,
+                        GradientReturn* done) {
   const auto free = std::find_if(gradients_.begin(), gradients_.end(),
                                  [](const Gradient& g) { return !g.active && g.returned; });
   if (free == gradients_.end()) {
@@ -89,13 +102,13 @@ bool PushTable::Enqueue(int unit, const void* gradient, GradientReturn* done) {
            .unit = unit,
            .remaining = static_cast<int>(layout.partitions.size()),
            .data = static_cast<const std::byte*>(gradient),
+           .contribution = contribution,
            .done = done};
+  PackOf(contribution.pack).outstanding += static_cast<int64_t>(layout.partitions.size());
   const int index = static_cast<int>(free - gradients_.begin());
   for (const int partition : layout.partitions) {
     at(layout_->server_of(partition))
-        .pending.push_back({.gradient = index,
-                            .partition = partition,
-                            .sequence = ++sequences_[static_cast<size_t>(partition)]});
+        .pending.push_back({.gradient = index, .partition = partition});
   }
   return true;
 }
@@ -125,7 +138,8 @@ PushTable::PushBuffer* PushTable::TakeBuffer(Server& server, PushBuffer::State s
            .memory = free->memory,
            .partition = pending.partition,
            .gradient = pending.gradient,
-           .sequence = pending.sequence,
+           .contribution = gradients_[static_cast<size_t>(pending.gradient)].contribution,
+           .number = next_number_++,
            .step = step_,
            .attempt = attempt_,
            .attempt_serial = attempt_serial_};
@@ -217,11 +231,11 @@ std::optional<PushTable::Posting> PushTable::NextToPost(int index,
   if (slot == server.slot_owner.end()) {
     return std::nullopt;
   }
-  // The oldest sequence first, also after a reconnect.
+  // The oldest first, also after a reconnect.
   PushBuffer* next = nullptr;
   for (PushBuffer& buffer : server.buffers) {
     if (buffer.state == PushBuffer::State::kReady &&
-        (next == nullptr || buffer.sequence < next->sequence)) {
+        (next == nullptr || buffer.number < next->number)) {
       next = &buffer;
     }
   }
@@ -239,7 +253,7 @@ std::optional<PushTable::Posting> PushTable::NextToPost(int index,
                        .generation = layout_->generation,
                        .step = next->step,
                        .attempt = next->attempt,
-                       .sequence = next->sequence,
+                       .key = next->contribution.key,
                        .partition = next->partition,
                        .dtype = static_cast<uint32_t>(options_.gradient_type),
                        .count = spec.count,
@@ -316,13 +330,14 @@ PushTable::Outcome PushTable::Acknowledge(Server& server, PushBuffer& buffer,
   if (buffer.attempt_serial == attempt_serial_) {
     if (answer.code == 0) {
       ++server.acknowledged;
+      --PackOf(buffer.contribution.pack).outstanding;
     } else {
       const plan::PartitionSpec& spec = layout_->partition(buffer.partition);
       outcome.refused = absl::Status(
           static_cast<absl::StatusCode>(answer.code),
-          fmt::format("push of {} (partition {}, sequence {}, step {}, attempt {}, generation {}) "
+          fmt::format("push of {} (partition {}, key {}, step {}, attempt {}, generation {}) "
                       "refused by {}: {}",
-                      layout_->unit(spec.unit).name, spec.id, buffer.sequence, buffer.step,
+                      layout_->unit(spec.unit).name, spec.id, buffer.contribution.key, buffer.step,
                       buffer.attempt, layout_->generation, ServerName(layout_->server_of(spec.id)),
                       absl::StatusCodeToString(static_cast<absl::StatusCode>(answer.code))));
     }
@@ -400,20 +415,21 @@ int64_t PushTable::bytes() const {
 }
 
 std::string PushTable::Oldest() const {
-  const auto name = [&](int partition, int64_t sequence) {
-    return fmt::format("{} (partition {}, sequence {}) to {}",
-                       layout_->unit(layout_->partition(partition).unit).name, partition, sequence,
+  const auto name = [&](int partition, int64_t key) {
+    return fmt::format("{} (partition {}, key {}) to {}",
+                       layout_->unit(layout_->partition(partition).unit).name, partition, key,
                        ServerName(layout_->server_of(partition)));
   };
   for (const Server& server : servers_) {
     for (const PushBuffer& buffer : server.buffers) {
       if (buffer.state != PushBuffer::State::kFree && buffer.attempt_serial == attempt_serial_) {
-        return name(buffer.partition, buffer.sequence);
+        return name(buffer.partition, buffer.contribution.key);
       }
     }
     if (waiting(server)) {
       const Pending& pending = server.pending[server.first];
-      return name(pending.partition, pending.sequence);
+      return name(pending.partition,
+                  gradients_[static_cast<size_t>(pending.gradient)].contribution.key);
     }
   }
   return "nothing";

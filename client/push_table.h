@@ -3,8 +3,8 @@
 //
 // Has a buffer (header and payload of one partition, registered) for each slot granted by a server,
 // so credits bound what is in flight. Returns a gradient when its last partition is copied to a
-// buffer. After a reconnect sends unacknowledged partitions again, with the same sequence and a new
-// push id: the server counts them once.
+// buffer. After a reconnect sends unacknowledged partitions again, with the same key and a new push
+// id: the server counts them once.
 //
 // In place, a buffer is only a header, and the payload is sent from the gradient. Returns the
 // gradient when its last partition is acknowledged, or, if posted in an earlier attempt, also when
@@ -28,6 +28,7 @@
 #include "client/registered_memory.h"
 #include "client/server_connection.h"
 #include "client/unit_layout.h"
+#include "core/model/contribution.h"
 #include "core/transport/data_layout.h"
 #include "core/transport/transport.h"
 
@@ -48,12 +49,13 @@ class PushTable {
   absl::Status Grant(int server, const DataConnection& connection,
                      std::span<transport::Transport* const> transports);
 
-  // Starts an attempt: resets counts and sequences and drops waiting gradients (TakeReturn returns
-  // them). Frees posted buffers when their slots are acknowledged.
+  // Starts an attempt: resets counts and drops waiting gradients (TakeReturn returns them). Frees
+  // posted buffers when their slots are acknowledged.
   void Begin(int64_t step, int64_t attempt);
   // `gradient`: the unit's elements, fp32, or in place gradient_type. False: max_gradients are
   // waiting.
-  bool Enqueue(int unit, const void* gradient, GradientReturn* done);
+  bool Enqueue(int unit, const void* gradient, const plan::Contribution& contribution,
+               GradientReturn* done);
   // Drops the partitions of `gradient` not yet in buffers. TakeReturn returns it once copies in
   // flight end.
   void Withdraw(const void* gradient);
@@ -104,7 +106,9 @@ class PushTable {
   int64_t acknowledged(int server) const { return at(server).acknowledged; }
   int64_t in_flight(int server) const;  // slots in use
   int64_t bytes() const;                // of all buffers
-  // The oldest unacknowledged push, for messages: "block.3 (partition 7, sequence 2) to server-1".
+  // Whether all of the pack's pushes so far are acknowledged.
+  bool acknowledged_pack(int64_t pack) const;
+  // The oldest unacknowledged push, for messages: "block.3 (partition 7, key 2) to server-1".
   std::string Oldest() const;
 
  private:
@@ -114,7 +118,8 @@ class PushTable {
     std::byte* memory = nullptr;  // a PushHeader, then (not in place) the payload
     int partition = 0;
     int gradient = -1;  // index into gradients_: the source of the payload
-    int64_t sequence = 0;
+    plan::Contribution contribution;
+    int64_t number = 0;  // by which pushes leave in the order in which they came
     int64_t step = 0;
     int64_t attempt = 0;
     uint64_t attempt_serial = 0;
@@ -125,7 +130,6 @@ class PushTable {
   struct Pending {
     int gradient = 0;
     int partition = 0;
-    int64_t sequence = 0;
   };
   struct Server {
     std::vector<PushBuffer> buffers;
@@ -143,13 +147,19 @@ class PushTable {
     int remaining = 0;  // partitions that still need its memory
     int reading = 0;    // of those, in a buffer: being filled, or in place
     const std::byte* data = nullptr;
+    plan::Contribution contribution;
     GradientReturn* done = nullptr;
+  };
+  struct Pack {
+    int64_t number = 0;
+    int64_t outstanding = 0;  // pushes of partitions
   };
 
   Server& at(int server) { return servers_[static_cast<size_t>(server)]; }
   const Server& at(int server) const { return servers_[static_cast<size_t>(server)]; }
   Outcome Acknowledge(Server& server, PushBuffer& buffer,
                       const transport::PushAcknowledgement& answer);
+  Pack& PackOf(int64_t number);
   void Finished(int gradient);
   void GiveUp(int gradient);
   static bool waiting(const Server& server) { return server.first < server.pending.size(); }
@@ -165,8 +175,9 @@ class PushTable {
   const Layout* const layout_;
   std::vector<Server> servers_;
   std::vector<Gradient> gradients_;
-  std::vector<int64_t> sequences_;  // by partition, of this attempt
-  std::vector<int> returns_;        // gradients to return
+  std::vector<Pack> packs_;   // of this attempt
+  std::vector<int> returns_;  // gradients to return
+  int64_t next_number_ = 1;
   uint64_t attempt_serial_ = 0;
   uint64_t next_push_id_ = 1;
   int filling_ = 0;

@@ -29,7 +29,7 @@ TEST_P(PushTest, SumsExactlyInBothGradientTypes) {
     for (int round = 0; round < 4; ++round) {
       for (const plan::UnitSpec& unit : rig.unit_specs) {
         const std::vector<float> gradient = IntegerGradient(unit, round);
-        const absl::Status pushed = client->Push(unit.index, gradient);
+        const absl::Status pushed = client->Push(unit.index, gradient, {.key = round + 1});
         ASSERT_TRUE(pushed.ok()) << pushed;
         Add(gradient, expected[static_cast<size_t>(unit.index)]);
       }
@@ -62,7 +62,7 @@ TEST_P(PushTest, GivesGradientsBackBeforeTheyAreAcknowledged) {
   std::vector<float> gradient = IntegerGradient(rig.unit_specs[1], 0);
   std::vector<int64_t> expected;
   Add(gradient, expected);
-  ASSERT_TRUE(client->PushAsync(1, gradient, &returned).ok());
+  ASSERT_TRUE(client->PushAsync(1, gradient, {}, &returned).ok());
   ASSERT_TRUE(returned.WaitFor(1));
   std::fill(gradient.begin(), gradient.end(),
             1e6F);  // the caller owns it again: must not reach the servers
@@ -84,7 +84,7 @@ TEST_P(PushTest, NeverMoreInFlightThanGranted) {
   ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
   rig.HoldAcknowledgements(true);
   const std::vector<float> gradient = IntegerGradient(rig.unit_specs[1], 0);
-  const absl::Status stuck = client->Push(1, gradient);  // far more partitions than slots
+  const absl::Status stuck = client->Push(1, gradient, {});  // far more partitions than slots
   EXPECT_EQ(stuck.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(Message(stuck)), HasSubstr("push block.0: no credit within 2s"));
   for (int server = 0; server < options.servers; ++server) {
@@ -97,7 +97,7 @@ TEST_P(PushTest, NeverMoreInFlightThanGranted) {
   ASSERT_TRUE(client->BeginStep(1, 2, 5).ok());
   std::vector<int64_t> expected;
   Add(gradient, expected);
-  ASSERT_TRUE(client->Push(1, gradient).ok());
+  ASSERT_TRUE(client->Push(1, gradient, {}).ok());
   ASSERT_TRUE(client->Finish(absl::Seconds(10)).ok());
   EXPECT_EQ(rig.Sum(1), expected);
 }
@@ -107,14 +107,14 @@ TEST_P(PushTest, RefusalsOfAnotherAttemptAreNamed) {
   auto client = *rig.NewClient();
   rig.OpenAttempt(1, 2);
   ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
-  client->Push(1, IntegerGradient(rig.unit_specs[1], 0)).IgnoreError();
+  client->Push(1, IntegerGradient(rig.unit_specs[1], 0), {}).IgnoreError();
   auto finished = client->Finish(absl::Seconds(10));
   EXPECT_EQ(finished.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(Message(finished.status())), HasSubstr("push of block.0 (partition"));
   EXPECT_THAT(std::string(Message(finished.status())), HasSubstr("refused by server-"));
   EXPECT_EQ(rig.pushes(), 0);
   ASSERT_TRUE(client->BeginStep(1, 2, 5).ok());
-  EXPECT_TRUE(client->Push(1, IntegerGradient(rig.unit_specs[1], 0)).ok());
+  EXPECT_TRUE(client->Push(1, IntegerGradient(rig.unit_specs[1], 0), {}).ok());
   EXPECT_TRUE(client->Finish(absl::Seconds(10)).ok());
 }
 
@@ -127,7 +127,7 @@ TEST_P(PushTest, AFencedClientStopsAtOnce) {
     rig.server(server).RefuseConnections(absl::PermissionDeniedError("fenced: lease over"));
     rig.server(server).BreakConnections();
   }
-  client->Push(1, IntegerGradient(rig.unit_specs[1], 0)).IgnoreError();
+  client->Push(1, IntegerGradient(rig.unit_specs[1], 0), {}).IgnoreError();
   auto finished = client->Finish(absl::Seconds(10));
   EXPECT_EQ(finished.status().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(std::string(Message(finished.status())), HasSubstr("fenced: lease over"));
@@ -143,7 +143,7 @@ TEST_P(PushTest, BrokenConnectionsCountNothingTwice) {
     for (int round = 0; round < 6; ++round) {
       for (const plan::UnitSpec& unit : rig.unit_specs) {
         const std::vector<float> gradient = IntegerGradient(unit, round);
-        const absl::Status pushed = client->Push(unit.index, gradient);
+        const absl::Status pushed = client->Push(unit.index, gradient, {.key = round + 1});
         ASSERT_TRUE(pushed.ok()) << pushed;
         Add(gradient, expected[static_cast<size_t>(unit.index)]);
       }
@@ -168,7 +168,7 @@ TEST_P(PushTest, CancelEndsEveryWait) {
   rig.OpenAttempt(1, 1);
   ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
   rig.HoldAcknowledgements(true);
-  ASSERT_TRUE(client->Push(1, IntegerGradient(rig.unit_specs[1], 0)).ok());
+  ASSERT_TRUE(client->Push(1, IntegerGradient(rig.unit_specs[1], 0), {}).ok());
   std::thread leaving([&] { client->Cancel(absl::CancelledError("told to leave")); });
   EXPECT_EQ(client->Finish(absl::Seconds(30)).status().code(), absl::StatusCode::kCancelled);
   leaving.join();
@@ -191,14 +191,15 @@ TEST_P(PushTest, ANewAttemptDropsWhatWaits) {
   }
   for (const plan::UnitSpec& unit : rig.unit_specs) {
     ASSERT_TRUE(
-        client->PushAsync(unit.index, gradients[static_cast<size_t>(unit.index)], &returned).ok());
+        client->PushAsync(unit.index, gradients[static_cast<size_t>(unit.index)], {}, &returned)
+            .ok());
   }
   ASSERT_TRUE(client->BeginStep(1, 2, 5).ok());
   ASSERT_TRUE(
       returned.WaitFor(static_cast<size_t>(rig.units())));  // their owner has all gradients again
   rig.OpenAttempt(1, 2);
   rig.HoldAcknowledgements(false);
-  ASSERT_TRUE(client->Push(2, gradients[2]).ok());
+  ASSERT_TRUE(client->Push(2, gradients[2], {}).ok());
   ASSERT_TRUE(client->Finish(absl::Seconds(10)).ok());
   EXPECT_EQ(rig.pushes(), static_cast<int64_t>(rig.layout.unit(2).partitions.size()));
   std::vector<int64_t> expected;
@@ -226,7 +227,7 @@ TEST_P(PushTest, RangesOfSeveralClientsAddUp) {
       std::vector<float> part(static_cast<size_t>(shard.whole.count), 0);
       std::copy_n(all.begin() + shard.own.first, shard.own.count,
                   part.begin() + (shard.own.first - shard.whole.first));
-      ASSERT_TRUE(client->Push(unit.index, part).ok());
+      ASSERT_TRUE(client->Push(unit.index, part, {.key = rank + 1}).ok());
     }
     const auto counts = client->Finish(absl::Seconds(10));
     ASSERT_TRUE(counts.ok()) << counts.status();

@@ -1,5 +1,6 @@
 #include "cli/launcher/launcher.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "core/base/metrics.h"
 #include "core/base/status.h"
 #include "core/plan/memory/gpu_turn.h"
+#include "core/rpc/program_flags.h"
 
 namespace shoal::cli {
 namespace {
@@ -196,10 +198,15 @@ absl::Status LocalCluster::AwaitPort(const std::string& port_file) {
                           absl::FormatDuration(options_.start_timeout), options_.work_folder);
 }
 
+bool LeftInPeace(const ChildEnd& end) {
+  return end.clean() ||
+         (WIFEXITED(end.wait_status) && WEXITSTATUS(end.wait_status) == rpc::kExitLeftJob);
+}
+
 absl::Status LocalCluster::Check() {
   const std::vector<ChildEnd> ends = TakeEnds();
   for (const ChildEnd& end : ends) {
-    if (!end.clean()) {
+    if (!LeftInPeace(end)) {
       return Lost(end, Describe(end));
     }
   }

@@ -50,6 +50,9 @@ LocalClusterOptions ClusterOf(const plan::Job& job, int cores);
 
 class TemporaryFolder;
 
+// Whether a process ended with 0 or, as a worker that was told to leave does, with 75.
+bool LeftInPeace(const ChildEnd& end);
+
 class LocalCluster {
  public:
   // Returns once the coordinator listens and all processes run (they register in their own time).

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kRestarts = 3;  // of each process, within the period
 constexpr absl::Duration kPeriod = absl::Minutes(10);
 
-bool SaidWhy(const ChildEnd& end) { return WIFEXITED(end.wait_status) && !end.clean(); }
+bool SaidWhy(const ChildEnd& end) { return WIFEXITED(end.wait_status) && !LeftInPeace(end); }
 
 }  // namespace
 
@@ -43,10 +43,11 @@ absl::Status Supervisor::StartAgain(const ChildEnd& end) {
                          absl::FormatDuration(kPeriod)));
   }
   SHOAL_RETURN_IF_ERROR(Annotate(cluster_.StartAgain(end.name), Describe(end)));
-  tell_(
-      fmt::format("{}: started again ({} of {} in {}); the job goes on from its newest "
-                  "checkpoint, or without one from the model",
-                  Describe(end), restart, kRestarts, absl::FormatDuration(kPeriod)));
+  tell_(fmt::format("{}: started again ({} of {} in {}); the job goes on{}", Describe(end), restart,
+                    kRestarts, absl::FormatDuration(kPeriod),
+                    end.name.starts_with("worker")
+                        ? ""
+                        : " from its newest checkpoint, or without one from the model"));
   return absl::OkStatus();
 }
 

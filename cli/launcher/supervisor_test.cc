@@ -112,7 +112,7 @@ TEST_F(SupervisorTest, GivesEachProcessThreeRestartsInTenMinutes) {
 }
 
 TEST_F(SupervisorTest, WhoLeftInPeaceIsStartedAgain) {
-  Program("shoal-worker", "#!/bin/sh\ntrap 'exit 0' TERM\nwhile :; do sleep 0.02; done\n");
+  Program("shoal-worker", "#!/bin/sh\ntrap 'exit 75' TERM\nwhile :; do sleep 0.02; done\n");
   Start();
   RealClock().SleepFor(absl::Milliseconds(200));  // until it has its trap
   EXPECT_TRUE(End("worker-0", SIGTERM).ok());

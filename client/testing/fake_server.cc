@@ -280,7 +280,7 @@ PushAcknowledgement FakeServer::Apply(const Client& client, const PushHeader& he
     answer.code = static_cast<int32_t>(absl::StatusCode::kFailedPrecondition);
     return answer;
   }
-  if (!applied_.insert({header.incarnation, header.partition, header.sequence}).second) {
+  if (!applied_.insert({header.partition, header.key}).second) {
     ++duplicates_;
     answer.applied_before = 1;
     return answer;

@@ -94,7 +94,7 @@ class FakeServer {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t attempt_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::set<std::tuple<uint64_t, int, int64_t>> applied_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::pair<int, int64_t>> applied_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::vector<int64_t>> sums_ ABSL_GUARDED_BY(mutex_);  // by partition
   int64_t pushes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t duplicates_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -128,6 +128,8 @@ struct ClusterOptions {
   std::string coordinator;  // HOST:PORT of a running one
   double lease_seconds = 10;
   double start_timeout_seconds = 60;
+  int64_t min_workers = 1;
+  double grace_seconds = 25;
   double recovery_timeout_seconds = 1800;
   PipelineOptions pipeline;
 

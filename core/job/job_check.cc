@@ -76,6 +76,17 @@ std::string EnablingKey(const PipelineOptions& pipeline) {
                                                                            : "offload";
 }
 
+absl::Status CheckMinWorkers(const Job& job, const JobSources& sources,
+                             const std::string& file_name) {
+  if (job.cluster.workers > 0 && job.cluster.min_workers > job.cluster.workers) {
+    const std::string workers = job.cluster.local ? "cluster.local.workers" : "cluster.workers";
+    return InvalidArgument("{}: cluster.min_workers is {}, and {} only {}",
+                           Place(sources, workers, "cluster.min_workers", file_name),
+                           job.cluster.min_workers, workers, job.cluster.workers);
+  }
+  return absl::OkStatus();
+}
+
 // A schedule needs all microbatches to be known when the step begins.
 absl::Status CheckPipeline(const Job& job, const JobSources& sources,
                            const std::string& file_name) {
@@ -164,6 +175,7 @@ absl::Status CheckJob(Job& job, const proto::ClusterOptions& cluster, const JobS
         Place(sources, "data.max_sequence_tokens", "data.microbatch_tokens", file_name),
         job.data.max_sequence_tokens, job.data.microbatch_tokens);
   }
+  SHOAL_RETURN_IF_ERROR(CheckMinWorkers(job, sources, file_name));
   return CheckPipeline(job, sources, file_name);
 }
 

@@ -99,6 +99,8 @@ void VisitFields(J& job, const Visit& visit) {
   VisitService(job.service, visit);
   visit("cluster.lease_seconds", job.cluster.lease_seconds);
   visit("cluster.start_timeout_seconds", job.cluster.start_timeout_seconds);
+  visit("cluster.min_workers", job.cluster.min_workers);
+  visit("cluster.grace_seconds", job.cluster.grace_seconds);
   visit("cluster.recovery_timeout_seconds", job.cluster.recovery_timeout_seconds);
   VisitPipeline(job.cluster.pipeline, visit);
   visit("checkpoint.directory", job.checkpoint.directory);

@@ -278,6 +278,11 @@ TEST(ParseJob, APipelineIsOffUntilSomethingAsksForIt) {
   }
 }
 
+TEST(ParseJob, RefusesToWaitForMoreWorkersThanItTakes) {
+  EXPECT_EQ(RefusalOf("cluster:\n  local: {workers: 3}\n  min_workers: 4\n"),
+            "job.yaml:4: cluster.min_workers is 4, and cluster.local.workers only 3");
+}
+
 TEST(ParseJob, RefusesPipelinesThatCannotBe) {
   const auto with = [](const std::string& text, const std::string& more = "") {
     return Refusal(fmt::format("{}{}cluster: {{pipeline: {{{}}}}}", kMinimal, more, text));

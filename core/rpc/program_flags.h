@@ -16,6 +16,7 @@ namespace shoal::rpc {
 
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitUsage = 2;
+inline constexpr int kExitLeftJob = 75;  // told to leave a job that goes on: start it again
 
 struct ProgramFlags {
   std::string token_file;

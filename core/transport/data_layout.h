@@ -42,7 +42,7 @@
 
 namespace shoal::transport {
 
-inline constexpr uint32_t kDataLayoutVersion = 3;
+inline constexpr uint32_t kDataLayoutVersion = 4;
 inline constexpr int64_t kBufferAlignment = 4096;
 
 // Precedes each partition's buffers. A reader reads the data, then the header, and accepts the data
@@ -64,8 +64,8 @@ struct PushHeader {
   int64_t generation;    // of the shard map
   int64_t step;
   int64_t attempt;
-  // Number of this push, from 1, among this worker's pushes of this partition in this attempt.
-  int64_t sequence;
+  // Names the contribution within the attempt, whoever sends it (core/model/contribution.h).
+  int64_t key;
   int32_t partition;
   uint32_t dtype;  // shoal::DType of the payload: kF32 or kBF16
   int64_t count;   // elements: always the whole partition

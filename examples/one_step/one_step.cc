@@ -70,7 +70,8 @@ absl::StatusOr<double> RunStep(int64_t step, const worker::PackedBatch& batch, c
   // the targets of the whole minibatch, so that gradients of all workers just add up.
   SHOAL_RETURN_IF_ERROR(parts.client.BeginStep(step, /*attempt=*/1, kGeneration));
   parts.source.BeginStep(plan::UseOrder(parts.model.spec()));
-  parts.sink.BeginStep(/*microbatches=*/1);
+  parts.sink.BeginStep({.microbatches = 1, .packs = 1});
+  parts.sink.AtPack(0);
   const double loss_scale = 1.0 / static_cast<double>(batch.target_count());
   SHOAL_ASSIGN_OR_RETURN(const worker::MicrobatchResult result,
                          parts.model.Run(batch, loss_scale, parts.source, parts.sink));
@@ -81,8 +82,11 @@ absl::StatusOr<double> RunStep(int64_t step, const worker::PackedBatch& batch, c
 
   // Prepare: the server seals the sums and says what it took, which must be what the worker pushed.
   SHOAL_ASSIGN_OR_RETURN(const auto sealed, parts.service.Prepare(Of<proto::PrepareRequest>(step)));
-  if (sealed.clients_size() != 1 || sealed.clients(0).pushes() != pushes[0]) {
-    return Internal("the server took other pushes than the worker's {}", pushes[0]);
+  for (const proto::PartitionGradient& partition : sealed.partitions()) {
+    if (partition.pushes() != 1) {
+      return Internal("the server took {} pushes of partition {}, and the pack makes one",
+                      partition.pushes(), partition.partition());
+    }
   }
 
   // Commit: the optimizer runs, and the next version is published.
@@ -148,7 +152,8 @@ absl::Status Train(const std::string& folder, const std::string& transport) {
   worker::ServiceSource source({.uses = {.units = static_cast<int64_t>(units.size())}},
                                client.get(), &barriers, &phases);
   const plan::UnitRange all = plan::AllUnits(spec);
-  const worker::PushRule::Options rule{.contributions = plan::StageContributions(spec, {&all, 1})};
+  const worker::PushRule::Options rule{.contributions = plan::StageContributions(spec, {&all, 1}),
+                                       .keys_per_pack = std::vector<int>(units.size(), 1)};
   SHOAL_ASSIGN_OR_RETURN(
       const auto sink,
       worker::ServiceSink::Create({.rule = rule}, units, client.get(), &barriers, &phases));

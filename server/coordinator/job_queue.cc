@@ -151,6 +151,8 @@ void CoordinatorCore::OfferMembers() {
     }
     if (run->waiting()) {
       ahead == 0 ? Offer(*run) : run->Queue(ahead);
+    } else if (ahead == 0 && run->HasRoom()) {
+      run->TakeIn(FreeMembers(proto::ROLE_WORKER));
     }
     ++ahead;
   }

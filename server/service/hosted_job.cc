@@ -18,6 +18,11 @@ absl::StatusOr<proto::BeginAttemptReply> HostedJob::BeginAttempt(
     SHOAL_RETURN_IF_ERROR(store_->failure());
     store_->Clear();
     state_.Opened(request.step(), request.attempt());
+    for (const uint64_t lost : request.lost_worker()) {
+      if (fenced_.insert(lost).second) {
+        intake_->Remove(lost);
+      }
+    }
     intake_->BeginBarriers(request.step(), request.attempt(),
                            {request.barrier_worker().begin(), request.barrier_worker().end()});
     LogDebug("step {} attempt {}: open", request.step(), request.attempt());
@@ -51,15 +56,9 @@ absl::StatusOr<proto::PrepareReply> HostedJob::Prepare(const proto::PrepareReque
     partition.set_partition(statistics.partition);
     partition.set_sum_of_squares(statistics.gradient.sum_of_squares);
     partition.set_non_finite(statistics.gradient.non_finite);
+    partition.set_pushes(statistics.pushes);
   }
-  for (const auto& [incarnation, count] : store_->PushCounts()) {
-    proto::ClientPushes& client = *prepared_.add_clients();
-    client.set_incarnation(incarnation);
-    client.set_pushes(count.pushes);
-    client.set_duplicates(count.duplicates);
-  }
-  LogDebug("step {} attempt {}: sealed with pushes of {} workers", request.step(),
-           request.attempt(), prepared_.clients_size());
+  LogDebug("step {} attempt {}: sealed", request.step(), request.attempt());
   return prepared_;
 }
 

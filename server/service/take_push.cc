@@ -14,10 +14,10 @@ PushVerdict HostedJob::TakePush(const ClientIdentity& client, const transport::P
     if (verdict.code != absl::StatusCode::kOk) {
       refused_pushes_.Warn([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
         return fmt::format(
-            "push of {} is refused with {}: partition {} step {} attempt {} sequence {} generation "
+            "push of {} is refused with {}: partition {} step {} attempt {} key {} generation "
             "{}; {}",
             client.name, absl::StatusCodeToString(verdict.code), header.partition, header.step,
-            header.attempt, header.sequence, header.generation, state_.Describe());
+            header.attempt, header.key, header.generation, state_.Describe());
       });
     }
   }
@@ -40,7 +40,7 @@ PushVerdict HostedJob::JudgePush(const ClientIdentity& client, const transport::
     return {.code = StatusCode::kFailedPrecondition};
   }
   const auto partitions = static_cast<int64_t>(shard_map_.servers.size());
-  if (header.partition < 0 || header.partition >= partitions || header.sequence < 1 ||
+  if (header.partition < 0 || header.partition >= partitions || header.key < 1 ||
       header.dtype != static_cast<uint32_t>(job_.service.gradient_type)) {
     return {.code = StatusCode::kInvalidArgument};
   }
@@ -58,13 +58,11 @@ PushVerdict HostedJob::JudgePush(const ClientIdentity& client, const transport::
   }
   if (!state_.TakesPushes()) {
     // Sealed, but still recognises earlier pushes.
-    return partition->CountIfApplied(client.incarnation, header.sequence)
-               ? PushVerdict{.applied_before = true}
-               : PushVerdict{.code = StatusCode::kFailedPrecondition};
+    return partition->Contains(header.key) ? PushVerdict{.applied_before = true}
+                                           : PushVerdict{.code = StatusCode::kFailedPrecondition};
   }
-  const Partition::PushOutcome outcome =
-      partition->ApplyPush(client.incarnation, header.sequence, job_.service.gradient_type,
-                           payload.bytes.data(), payload.place);
+  const Partition::PushOutcome outcome = partition->ApplyPush(
+      header.key, job_.service.gradient_type, payload.bytes.data(), payload.place);
   return {.code = outcome.code, .applied_before = outcome.applied_before};
 }
 

@@ -21,55 +21,44 @@ Partition::Partition(const plan::PartitionSpec& spec, const WeightsOffsets& plac
   Publish(memory_.header->version[1], kNoVersion);
 }
 
-Partition::PushOutcome Partition::ApplyPush(uint64_t incarnation, int64_t sequence, DType dtype,
-                                            const std::byte* payload, PayloadMemory place) {
+Partition::PushOutcome Partition::ApplyPush(int64_t key, DType dtype, const std::byte* payload,
+                                            PayloadMemory place) {
   absl::MutexLock lock(&mutex_);
   if (!failure_.ok()) {
     return {.code = failure_.code()};
   }
-  Sender& sender = senders_[incarnation];
-  switch (sender.sequences.Insert(sequence)) {
-    case SequenceSet::Outcome::kSeen:
-      ++sender.duplicates;
+  switch (keys_.Insert(key)) {
+    case KeySet::Outcome::kSeen:
       return {.applied_before = true};
-    case SequenceSet::Outcome::kTooFarAhead:
+    case KeySet::Outcome::kTooLarge:
       return {.code = absl::StatusCode::kResourceExhausted};
-    case SequenceSet::Outcome::kNew:
+    case KeySet::Outcome::kNew:
       break;
   }
   failure_ = state_.Add(index_, dtype, payload, place, std::exchange(empty_, false));
   return {.code = failure_.code()};
 }
 
-bool Partition::CountIfApplied(uint64_t incarnation, int64_t sequence) {
+bool Partition::Contains(int64_t key) const {
   absl::MutexLock lock(&mutex_);
-  const auto sender = senders_.find(incarnation);
-  if (sender == senders_.end() || !sender->second.sequences.Contains(sequence)) {
-    return false;
-  }
-  ++sender->second.duplicates;
-  return true;
+  return keys_.Contains(key);
+}
+
+int64_t Partition::pushes() const {
+  absl::MutexLock lock(&mutex_);
+  return keys_.count();
 }
 
 void Partition::Clear() {
   absl::MutexLock lock(&mutex_);
   empty_ = true;
   failure_ = absl::OkStatus();
-  senders_.clear();
+  keys_.Clear();
 }
 
 absl::Status Partition::Seal() {
   absl::MutexLock lock(&mutex_);
   return empty_ ? state_.Clear(index_) : failure_;
-}
-
-void Partition::AddCounts(absl::flat_hash_map<uint64_t, PushCount>& counts) const {
-  absl::MutexLock lock(&mutex_);
-  for (const auto& [incarnation, sender] : senders_) {
-    PushCount& count = counts[incarnation];
-    count.pushes += sender.sequences.count();
-    count.duplicates += sender.duplicates;
-  }
 }
 
 void Partition::BeginWrite(int64_t version) {

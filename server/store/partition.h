@@ -12,25 +12,18 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/dtype.h"
 #include "core/model/partition.h"
 #include "core/transport/data_layout.h"
+#include "server/store/key_set.h"
 #include "server/store/partition_state.h"
-#include "server/store/sequence_set.h"
 
 namespace shoal::server {
 
 // The version of a buffer that was never published.
 inline constexpr uint64_t kNoVersion = ~uint64_t{0};
-
-// A worker's number of pushes in the open attempt.
-struct PushCount {
-  int64_t pushes = 0;
-  int64_t duplicates = 0;
-};
 
 // Where a partition lies in the weights region, in bytes from its start.
 struct WeightsOffsets {
@@ -57,30 +50,26 @@ class Partition {
     absl::StatusCode code = absl::StatusCode::kOk;
     bool applied_before = false;
   };
-  // Adds a gradient of spec().count elements once per (incarnation, sequence) and attempt. If the
-  // state fails, the attempt is lost: this push and all later ones are refused until Clear.
-  PushOutcome ApplyPush(uint64_t incarnation, int64_t sequence, DType dtype,
-                        const std::byte* payload, PayloadMemory place = PayloadMemory::kHost)
-      ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the sum contains that push. Counts a duplicate if so.
-  bool CountIfApplied(uint64_t incarnation, int64_t sequence);
+  // Adds a gradient of spec().count elements once per contribution key and attempt, whoever sends
+  // it. If the state fails, the attempt is lost: this push and all later ones are refused until
+  // Clear.
+  PushOutcome ApplyPush(int64_t key, DType dtype, const std::byte* payload,
+                        PayloadMemory place = PayloadMemory::kHost) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether the sum contains that push.
+  bool Contains(int64_t key) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // How many pushes the sum contains.
+  int64_t pushes() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Forgets the sum and the record of pushes.
+  // Forgets the sum and which pushes it contains.
   void Clear();
   // Completes the sum, which is zero if nothing was pushed. Fails if a push could not be added.
   absl::Status Seal();
-  void AddCounts(absl::flat_hash_map<uint64_t, PushCount>& counts) const;
 
   // Follow the sequence protocol of core/transport/data_layout.h for the buffer of `version`.
   void BeginWrite(int64_t version);
   void EndWrite(int64_t version);
 
  private:
-  struct Sender {
-    SequenceSet sequences;
-    int64_t duplicates = 0;
-  };
-
   const plan::PartitionSpec spec_;
   const WeightsOffsets place_;
   const Memory memory_;
@@ -91,7 +80,7 @@ class Partition {
   // Nothing pushed: the accumulator holds an older attempt's sum.
   bool empty_ ABSL_GUARDED_BY(mutex_) = true;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of the state, since Clear
-  absl::flat_hash_map<uint64_t, Sender> senders_ ABSL_GUARDED_BY(mutex_);
+  KeySet keys_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::server

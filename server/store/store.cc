@@ -148,17 +148,11 @@ absl::StatusOr<std::vector<PartitionStatistics>> Store::Seal() {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<GradientStatistics> gradients, state_->Statistics());
   std::vector<PartitionStatistics> statistics;
   for (size_t p = 0; p < partitions_.size(); ++p) {
-    statistics.push_back({.partition = partitions_[p]->spec().id, .gradient = gradients[p]});
+    statistics.push_back({.partition = partitions_[p]->spec().id,
+                          .gradient = gradients[p],
+                          .pushes = partitions_[p]->pushes()});
   }
   return statistics;
-}
-
-absl::flat_hash_map<uint64_t, PushCount> Store::PushCounts() const {
-  absl::flat_hash_map<uint64_t, PushCount> counts;
-  for (const auto& partition : partitions_) {
-    partition->AddCounts(counts);
-  }
-  return counts;
 }
 
 WeightsBuffers Store::BuffersOf(size_t partition, int64_t version, bool to_host) const {

@@ -48,6 +48,7 @@ StoreBytes CountStoreBytes(std::span<const plan::PartitionSpec> held, const Stor
 struct PartitionStatistics {
   int partition = 0;
   GradientStatistics gradient;
+  int64_t pushes = 0;  // that the gradient is the sum of
 };
 
 struct PartitionChecksum {
@@ -85,7 +86,6 @@ class Store {
   void Clear();
   // Returns statistics by partition, ascending. The gradient then stays unchanged until Clear.
   absl::StatusOr<std::vector<PartitionStatistics>> Seal();
-  absl::flat_hash_map<uint64_t, PushCount> PushCounts() const;
 
   // Runs AdamW with the sealed gradient and publishes `step` as the next version (step = version()
   // + 1). Calls `ready`, if given, with each partition's index in partitions() before its state

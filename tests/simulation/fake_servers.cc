@@ -120,8 +120,7 @@ void FakeServer::Forget() {
   job_id.clear();
   state = server::StepState();
   weights = 0;
-  pushes.clear();
-  seen.clear();
+  keys.clear();
   samples.clear();
   pinned.clear();
   fenced.clear();
@@ -181,8 +180,8 @@ absl::StatusOr<proto::BeginAttemptReply> FakeServer::BeginAttempt(
   if (decision == server::Decision::kExecute) {
     state.Opened(wanted.step(), wanted.attempt());
     all_->barrier_workers.assign(wanted.barrier_worker().begin(), wanted.barrier_worker().end());
-    pushes.clear();
-    seen.clear();
+    fenced.insert(wanted.lost_worker().begin(), wanted.lost_worker().end());
+    keys.clear();
     samples.clear();
   }
   return proto::BeginAttemptReply();
@@ -196,18 +195,14 @@ absl::StatusOr<proto::PrepareReply> FakeServer::Prepare(const proto::PrepareRequ
     state.Sealed();
   }
   proto::PrepareReply reply;
-  for (const auto& [incarnation, count] : pushes) {
-    auto* client = reply.add_clients();
-    client->set_incarnation(incarnation);
-    client->set_pushes(count);
-    if (all_->lost_pushes > 0) {
-      --all_->lost_pushes;
-      client->set_pushes(count - 1);
-    }
-  }
   auto* partition = reply.add_partitions();  // partition k is on server k
   partition->set_partition(request.server_index());
   partition->set_sum_of_squares(static_cast<double>(request.server_index() + 1));
+  partition->set_pushes(std::ssize(keys));
+  if (all_->lost_pushes > 0) {
+    --all_->lost_pushes;
+    partition->set_pushes(partition->pushes() - 1);
+  }
   partition->set_non_finite(wanted.step() == all_->non_finite_at_step ? 2 : 0);
   return reply;
 }
@@ -274,15 +269,14 @@ absl::StatusOr<proto::ReleaseJobReply> FakeServer::ReleaseJob(
   return proto::ReleaseJobReply();
 }
 
-absl::Status FakeServer::Push(const std::string& id, uint64_t incarnation, int64_t sequence,
+absl::Status FakeServer::Push(const std::string& id, uint64_t incarnation, int64_t key,
                               int64_t step, int64_t attempt, const std::vector<int64_t>& pushed) {
   SHOAL_RETURN_IF_ERROR(CheckJob(id));
   if (!state.TakesPushes() || fenced.contains(incarnation) ||
       !state.IsCurrentAttempt(step, attempt)) {
     return FailedPrecondition("push refused");
   }
-  if (seen.emplace(incarnation, sequence).second) {
-    ++pushes[incarnation];
+  if (keys.insert(key).second) {
     samples.insert(samples.end(), pushed.begin(), pushed.end());
   }
   return absl::OkStatus();

@@ -51,9 +51,9 @@ class FakeServer final : public rpc::ParameterServerService {
     return absl::UnimplementedError("there are no weights");
   }
 
-  // Takes a worker's push, each sequence number once. FailedPrecondition: refused (another job or
-  // attempt, sealed, fenced).
-  absl::Status Push(const std::string& job_id, uint64_t incarnation, int64_t sequence, int64_t step,
+  // Takes a worker's push, each key once, whoever sends it. FailedPrecondition: refused (another
+  // job or attempt, sealed, fenced).
+  absl::Status Push(const std::string& job_id, uint64_t incarnation, int64_t key, int64_t step,
                     int64_t attempt, const std::vector<int64_t>& pushed);
 
   int64_t version() const { return state.version(); }
@@ -66,8 +66,7 @@ class FakeServer final : public rpc::ParameterServerService {
   proto::ConfigureRequest request;
   server::StepState state;
   uint64_t weights = 0;
-  std::map<uint64_t, int64_t> pushes;                 // by incarnation, in this attempt
-  std::set<std::pair<uint64_t, int64_t>> seen;        // incarnation and sequence, in this attempt
+  std::set<int64_t> keys;                             // of this attempt's pushes
   std::vector<int64_t> samples;                       // of this attempt's pushes
   std::map<int64_t, std::vector<int64_t>> committed;  // step -> samples, of this job
   std::map<int64_t, uint64_t> pinned;                 // versions with their weights

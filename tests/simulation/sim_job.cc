@@ -101,6 +101,7 @@ server::LoadedJob SimJob::Load(const proto::SubmitJobRequest& request,
   server::LoadedJob job = server::testing::MakeFakeJob({.steps = options_.steps,
                                                         .servers = options_.servers,
                                                         .workers = options_.workers,
+                                                        .stages = options_.stages,
                                                         .samples = options_.samples,
                                                         .seed = options_.seed},
                                                        disk_);

@@ -48,6 +48,6 @@ struct SimOptions {
 };
 
 // How a worker lies, for directed tests.
-enum class Lie { kNone, kTargets, kMicrobatches, kPushes, kServers };
+enum class Lie { kNone, kTargets, kMicrobatches, kForeign };
 
 }  // namespace shoal::simulation

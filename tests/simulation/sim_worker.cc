@@ -34,7 +34,6 @@ SimWorker::SimWorker(SimContext& context, const SimOptions& options, SimCoordina
 void SimWorker::OnRegistered() {
   step_.reset();
   report_.reset();
-  sequence_ = 0;
   Join();
 }
 
@@ -67,6 +66,7 @@ void SimWorker::OnJoined(const absl::StatusOr<std::optional<proto::JoinJobReply>
   const proto::JoinJobReply& join = **reply;
   job_id_ = join.job_id();
   run_ = join.run();
+  formation_ = join.formation();
   group_ = join.group();
   stage_ = join.stage();
   job_servers_.clear();
@@ -88,6 +88,7 @@ void SimWorker::AskForStep() {
   request.set_run(run_);
   request.set_incarnation(incarnation());
   request.set_wait_seconds(kPollSeconds);
+  request.set_formation(formation_);
   if (report_.has_value()) {
     *request.mutable_finished() = *report_;
   }
@@ -112,6 +113,8 @@ void SimWorker::OnNext(const absl::StatusOr<std::optional<proto::NextStepReply>>
   report_.reset();
   if (!reply->has_value()) {
     AskForStep();
+  } else if ((*reply)->join_again()) {
+    Join();
   } else if ((*reply)->job_over()) {
     options_.stays ? Join() : AskAgainAtTheEnd();
   } else {
@@ -136,10 +139,8 @@ void SimWorker::Begin(const proto::StepWork& work) {
   step_ = std::make_shared<Step>(Step{.work = work});
   step_->report.set_step(work.step());
   step_->report.set_attempt(work.attempt());
+  step_->report.set_round(work.round());
   step_->report.set_peak_flops(kPeakFlops);
-  for (size_t server = 0; server < job_servers_.size(); ++server) {
-    step_->report.add_pushes(0);
-  }
   const bool slow = context_.Chance(options_.slow_worker);
   process_.After(slow ? absl::Milliseconds(300) : context_.ShortDelay(),
                  [this, step = step_] { step == step_ ? Compute() : void(); });
@@ -158,73 +159,71 @@ void SimWorker::Compute() {
     }
     return;
   }
-  const auto& given = step.work.microbatches(step.next++).samples();
-  const std::vector<int64_t> samples(given.begin(), given.end());
-  for (const int64_t sample : samples) {
-    if (stage_ == options_.stages - 1) {
-      report.set_loss_sum(report.loss_sum() + server::testing::FakeSteps::Loss(sample));
-    }
-    report.set_target_tokens(report.target_tokens() + server::testing::FakeSteps::Targets(sample));
-    report.set_tokens(report.tokens() + 10);
+  const proto::MicrobatchWork pack = step.work.microbatches(step.next++);
+  proto::PackResult& result = *report.add_packs();
+  result = server::testing::FakeSteps::Run(pack);
+  if (stage_ < options_.stages - 1) {
+    result.set_loss_sum(0);
   }
-  report.set_microbatches(report.microbatches() + 1);
   const absl::Duration took = context_.ShortDelay();
-  if (!samples.empty()) {
+  if (pack.samples_size() > 0) {
     proto::MicrobatchTime& time = *report.add_times();
-    time.set_tokens(10 * static_cast<int64_t>(samples.size()));
-    time.set_squared_tokens(100 * static_cast<double>(samples.size()));
+    time.set_tokens(int64_t{10} * pack.samples_size());
+    time.set_squared_tokens(100.0 * pack.samples_size());
     time.set_seconds(absl::ToDoubleSeconds(took));
     report.set_busy_seconds(report.busy_seconds() + time.seconds());
   }
   if (step.work.trace()) {
     report.add_spans()->set_microbatch(step.next - 1);
   }
-  process_.After(took, [this, samples, current = step_] {
+  process_.After(took, [this, pack, current = step_] {
     if (current == step_) {
-      Push(OfStage(samples, stage_));
+      Push(pack);
       Compute();
     }
   });
 }
 
-void SimWorker::Push(const std::vector<int64_t>& samples) {
-  ++sequence_;
+void SimWorker::Push(const proto::MicrobatchWork& pack) {
+  step_->of_packs[pack.number()] = static_cast<int>(job_servers_.size());
   for (size_t server = 0; server < job_servers_.size(); ++server) {
     ++step_->pushes_under_way;
-    PushTo(static_cast<int>(server), sequence_, samples, kPushTries);
+    PushTo(static_cast<int>(server), pack, kPushTries);
   }
 }
 
-// Again under the same number, until it is taken.
-void SimWorker::PushTo(int server, int64_t sequence, const std::vector<int64_t>& samples,
-                       int tries) {
+// Again under the same key, until it is taken.
+void SimWorker::PushTo(int server, const proto::MicrobatchWork& pack, int tries) {
   const int index = job_servers_[static_cast<size_t>(server)];
   const proto::StepWork& work = step_->work;
+  const std::vector<int64_t> samples =
+      OfStage({pack.samples().begin(), pack.samples().end()}, stage_);
+  const int64_t key = 1 + pack.number() * options_.stages + stage_;
   context_.network.Call<Pushed>(
       process_, servers_.process(index), {.deadline = kPushDeadline},
-      [this, index, sequence, samples, id = job_id_, mine = incarnation(), step = work.step(),
+      [this, index, key, samples, id = job_id_, mine = incarnation(), step = work.step(),
        attempt = work.attempt()](const auto& answer) {
         const absl::Status pushed =
-            servers_.server(index).Push(id, mine, sequence, step, attempt, samples);
+            servers_.server(index).Push(id, mine, key, step, attempt, samples);
         pushed.ok() ? answer(Pushed{}) : answer(pushed);
       },
-      [this, server, sequence, samples, tries, step = step_](const absl::StatusOr<Pushed>& reply) {
+      [this, server, pack, tries, step = step_](const absl::StatusOr<Pushed>& reply) {
         if (step != step_) {
           return;
         }
         if (!reply.ok() && IsTransient(reply.status()) && tries > 1) {
-          PushTo(server, sequence, samples, tries - 1);
+          PushTo(server, pack, tries - 1);
         } else {
-          OnPushed(step, server, reply.status());
+          OnPushed(step, pack.number(), reply.status());
         }
       });
 }
 
-void SimWorker::OnPushed(const std::shared_ptr<Step>& step, int server,
+void SimWorker::OnPushed(const std::shared_ptr<Step>& step, int64_t pack,
                          const absl::Status& status) {
   --step->pushes_under_way;
   if (status.ok()) {
-    step->report.set_pushes(server, step->report.pushes(server) + 1);
+    --step->of_packs[pack];
   } else {
     step->report.set_failed(true);
     step->report.set_message(std::string(Message(status)));
@@ -240,7 +239,14 @@ void SimWorker::Draw() {
   request.set_incarnation(incarnation());
   request.set_step(step_->work.step());
   request.set_attempt(step_->work.attempt());
+  request.set_round(step_->work.round());
   request.set_number(step_->next_draw);
+  for (const proto::PackResult& result : step_->report.packs()) {
+    const auto pushes = step_->of_packs.find(result.number());
+    if (pushes != step_->of_packs.end() && pushes->second == 0) {
+      *request.add_done() = result;
+    }
+  }
   coordinator_.Ask<proto::DrawMicrobatchRequest, proto::DrawMicrobatchReply>(
       process_, kAnswer, request, &server::CoordinatorCore::Draw,
       [this, step = step_](const absl::StatusOr<proto::DrawMicrobatchReply>& reply) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +50,7 @@ class SimWorker final : public SimMember {
     bool drawing = false;
     bool all_computed = false;
     int pushes_under_way = 0;
+    std::map<int64_t, int> of_packs;  // those under way, by pack that was pushed
   };
 
   void Join();
@@ -58,9 +60,9 @@ class SimWorker final : public SimMember {
   void OnNext(const absl::StatusOr<std::optional<proto::NextStepReply>>& reply);
   void Begin(const proto::StepWork& work);
   void Compute();
-  void Push(const std::vector<int64_t>& samples);
-  void PushTo(int server, int64_t sequence, const std::vector<int64_t>& samples, int tries);
-  void OnPushed(const std::shared_ptr<Step>& step, int server, const absl::Status& status);
+  void Push(const proto::MicrobatchWork& pack);
+  void PushTo(int server, const proto::MicrobatchWork& pack, int tries);
+  void OnPushed(const std::shared_ptr<Step>& step, int64_t pack, const absl::Status& status);
   void Draw();
   void FinishStep();
   void Report();
@@ -73,7 +75,7 @@ class SimWorker final : public SimMember {
   int group_ = 0;
   int stage_ = 0;
   std::vector<int> job_servers_;
-  int64_t sequence_ = 0;
+  int64_t formation_ = 0;
   std::shared_ptr<Step> step_;
   std::optional<proto::FinishedReport> report_;  // not taken yet
 };

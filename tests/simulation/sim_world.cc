@@ -126,9 +126,9 @@ void SimWorld::OnJoin(int index, const proto::JoinJobReply& reply) {
       stages[reply.stage()].incarnation() != worker(index).incarnation()) {
     context_.Violation(fmt::format("worker {} is not where its group says", index));
   }
-  const bool wanted = options_.layer && options_.workers > 1;
+  const bool wanted = options_.layer && reply.workers() > 1;
   const bool reachable = options_.addresses && !options_.hosts_and_loopback;
-  if (reply.peers_size() != (wanted && reachable ? options_.workers : 0) ||
+  if (reply.peers_size() != (wanted && reachable ? reply.workers() : 0) ||
       reply.without_peers().empty() != (!wanted || reachable)) {
     context_.Violation(fmt::format("worker {} was told of {} peers, and: {}", index,
                                    reply.peers_size(), reply.without_peers()));
@@ -143,20 +143,23 @@ void SimWorld::OnWork(int index, const proto::StepWork& work) {
     return;
   }
   const SimWorker& taker = worker(index);
+  proto::StepWork same = work;
+  same.clear_slot();
   const auto [first, fresh] = given_.try_emplace(
-      {taker.run_name(), work.step(), work.attempt(), taker.group()}, work.SerializeAsString());
-  if (!fresh && first->second != work.SerializeAsString()) {
+      {taker.run_name(), work.step(), work.attempt(), work.round(), taker.group()},
+      same.SerializeAsString());
+  if (!fresh && first->second != same.SerializeAsString()) {
     context_.Violation(
         fmt::format("worker {} got other work than its group in step {}", index, work.step()));
   }
 }
 
 void SimWorld::Tell(int index, proto::FinishedReport& report) {
-  if (index != 0) {
+  if (index != 0 || report.packs_size() == 0) {
     return;
   }
   if (report.step() == 2 && loss_of_step_2 != 0) {
-    report.set_loss_sum(loss_of_step_2);
+    report.mutable_packs(0)->set_loss_sum(loss_of_step_2);
   }
   if (report.step() != lie_step || lie == Lie::kNone || lies_left <= 0) {
     return;
@@ -166,16 +169,13 @@ void SimWorld::Tell(int index, proto::FinishedReport& report) {
     case Lie::kNone:
       break;
     case Lie::kTargets:
-      report.set_target_tokens(report.target_tokens() + 1);
+      report.mutable_packs(0)->set_targets(report.packs(0).targets() + 1);
       break;
     case Lie::kMicrobatches:
-      report.set_microbatches(report.microbatches() + 1);
+      report.mutable_packs()->RemoveLast();
       break;
-    case Lie::kPushes:
-      report.set_pushes(0, report.pushes(0) + 1);
-      break;
-    case Lie::kServers:
-      report.add_pushes(0);
+    case Lie::kForeign:
+      report.add_packs()->set_number(100000);
       break;
   }
 }

@@ -45,6 +45,9 @@ class SimWorld {
   void At(const std::string& point, int nth, std::function<void()> action);
   void KillServer(int index) { server_members_[static_cast<size_t>(index)]->Kill(kNever); }
   void KillWorker(int index) { worker(index).Kill(kNever); }
+  void KillWorker(int index, absl::Duration until_start) {
+    worker(index).Kill(ToNanoseconds(until_start));
+  }
   void Stop() { static_cast<void>(core().Stop("", "test")); }
 
   EventLoop& loop;
@@ -119,8 +122,8 @@ class SimWorld {
   SimWorker::Observer observer_;
   std::vector<std::unique_ptr<SimMember>> server_members_;
   std::vector<std::unique_ptr<SimWorker>> workers_;
-  // The work given to the first worker of a group: by run, step, attempt, group.
-  std::map<std::tuple<std::string, int64_t, int64_t, int>, std::string> given_;
+  // The work given to the first worker of a group: by run, step, attempt, round, group.
+  std::map<std::tuple<std::string, int64_t, int64_t, int64_t, int>, std::string> given_;
   int64_t works_given_ = 0;
   int64_t drawn_ = 0;
   int64_t run_events_ = 0;

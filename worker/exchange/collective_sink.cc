@@ -57,9 +57,7 @@ absl::Status CollectiveSink::MakeBuffers() {
   return absl::OkStatus();
 }
 
-void CollectiveSink::BeginStep(std::optional<int64_t> microbatches) {
-  rule_.BeginStep(microbatches);
-}
+void CollectiveSink::BeginStep(const PushWork& work) { rule_.BeginStep(work); }
 
 absl::StatusOr<std::span<float>> CollectiveSink::Accumulator(int unit) {
   return AsAccumulator(Gradient(unit), *env_.compute);
@@ -99,21 +97,21 @@ absl::StatusOr<UnitGradient> CollectiveSink::Gradient(int index) {
       .empty = empty};
 }
 
-absl::Status CollectiveSink::Done(int unit) {
-  SHOAL_RETURN_IF_ERROR(lasting_.Get());
-  return rule_.Done(unit) ? Push(unit) : absl::OkStatus();
-}
-
 absl::Status CollectiveSink::PushRest() {
   for (const plan::UnitSpec& spec : env_.units) {
     if (at(spec.index).filling != nullptr) {
-      SHOAL_RETURN_IF_ERROR(Push(spec.index));
+      SHOAL_RETURN_IF_ERROR(Push(spec.index, rule_.OfWork(spec.index)));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status CollectiveSink::Push(int index) {
+absl::Status CollectiveSink::Push(int index,
+                                  const std::optional<plan::Contribution>& contribution) {
+  SHOAL_RETURN_IF_ERROR(lasting_.Get());
+  if (!contribution.has_value()) {
+    return absl::OkStatus();
+  }
   Unit& unit = at(index);
   SHOAL_CHECK(unit.filling != nullptr);
   Stream& stream = exchange_->stream();
@@ -177,7 +175,7 @@ absl::Status CollectiveSink::PushShard(int index, Event& copied) {
   return env_.client->PushAsync(index,
                                 {reinterpret_cast<const float*>(at(index).host),
                                  static_cast<size_t>(shards_.of(index).whole.count)},
-                                nullptr);
+                                rule_.OfWork(index), nullptr);
 }
 
 absl::Status CollectiveSink::EndStep() {

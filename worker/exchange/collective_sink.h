@@ -43,15 +43,18 @@ class CollectiveSink final : public StepGradients {
                                                                 const plan::WorkerShards& shards,
                                                                 LayerExchange* exchange);
 
-  void BeginStep(std::optional<int64_t> microbatches) override;
+  void BeginStep(const PushWork& work) override;
   absl::Status PushRest() override;
   absl::Status Flush() override;
+  bool Acknowledged(int64_t /*pack*/) override { return false; }
   absl::Status EndStep() override;
   void Cancel(const absl::Status& why) override { lasting_.Update(why).IgnoreError(); }
 
   absl::StatusOr<std::span<float>> Accumulator(int unit) override;
   absl::StatusOr<UnitGradient> Gradient(int unit) override;
-  absl::Status Done(int unit) override;
+  absl::Status Done(int unit) override { return Push(unit, rule_.Done(unit)); }
+  absl::Status DoneTied() override { return Push(0, rule_.Done(0, /*tied=*/true)); }
+  void AtPack(int64_t number) override { rule_.AtPack(number); }
 
  private:
   struct Unit {
@@ -65,7 +68,7 @@ class CollectiveSink final : public StepGradients {
   CollectiveSink(const Options& options, const StepEnvironment& environment,
                  const plan::WorkerShards& shards, LayerExchange* exchange);
   absl::Status MakeBuffers();
-  absl::Status Push(int unit);
+  absl::Status Push(int unit, const std::optional<plan::Contribution>& contribution);
   absl::Status PushShard(int unit, Event& copied);
   absl::Status AwaitSums();
   Unit& at(int unit) { return units_[static_cast<size_t>(unit)]; }

@@ -36,6 +36,7 @@ const std::vector<int> kContributions = {2, 1, 1, 1};
 
 CollectiveSink::Options SinkBy(PushRule::Options rule) {
   rule.contributions = kContributions;
+  rule.keys_per_pack = kContributions;
   return {.rule = std::move(rule)};
 }
 
@@ -76,11 +77,14 @@ class CollectiveSinkTest : public ::testing::Test {
                           bool microbatches_known = true) {
     std::deque<std::vector<float>> kept;
     const absl::Status status = [&]() -> absl::Status {
-      worker.sink->BeginStep(microbatches_known ? std::optional<int64_t>(kMicrobatches)
-                                                : std::nullopt);
+      worker.sink->BeginStep({.microbatches = microbatches_known
+                                                  ? std::optional<int64_t>(kMicrobatches)
+                                                  : std::nullopt,
+                              .packs = kMicrobatches,
+                              .slot = worker.rank});
       for (const Contribution& contribution : contributions) {
         SHOAL_RETURN_IF_ERROR(ContributeOne(worker, contribution, kept));
-        SHOAL_RETURN_IF_ERROR(worker.sink->Done(contribution.unit));
+        SHOAL_RETURN_IF_ERROR(Done(*worker.sink, contribution));
       }
       return absl::OkStatus();
     }();
@@ -230,7 +234,7 @@ TEST_F(CollectiveSinkTest, WhoHasNoShardHearsThatASumHasFailed) {
   ASSERT_EQ(exchange_->worker(2).shards.of(kLast).own.count, 0);
   FailCollective(1, ncclRemoteError);
   exchange_->RunAttempt({1, 1}, [&](ExchangingWorker& worker) -> absl::Status {
-    worker.sink->BeginStep(1);
+    worker.sink->BeginStep({.microbatches = 1, .packs = 1, .slot = worker.rank});
     std::deque<std::vector<float>> kept;
     SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, worker.sink->Accumulator(kLast));
     const std::vector<float> ones(accumulator.size(), 1.0F);
@@ -254,7 +258,7 @@ TEST_F(CollectiveSinkTest, AWorkerThatDoesNotComeIsTold) {
         if (worker.rank == 1) {
           return absl::OkStatus();
         }
-        worker.sink->BeginStep(1);
+        worker.sink->BeginStep({.microbatches = 1, .packs = 1, .slot = worker.rank});
         std::deque<std::vector<float>> kept;
         SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, worker.sink->Accumulator(1));
         const std::vector<float> ones(accumulator.size(), 1.0F);
@@ -284,7 +288,7 @@ TEST_F(CollectiveSinkTest, NothingGoesOnOnceCancelled) {
   Make(SinkBy({}));
   const absl::Status leaving = absl::CancelledError("leaving");
   const auto ended = exchange_->RunAttempt({1, 1}, [&](ExchangingWorker& worker) {
-    worker.sink->BeginStep(1);
+    worker.sink->BeginStep({.microbatches = 1, .packs = 1, .slot = worker.rank});
     EXPECT_TRUE(worker.sink->Accumulator(1).ok());
     worker.sink->Cancel(leaving);
     EXPECT_EQ(worker.sink->Done(1), leaving);

@@ -1,5 +1,6 @@
 #include "worker/exchange/device_sink.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/check.h"
@@ -58,10 +59,10 @@ DeviceSink::~DeviceSink() {
   thread_.join();
 }
 
-void DeviceSink::BeginStep(std::optional<int64_t> microbatches) {
-  rule_.BeginStep(microbatches);
+void DeviceSink::BeginStep(const PushWork& work) {
+  rule_.BeginStep(work);
   absl::MutexLock lock(&mutex_);
-  SHOAL_CHECK(pending_ == 0);
+  SHOAL_CHECK(pending_.empty());
   error_ = lasting_;
 }
 
@@ -134,31 +135,44 @@ absl::StatusOr<DeviceBuffer> DeviceSink::AwaitAccumulator(int unit) {
                           spec(unit).name, absl::FormatDuration(options_.device_timeout));
 }
 
-absl::Status DeviceSink::Done(int unit) {
+bool DeviceSink::Acknowledged(int64_t pack) {
   {
     absl::MutexLock lock(&mutex_);
-    SHOAL_RETURN_IF_ERROR(error_);
+    if (std::ranges::find(pending_, pack) != pending_.end()) {
+      return false;
+    }
   }
-  return rule_.Done(unit) ? Push(unit) : absl::OkStatus();
+  return !rule_.push_per_step() && env_.client->Acknowledged(pack);
 }
 
 absl::Status DeviceSink::PushRest() {
   for (size_t unit = 0; unit < filling_.size(); ++unit) {
     if (filling_[unit] != nullptr) {
-      SHOAL_RETURN_IF_ERROR(Push(static_cast<int>(unit)));
+      const int index = static_cast<int>(unit);
+      SHOAL_RETURN_IF_ERROR(Push(index, rule_.OfWork(index)));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status DeviceSink::Push(int unit) {
+absl::Status DeviceSink::Push(int unit, const std::optional<plan::Contribution>& contribution) {
+  {
+    absl::MutexLock lock(&mutex_);
+    SHOAL_RETURN_IF_ERROR(error_);
+  }
+  if (!contribution.has_value()) {
+    return absl::OkStatus();
+  }
   std::byte*& data = filling_[static_cast<size_t>(unit)];
   SHOAL_CHECK(data != nullptr);
   SHOAL_RETURN_IF_ERROR(env_.barriers->BeforePush());
   {
     absl::MutexLock lock(&mutex_);
-    outgoing_.push_back({.unit = unit, .data = data, .complete = env_.compute->Record()});
-    ++pending_;
+    outgoing_.push_back({.unit = unit,
+                         .contribution = *contribution,
+                         .data = data,
+                         .complete = env_.compute->Record()});
+    pending_.push_back(contribution->pack);
   }
   data = nullptr;
   // The other thread carries it from here on. Announced at the same point by all workers.
@@ -170,12 +184,12 @@ absl::Status DeviceSink::Flush() {
   const TimeKindClock::Scope wait(*env_.time_kinds, TimeKind::kPushWait);
   absl::MutexLock lock(&mutex_);
   const auto pushed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return pending_ == 0 || !error_.ok();
+    return pending_.empty() || !error_.ok();
   };
   const bool in_time = AwaitFor(&mutex_, absl::Condition(&pushed), options_.device_timeout);
   SHOAL_RETURN_IF_ERROR(error_);
   if (!in_time) {
-    return DeadlineExceeded("{} gradients have not left the device within {}", pending_,
+    return DeadlineExceeded("{} gradients have not left the device within {}", pending_.size(),
                             absl::FormatDuration(options_.device_timeout));
   }
   return absl::OkStatus();
@@ -196,7 +210,7 @@ void DeviceSink::Free(int unit, std::byte* data) {
 
 void DeviceSink::Run() {
   const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || closing_ || (pending_ > 0 && error_.ok());
+    return stopping_ || closing_ || (!pending_.empty() && error_.ok());
   };
   while (true) {
     bool closing = false;
@@ -240,7 +254,10 @@ void DeviceSink::TakeInPlace() {
     oldest_since_ = RealClock().Now();
   }
   for (const Outgoing& next : outgoing_) {
-    leaving_.push_back({.unit = next.unit, .data = next.data, .ready = next.complete});
+    leaving_.push_back({.unit = next.unit,
+                        .contribution = next.contribution,
+                        .data = next.data,
+                        .ready = next.complete});
   }
   outgoing_.clear();
 }
@@ -270,7 +287,8 @@ absl::Status DeviceSink::StartCopies() {
     if (leaving_.empty()) {
       oldest_since_ = RealClock().Now();
     }
-    leaving_.push_back({.unit = next.unit, .data = buffer, .ready = copied});
+    leaving_.push_back(
+        {.unit = next.unit, .contribution = next.contribution, .data = buffer, .ready = copied});
     absl::MutexLock lock(&mutex_);
     outgoing_.pop_front();
     accumulators_.Release(next.unit, {.data = next.data, .free_after = copied});
@@ -303,15 +321,15 @@ absl::Status DeviceSink::PushOldest() {
   oldest_since_ = RealClock().Now();
   absl::Status status = Annotate(next.ready->Wait(), "gradient of " + spec(next.unit).name);
   if (status.ok()) {
-    status = in_place() ? env_.client->PushInPlace(
-                              next.unit, {next.data, static_cast<size_t>(BytesOf(next.unit))}, this)
+    const auto count = static_cast<size_t>(spec(next.unit).count);
+    status = in_place() ? env_.client->PushInPlace(next.unit, {next.data, count * sizeof(float)},
+                                                   next.contribution, this)
                         : env_.client->PushAsync(next.unit,
-                                                 {reinterpret_cast<const float*>(next.data),
-                                                  static_cast<size_t>(spec(next.unit).count)},
-                                                 this);
+                                                 {reinterpret_cast<const float*>(next.data), count},
+                                                 next.contribution, this);
   }
   absl::MutexLock lock(&mutex_);
-  --pending_;
+  pending_.pop_front();
   if (!status.ok()) {
     error_ = error_.ok() ? status : error_;  // before anybody sees that this was the last one
     Free(next.unit, next.data);
@@ -341,7 +359,7 @@ void DeviceSink::Close() {
   }
   accumulators_.FreeAfter(ending_);
   outgoing_.clear();
-  pending_ = 0;
+  pending_.clear();
   lasting_ = lasting_.ok() ? late : lasting_;
   closing_ = false;
 }

@@ -51,7 +51,7 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
                                                             const StepEnvironment& environment);
   ~DeviceSink() override;
 
-  void BeginStep(std::optional<int64_t> microbatches) override;
+  void BeginStep(const PushWork& work) override;
   absl::Status PushRest() override;
   absl::Status Flush() override;
   absl::Status EndStep() override;
@@ -59,18 +59,23 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
 
   absl::StatusOr<std::span<float>> Accumulator(int unit) override;
   absl::StatusOr<UnitGradient> Gradient(int unit) override;
-  absl::Status Done(int unit) override;
+  absl::Status Done(int unit) override { return Push(unit, rule_.Done(unit)); }
+  absl::Status DoneTied() override { return Push(0, rule_.Done(0, /*tied=*/true)); }
+  void AtPack(int64_t number) override { rule_.AtPack(number); }
+  bool Acknowledged(int64_t pack) override ABSL_LOCKS_EXCLUDED(mutex_);
 
   int64_t buffer_bytes() const { return buffer_bytes_; }  // on the device
 
  private:
   struct Outgoing {
     int unit = 0;
+    plan::Contribution contribution;
     std::byte* data = nullptr;  // on the device
     std::shared_ptr<Event> complete;
   };
   struct Leaving {
     int unit = 0;
+    plan::Contribution contribution;
     std::byte* data = nullptr;  // to be pushed: on the host, or in place
     std::shared_ptr<Event> ready;
   };
@@ -80,7 +85,8 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
 
   // Compute thread.
   absl::StatusOr<DeviceBuffer> AwaitAccumulator(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Push(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Push(int unit, const std::optional<plan::Contribution>& contribution)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The sink's own thread.
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -115,9 +121,10 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
   DeviceBuffers accumulators_ ABSL_GUARDED_BY(mutex_);
   client::BufferPool host_buffers_ ABSL_GUARDED_BY(mutex_);  // none in place
   std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
-  int64_t pending_ ABSL_GUARDED_BY(mutex_) = 0;   // outgoing, or leaving and not pushed
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);    // of the step
-  absl::Status lasting_ ABSL_GUARDED_BY(mutex_);  // of this and all later steps
+  // Of each gradient that is outgoing, or leaving and not pushed: its pack.
+  std::deque<int64_t> pending_ ABSL_GUARDED_BY(mutex_);
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);                   // of the step
+  absl::Status lasting_ ABSL_GUARDED_BY(mutex_);                 // of this and all later steps
   std::shared_ptr<const Event> ending_ ABSL_GUARDED_BY(mutex_);  // after the step's computing
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;                 // EndStep waits
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -40,10 +40,12 @@ class DeviceSinkTest : public DeviceAccess {
       options.in_place = {rig_.client_transport.get()};
     }
     options.rule.contributions = kContributions;
+    options.rule.keys_per_pack = kContributions;
     sink_ = *DeviceSink::Create(options, environment());
   }
   // Alternates between adding to zeros and writing what is empty.
-  absl::Status Contribute(int unit, const std::vector<float>& gradient) {
+  absl::Status Contribute(const Contribution& contribution) {
+    const auto& [unit, gradient, pack, tied] = contribution;
     by_accumulator_ = !by_accumulator_;
     UnitGradient to;
     if (by_accumulator_) {
@@ -58,7 +60,7 @@ class DeviceSinkTest : public DeviceAccess {
     } else {
       SHOAL_RETURN_IF_ERROR(AddOnDevice(to.sums, gradient, *compute_, sums_));
     }
-    return sink_->Done(unit);
+    return Done(*sink_, contribution);
   }
   // Makes all contributions of a step, and their expected sums.
   absl::Status RunSink(uint64_t seed, GradientSums& expected) {
@@ -66,8 +68,7 @@ class DeviceSinkTest : public DeviceAccess {
     for (const Contribution& contribution :
          RandomContributions(rig_.unit_specs, kContributions, kMicrobatches, seed)) {
       AddUp(contribution, expected);
-      if (absl::Status status = Contribute(contribution.unit, contribution.gradient);
-          !status.ok()) {
+      if (absl::Status status = Contribute(contribution); !status.ok()) {
         return status;
       }
     }
@@ -94,7 +95,7 @@ class DeviceSinkTest : public DeviceAccess {
     });
     absl::Status status;
     for (int i = 0; i < 1000 && status.ok(); ++i) {
-      status = Contribute(1, std::vector<float>(static_cast<size_t>(CountOf(1)), 1.0F));
+      status = Contribute({1, std::vector<float>(static_cast<size_t>(CountOf(1)), 1.0F)});
     }
     thread.join();
     return status;
@@ -117,7 +118,7 @@ TEST_P(DeviceSinkTest, TakesContributionsInAnyOrder) {
       SCOPED_TRACE(testing::Message() << "per step " << rule.push_per_step << ", each "
                                       << rule.push_each_contribution << ", seed " << seed);
       BeginStep();
-      sink_->BeginStep(kMicrobatches);
+      sink_->BeginStep({.microbatches = kMicrobatches, .packs = kMicrobatches});
       const int64_t before = client_->statistics().pushes;
       GradientSums expected;
       const absl::Status ran = RunSink(seed, expected);
@@ -141,7 +142,7 @@ TEST_P(DeviceSinkTest, PushesTheRestWhenMicrobatchesAreNotKnown) {
   MakeDevice(21);
   MakeSink({.rule = {.push_per_step = true}});
   BeginStep();
-  sink_->BeginStep(std::nullopt);
+  sink_->BeginStep({.packs = kMicrobatches});
   GradientSums expected;
   ASSERT_TRUE(RunSink(5, expected).ok());
   ASSERT_TRUE(sink_->PushRest().ok());
@@ -155,14 +156,14 @@ TEST_P(DeviceSinkTest, ForgetsAnAttemptThatFailed) {
     MakeDevice(22);
     MakeSink({.rule = {.push_per_step = per_step}});
     BeginStep();
-    sink_->BeginStep(2);
-    ASSERT_TRUE(Contribute(0, IntegerGradient(rig_.unit_specs[0], 3)).ok());  // one of two
-    ASSERT_TRUE(Contribute(1, IntegerGradient(rig_.unit_specs[1], 3)).ok());
+    sink_->BeginStep({.microbatches = 2, .packs = 2});
+    ASSERT_TRUE(Contribute({0, IntegerGradient(rig_.unit_specs[0], 3)}).ok());  // one of two
+    ASSERT_TRUE(Contribute({1, IntegerGradient(rig_.unit_specs[1], 3)}).ok());
     ASSERT_TRUE(sink_->EndStep().ok());
     BeginStep();
-    sink_->BeginStep(1);
+    sink_->BeginStep({.microbatches = 1, .packs = 1});
     std::vector<float> ones(static_cast<size_t>(CountOf(1)), 1.0F);
-    ASSERT_TRUE(Contribute(1, ones).ok());
+    ASSERT_TRUE(Contribute({1, ones}).ok());
     ASSERT_TRUE(sink_->Flush().ok());
     ASSERT_TRUE(client_->Finish(absl::Seconds(10)).ok());
     EXPECT_THAT(rig_.Sum(1), testing::Each(1));
@@ -179,7 +180,7 @@ TEST_P(DeviceSinkTest, TellsOfACopyThatFails) {
     MakeDevice(23, copy);
     MakeSink({});
     BeginStep();
-    sink_->BeginStep(kMicrobatches);
+    sink_->BeginStep({.microbatches = kMicrobatches, .packs = kMicrobatches});
     GradientSums expected;
     EXPECT_FALSE(RunSink(1, expected).ok()) << "copy " << copy;
     sink_->EndStep().IgnoreError();
@@ -201,7 +202,7 @@ TEST_P(DeviceSinkTest, StartsAnewAfterAnEventThatWasRefused) {
     int64_t failures = 0;
     for (int attempt = 1; attempt <= 3; ++attempt) {
       BeginStep();
-      sink_->BeginStep(kMicrobatches);
+      sink_->BeginStep({.microbatches = kMicrobatches, .packs = kMicrobatches});
       GradientSums expected;
       absl::Status status = RunSink(static_cast<uint64_t>(number), expected);
       status.Update(compute_->Synchronize());  // as a worker does at a step's end
@@ -226,7 +227,7 @@ TEST_P(DeviceSinkTest, TellsOfServersThatAreLost) {
   MakeSink({.timeout = absl::Milliseconds(100)});
   BeginStep();
   HoldAcknowledgements(true);
-  sink_->BeginStep(1000);
+  sink_->BeginStep({.microbatches = 1000, .packs = 1000});
   const absl::Status status = ContributeUntilItFails([&] {
     for (int server = 0; server < rig_.options.servers; ++server) {
       rig_.server(server).RefuseConnections(absl::PermissionDeniedError("gone fishing"));
@@ -243,7 +244,7 @@ TEST_P(DeviceSinkTest, WaitingForServersItIsCancelled) {
   MakeSink({});
   BeginStep();
   HoldAcknowledgements(true);
-  sink_->BeginStep(1000);
+  sink_->BeginStep({.microbatches = 1000, .packs = 1000});
   const absl::Status status = ContributeUntilItFails([&] {
     RealClock().SleepFor(absl::Milliseconds(20));
     sink_->Cancel(absl::CancelledError("leaving"));

@@ -6,21 +6,34 @@
 
 namespace shoal::worker {
 
-void PushRule::BeginStep(std::optional<int64_t> microbatches) {
-  microbatches_ = microbatches;
+void PushRule::BeginStep(const PushWork& work) {
+  work_ = work;
+  pack_ = 0;
   std::ranges::fill(done_, 0);
 }
 
-bool PushRule::Done(int unit) {
-  const int contributions = options_.contributions[static_cast<size_t>(unit)];
-  const int64_t done = ++done_[static_cast<size_t>(unit)];
+std::optional<plan::Contribution> PushRule::Done(int unit, bool tied) {
+  const auto index = static_cast<size_t>(unit);
+  const int contributions = options_.contributions[index];
+  const int64_t done = ++done_[index];
   const bool complete = done % contributions == 0;
   if (complete && options_.on_done) {
     options_.on_done(unit);
   }
-  return options_.push_per_step
-             ? microbatches_.has_value() && done == *microbatches_ * contributions
-             : complete || options_.push_each_contribution;
+  if (options_.push_per_step) {
+    const bool last = work_.microbatches.has_value() && done == *work_.microbatches * contributions;
+    return last ? std::optional(OfWork(unit)) : std::nullopt;
+  }
+  if (!complete && !options_.push_each_contribution) {
+    return std::nullopt;
+  }
+  const int keys = options_.keys_per_pack[index];
+  return plan::Contribution::OfPack(pack_, keys, tied ? 0 : keys - 1);
+}
+
+plan::Contribution PushRule::OfWork(int unit) const {
+  return plan::Contribution::OfWork(work_.packs, options_.keys_per_pack[static_cast<size_t>(unit)],
+                                    work_.slot);
 }
 
 std::vector<int64_t> PushRule::Counts(const std::vector<plan::UnitSpec>& units) const {

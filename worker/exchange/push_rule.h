@@ -1,6 +1,6 @@
-// Decides when a unit's gradient is pushed, for all sinks. Counts contributions and microbatches
-// for each unit separately, so they may come in any order (in a pipeline they do). Compute thread
-// only.
+// Decides when a unit's gradient is pushed, and as which contribution (core/model/contribution.h),
+// for all sinks. Counts contributions and microbatches for each unit separately, so they may come
+// in any order (in a pipeline they do). Compute thread only.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,17 @@
 #include <optional>
 #include <vector>
 
+#include "core/model/contribution.h"
 #include "core/model/model_spec.h"
 
 namespace shoal::worker {
+
+// A worker's part of a step, as far as its pushes go.
+struct PushWork {
+  std::optional<int64_t> microbatches;  // of this worker, if known
+  int64_t packs = 0;                    // of the step, whoever runs them
+  int64_t slot = 0;                     // of this work among all that is given out in the attempt
+};
 
 class PushRule {
  public:
@@ -21,16 +29,22 @@ class PushRule {
     bool push_each_contribution = false;
     // By unit, per microbatch; 0: not this worker's unit (plan::StageContributions).
     std::vector<int> contributions;
+    // By unit, of all workers: plan::KeysPerPack.
+    std::vector<int> keys_per_pack;
     // Called for each unit when a microbatch is done with it; may be empty.
     std::function<void(int unit)> on_done;
   };
   explicit PushRule(const Options& options)
       : options_(options), done_(options.contributions.size(), 0) {}
 
-  // The number of microbatches in the step, if known.
-  void BeginStep(std::optional<int64_t> microbatches);
-  // Counts a finished contribution. Returns whether to push the sum now.
-  bool Done(int unit);
+  void BeginStep(const PushWork& work);
+  // What follows is of this pack.
+  void AtPack(int64_t number) { pack_ = number; }
+  // Counts a finished contribution; `tied`: the head's to the embedding's matrix. Returns as what
+  // to push the sum now, if it is to be pushed.
+  std::optional<plan::Contribution> Done(int unit, bool tied = false);
+  // As what to push the sum over all of this work.
+  plan::Contribution OfWork(int unit) const;
 
   bool push_per_step() const { return options_.push_per_step; }
   // Elements by unit; 0 for units without contributions.
@@ -38,8 +52,9 @@ class PushRule {
 
  private:
   const Options options_;
-  std::optional<int64_t> microbatches_;  // of the step
-  std::vector<int64_t> done_;            // by unit: contributions of this step
+  PushWork work_;
+  int64_t pack_ = 0;
+  std::vector<int64_t> done_;  // by unit: contributions of this step
 };
 
 }  // namespace shoal::worker

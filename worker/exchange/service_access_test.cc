@@ -59,7 +59,8 @@ TEST_P(Sink, TakesContributionsInAnyOrder) {
   const auto client = *rig_.NewClient();
   ServiceSink::Options options{.rule = {.push_per_step = GetParam().push_per_step,
                                         .push_each_contribution = GetParam().push_each_contribution,
-                                        .contributions = {2, 1, 1, 1}}};
+                                        .contributions = {2, 1, 1, 1},
+                                        .keys_per_pack = {2, 1, 1, 1}}};
   std::vector<int> microbatches_done(4, 0);
   options.rule.on_done = [&](int unit) { ++microbatches_done[static_cast<size_t>(unit)]; };
   const auto sink =
@@ -68,7 +69,7 @@ TEST_P(Sink, TakesContributionsInAnyOrder) {
     SCOPED_TRACE(seed);
     std::ranges::fill(microbatches_done, 0);
     BeginStep(*client);
-    sink->BeginStep(kMicrobatches);
+    sink->BeginStep({.microbatches = kMicrobatches, .packs = kMicrobatches});
     const int64_t pushed_before = client->statistics().pushes;
     std::vector<int> done(4, 0);
     GradientSums expected(4);
@@ -79,7 +80,7 @@ TEST_P(Sink, TakesContributionsInAnyOrder) {
       ASSERT_TRUE(accumulator.ok()) << accumulator.status();
       std::ranges::transform(*accumulator, contribution.gradient, accumulator->begin(),
                              std::plus<float>());
-      ASSERT_TRUE(sink->Done(contribution.unit).ok());
+      ASSERT_TRUE(Done(*sink, contribution).ok());
       ++done[static_cast<size_t>(contribution.unit)];
       int64_t pushes = 0;
       for (size_t u = 0; u < 4; ++u) {
@@ -101,16 +102,17 @@ TEST_P(Sink, TakesContributionsInAnyOrder) {
 
 TEST_F(ServiceAccess, SinkForgetsAnAttemptThatFailed) {
   const auto client = *rig_.NewClient();
-  const auto sink =
-      *ServiceSink::Create({.rule = {.push_per_step = true, .contributions = {1, 1, 1, 1}}},
-                           rig_.unit_specs, client.get(), &barriers_, &time_kinds_);
+  const auto sink = *ServiceSink::Create({.rule = {.push_per_step = true,
+                                                   .contributions = {1, 1, 1, 1},
+                                                   .keys_per_pack = {1, 1, 1, 1}}},
+                                         rig_.unit_specs, client.get(), &barriers_, &time_kinds_);
   BeginStep(*client);
-  sink->BeginStep(2);
+  sink->BeginStep({.microbatches = 2, .packs = 2});
   const std::span<float> dropped = *sink->Accumulator(1);
   std::ranges::fill(dropped, 3.0F);
   ASSERT_TRUE(sink->Done(1).ok());
   BeginStep(*client);
-  sink->BeginStep(2);
+  sink->BeginStep({.microbatches = 2, .packs = 2});
   for (int microbatch = 0; microbatch < 2; ++microbatch) {
     (*sink->Accumulator(1))[5] += 1;
     ASSERT_TRUE(sink->Done(1).ok());

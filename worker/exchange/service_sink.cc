@@ -22,8 +22,8 @@ absl::StatusOr<std::unique_ptr<ServiceSink>> ServiceSink::Create(
   return sink;
 }
 
-void ServiceSink::BeginStep(std::optional<int64_t> microbatches) {
-  rule_.BeginStep(microbatches);
+void ServiceSink::BeginStep(const PushWork& work) {
+  rule_.BeginStep(work);
   absl::MutexLock lock(&mutex_);
   for (size_t unit = 0; unit < filling_.size(); ++unit) {
     if (filling_[unit] != nullptr) {  // left by a failed attempt
@@ -65,26 +65,27 @@ absl::StatusOr<std::span<float>> ServiceSink::Accumulator(int unit) {
   return std::span<float>(buffer, count);
 }
 
-absl::Status ServiceSink::Done(int unit) {
-  return rule_.Done(unit) ? Push(unit) : absl::OkStatus();
-}
-
 absl::Status ServiceSink::PushRest() {
   for (size_t unit = 0; unit < filling_.size(); ++unit) {
     if (filling_[unit] != nullptr) {
-      SHOAL_RETURN_IF_ERROR(Push(static_cast<int>(unit)));
+      const int index = static_cast<int>(unit);
+      SHOAL_RETURN_IF_ERROR(Push(index, rule_.OfWork(index)));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status ServiceSink::Push(int unit) {
+absl::Status ServiceSink::Push(int unit, const std::optional<plan::Contribution>& contribution) {
+  if (!contribution.has_value()) {
+    return absl::OkStatus();
+  }
   float*& buffer = filling_[static_cast<size_t>(unit)];
   SHOAL_CHECK(buffer != nullptr);
   SHOAL_RETURN_IF_ERROR(barriers_->BeforePush());
   const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kPushWait);
   SHOAL_RETURN_IF_ERROR(client_->PushAsync(
-      unit, {buffer, static_cast<size_t>(units_[static_cast<size_t>(unit)].count)}, this));
+      unit, {buffer, static_cast<size_t>(units_[static_cast<size_t>(unit)].count)}, *contribution,
+      this));
   buffer = nullptr;
   barriers_->StartedPush();
   return absl::OkStatus();

@@ -40,14 +40,19 @@ class ServiceSink final : public StepGradients, private client::GradientReturn {
       const Options& options, const std::vector<plan::UnitSpec>& units,
       client::ParameterClient* client, LayerBarriers* barriers, TimeKindClock* time_kinds);
 
-  void BeginStep(std::optional<int64_t> microbatches) override;
+  void BeginStep(const PushWork& work) override;
   absl::Status PushRest() override;
   absl::Status Flush() override { return absl::OkStatus(); }  // Done pushes everything
+  bool Acknowledged(int64_t pack) override {
+    return !rule_.push_per_step() && client_->Acknowledged(pack);
+  }
   absl::Status EndStep() override { return absl::OkStatus(); }
   void Cancel(const absl::Status& why) override;
 
   absl::StatusOr<std::span<float>> Accumulator(int unit) override;
-  absl::Status Done(int unit) override;
+  absl::Status Done(int unit) override { return Push(unit, rule_.Done(unit)); }
+  absl::Status DoneTied() override { return Push(0, rule_.Done(0, /*tied=*/true)); }
+  void AtPack(int64_t number) override { rule_.AtPack(number); }
 
   int64_t buffer_bytes() const { return buffer_bytes_; }
 
@@ -63,7 +68,7 @@ class ServiceSink final : public StepGradients, private client::GradientReturn {
         filling_(units.size()) {}
   void Returned(int unit, const void* gradient) override;
   float* AwaitBuffer(int unit);
-  absl::Status Push(int unit);
+  absl::Status Push(int unit, const std::optional<plan::Contribution>& contribution);
 
   const Options options_;
   const std::vector<plan::UnitSpec> units_;

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -25,6 +24,7 @@
 #include "core/model/model_spec.h"
 #include "worker/backend/backend.h"
 #include "worker/exchange/layer_barriers.h"
+#include "worker/exchange/push_rule.h"
 #include "worker/model/access/unit_access.h"
 
 namespace shoal::worker {
@@ -104,12 +104,15 @@ inline absl::Status FinishCopies(Stream& stream, absl::Duration timeout, std::st
 
 class StepGradients : public GradientSink {
  public:
-  // The number of microbatches in the step, if known; otherwise call PushRest after the last one.
-  virtual void BeginStep(std::optional<int64_t> microbatches) = 0;
+  // If the number of microbatches is unknown, call PushRest after the last one. Before each pack's
+  // calls AtPack must name it.
+  virtual void BeginStep(const PushWork& work) = 0;
   // Pushes what push per step has kept.
   virtual absl::Status PushRest() = 0;
   // Blocks until the client has all due gradients, so that it can finish.
   virtual absl::Status Flush() = 0;
+  // Whether the servers have acknowledged the whole pack. False where packs are summed first.
+  virtual bool Acknowledged(int64_t pack) = 0;
   // See StepWeights.
   virtual absl::Status EndStep() = 0;
   virtual void Cancel(const absl::Status& why) = 0;

@@ -242,6 +242,7 @@ absl::Status Attachment::MakeSourceAndSink() {
       .push_per_step = context_.policy.push == plan::PushPolicy::kStep,
       .push_each_contribution = plan::PushesEachContribution(context_.job),
       .contributions = options_.contributions,
+      .keys_per_pack = plan::KeysPerPack(context_.spec, context_.job),
       .on_done = options_.on_unit_done};
   const StepEnvironment environment = {.units = context_.units,
                                        .device = options_.device,
@@ -302,14 +303,20 @@ absl::Status Attachment::BeginStep(const proto::StepWork& work) {
   return absl::OkStatus();
 }
 
-absl::Status Attachment::FinishPushes(proto::FinishedReport& report) {
+proto::NextStepRequest::Pushes Attachment::pushes() const {
+  if (exchanges()) {
+    return proto::NextStepRequest::PUSHES_OF_SHARDS;
+  }
+  return context_.policy.push == plan::PushPolicy::kStep ? proto::NextStepRequest::PUSHES_OF_STEPS
+                                                         : proto::NextStepRequest::PUSHES_OF_PACKS;
+}
+
+absl::Status Attachment::FinishPushes() {
   context_.time_kinds->AtUnit(-1);
   SHOAL_RETURN_IF_ERROR(sink_->Flush());
   SHOAL_RETURN_IF_ERROR(barriers_->BeforePush());  // the last one: collectives end for all together
   context_.time_kinds->Enter(TimeKind::kPushWait);
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<int64_t> pushes, client_->Finish(kFinishTimeout));
-  report.mutable_pushes()->Assign(pushes.begin(), pushes.end());
-  return absl::OkStatus();
+  return client_->Finish(kFinishTimeout).status();
 }
 
 absl::Status Attachment::EndStep(absl::Status how) {

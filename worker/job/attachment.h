@@ -59,8 +59,9 @@ class Attachment {
   absl::Status BeginStep(const proto::StepWork& work);
   StepWeights& source() { return *source_; }
   StepGradients& sink() { return *sink_; }
+  proto::NextStepRequest::Pushes pushes() const;
   // Blocks until servers have acknowledged all pushes.
-  absl::Status FinishPushes(proto::FinishedReport& report);
+  absl::Status FinishPushes();
   // Ends the step, which has gone as `how` says. Returns the first error, that one or the end's.
   absl::Status EndStep(absl::Status how);
 

@@ -62,8 +62,8 @@ std::unique_ptr<transport::Transport> WithFaults(const Flags& flags, uint64_t wo
                                         .break_after_operations = flags.fault_break_after});
 }
 
-// Ends the trainer at hand on the first signal, and the process on the second, or where there is
-// nothing to end.
+// Lets the trainer at hand leave on the first signal, and ends the process on the second, or where
+// there is nothing to leave.
 class Signals {
  public:
   explicit Signals(bool stays)
@@ -92,7 +92,7 @@ class Signals {
     }
     stopped_ = true;
     if (trainer_ != nullptr) {
-      trainer_->Stop(Cancelled("{}", name));
+      trainer_->Drain(Cancelled("{}", name));
     }
   }
 
@@ -107,7 +107,7 @@ class Signals {
 // coordinator however long it takes.
 absl::Status BeMember(const Flags& flags, const rpc::Token& token, const DeviceFlag& device,
                       const std::string& address, int index, StageService& service,
-                      Metrics& metrics, rpc::Health& health, Signals& signals) {
+                      Metrics& metrics, rpc::Health& health, Signals& signals, bool& left_job) {
   const auto new_channel = [&] {
     return rpc::Channel::Create(flags.member.coordinator, token, "coordinator");
   };
@@ -154,13 +154,14 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const DeviceF
   const absl::Status status = signals.Begin(&trainer) ? trainer.Run(options, flags.member.stay)
                                                       : absl::CancelledError("told to leave");
   signals.End();
+  left_job = trainer.left_a_job();
   session.Leave(status.ok() ? "" : std::string(Message(status)));
   return status;
 }
 
 // Sets `started` once everything that the flags ask for is available: earlier failures are the
-// caller's mistake.
-absl::Status Work(const Flags& flags, bool& started) {
+// caller's mistake. And `left_job` where a signal took this worker from a job that goes on.
+absl::Status Work(const Flags& flags, bool& started, bool& left_job) {
   rpc::RouteGrpcLogs();
   SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.program.token_file));
   SHOAL_ASSIGN_OR_RETURN(const int index, rpc::IndexOf(flags.member, rpc::HostName()));
@@ -183,7 +184,8 @@ absl::Status Work(const Flags& flags, bool& started) {
   Signals signals(flags.member.stay);
   absl::Status status;
   do {
-    status = BeMember(flags, token, device, address, index, service, metrics, *health, signals);
+    status = BeMember(flags, token, device, address, index, service, metrics, *health, signals,
+                      left_job);
     health->SetReady(false);
     if (!status.ok() && flags.member.stay) {
       LogWarning("no longer a member: {}", Message(status));
@@ -237,11 +239,12 @@ int Main(int argc, char** argv) {
     return rpc::kExitUsage;
   }
   bool started = false;
-  if (const absl::Status status = Work(flags, started); !status.ok()) {
+  bool left_job = false;
+  if (const absl::Status status = Work(flags, started, left_job); !status.ok()) {
     LogError("{}", Message(status));
     return started ? rpc::kExitFailure : rpc::kExitUsage;
   }
-  return 0;
+  return left_job ? rpc::kExitLeftJob : 0;
 }
 
 }  // namespace

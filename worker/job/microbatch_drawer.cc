@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/base/check.h"
 #include "core/base/status.h"
 
 namespace shoal::worker {
@@ -32,20 +33,26 @@ MicrobatchDrawer::~MicrobatchDrawer() {
   thread_.join();
 }
 
-void MicrobatchDrawer::BeginStep(int64_t step, int64_t attempt) {
+void MicrobatchDrawer::BeginStep(const proto::StepWork& work) {
   absl::MutexLock lock(&mutex_);
   // A call of the last step may still be in progress; its answer is not for this one.
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !calling_; };
   mutex_.Await(absl::Condition(&idle));  // bounded by Call's time-out
   request_.Clear();
   request_.set_incarnation(incarnation_);
-  request_.set_step(step);
-  request_.set_attempt(attempt);
+  request_.set_step(work.step());
+  request_.set_attempt(work.attempt());
+  request_.set_round(work.round());
   asked_ = due_ = exhausted_ = false;
   answer_.reset();
 }
 
-void MicrobatchDrawer::Ask(absl::Duration ahead) {
+bool MicrobatchDrawer::MayAsk() const {
+  absl::MutexLock lock(&mutex_);
+  return !asked_ && !exhausted_;
+}
+
+void MicrobatchDrawer::Ask(absl::Duration ahead, std::span<const proto::PackResult> done) {
   absl::MutexLock lock(&mutex_);
   if (asked_ || exhausted_) {
     return;
@@ -53,14 +60,15 @@ void MicrobatchDrawer::Ask(absl::Duration ahead) {
   asked_ = due_ = true;
   request_.set_number(request_.number() + 1);
   request_.set_ahead_seconds(absl::ToDoubleSeconds(ahead));
+  request_.mutable_done()->Assign(done.begin(), done.end());
 }
 
 absl::StatusOr<std::optional<proto::MicrobatchWork>> MicrobatchDrawer::Take() {
-  Ask(absl::ZeroDuration());
   absl::MutexLock lock(&mutex_);
   if (exhausted_) {
     return std::nullopt;
   }
+  SHOAL_CHECK(asked_);
   const auto there = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return answer_.has_value(); };
   mutex_.Await(absl::Condition(&there));  // bounded by Call's time-out
   const absl::StatusOr<proto::DrawMicrobatchReply> answer = *std::move(answer_);

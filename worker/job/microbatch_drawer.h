@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -33,11 +34,13 @@ class MicrobatchDrawer {
   MicrobatchDrawer(const MicrobatchDrawer&) = delete;
   MicrobatchDrawer& operator=(const MicrobatchDrawer&) = delete;
 
-  void BeginStep(int64_t step, int64_t attempt);
-  // Asks for the next, for which this worker will be free in about `ahead`. Does nothing if one is
-  // requested already, or none was left.
-  void Ask(absl::Duration ahead);
-  // Returns the next one, asking now if nobody did; nullopt: none is left for this worker.
+  void BeginStep(const proto::StepWork& work);
+  // Whether one may be asked for: none is requested already, and the last time one was left.
+  bool MayAsk() const;
+  // Asks for the next, for which this worker will be free in about `ahead`, and tells what it is
+  // done with since the last time. Does nothing unless it may.
+  void Ask(absl::Duration ahead, std::span<const proto::PackResult> done);
+  // Returns the one asked for last; nullopt: none is left for this worker.
   absl::StatusOr<std::optional<proto::MicrobatchWork>> Take();
   // How long before it is needed to ask for one.
   absl::Duration lead() const;

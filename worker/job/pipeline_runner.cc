@@ -72,7 +72,8 @@ absl::Status PipelineRunner::Run(const proto::StepWork& work, double loss_scale,
     SHOAL_ASSIGN_OR_RETURN(batches.emplace_back(), BuildBatch(*context_.data, microbatch));
     sizes.push_back(SizeOfBatch(batches.back()));
   }
-  sink.BeginStep(work.microbatches_size());
+  sink.BeginStep(
+      {.microbatches = work.microbatches_size(), .packs = work.packs(), .slot = work.slot()});
   if (batches.empty()) {
     source.BeginStep({});
     stage_->SkipStep(work);
@@ -84,7 +85,8 @@ absl::Status PipelineRunner::Run(const proto::StepWork& work, double loss_scale,
                          stage_->RunStep(work, batches, loss_scale, source, sink));
   for (size_t i = 0; i < batches.size(); ++i) {
     const MicrobatchResult& result = ran.microbatches[i];
-    ReportMicrobatch(sizes[i], result, ran.microbatch_seconds[i], report);
+    ReportPack(work.microbatches(static_cast<int>(i)).number(), sizes[i], result,
+               ran.microbatch_seconds[i], report);
     if (stage_->has_head()) {  // count once per group
       context_.metrics->OnMicrobatch(result.tokens, result.targets);
     }

@@ -2,6 +2,7 @@
 #include "worker/job/step_runner.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 
 #include "core/base/logging.h"
@@ -40,6 +41,9 @@ class PlainRunner final : public StepRunner {
   absl::Status Run(const proto::StepWork& work, double loss_scale, StepWeights& source,
                    StepGradients& sink, proto::FinishedReport& report) override;
   void OnUnitDone(int unit) override;
+  void Drain() override {
+    draining_ = context_.job.train.synchronization != plan::Synchronization::kLayer;
+  }
 
  private:
   // Shared by the microbatches of a step.
@@ -52,6 +56,7 @@ class PlainRunner final : public StepRunner {
   absl::Status RunGiven(const proto::StepWork& work, const Step& step);
   absl::Status RunDrawn(const Step& step);
   absl::Status RunOne(const proto::MicrobatchWork& work, const Step& step);
+  void AskForNext(absl::Duration ahead);
 
   const JobContext& context_;
   const std::unique_ptr<MicrobatchModel> model_;
@@ -59,22 +64,28 @@ class PlainRunner final : public StepRunner {
   Stream* const compute_;
   const std::vector<int> use_order_;          // per microbatch
   std::unique_ptr<MicrobatchDrawer> drawer_;  // if microbatches are drawn
-  bool drawing_ = false;                      // in the current step
+  const Step* drawing_ = nullptr;             // the current step, where the next is to be drawn
+  int told_ = 0;                              // packs of its report that the coordinator knows of
   absl::Time microbatch_started_;
+  std::atomic<bool> draining_ = false;
 };
 
 absl::Status PlainRunner::Run(const proto::StepWork& work, double loss_scale, StepWeights& source,
                               StepGradients& sink, proto::FinishedReport& report) {
   const Step step{loss_scale, source, sink, report};
-  drawing_ = false;
+  drawing_ = nullptr;
+  told_ = 0;
   std::vector<int> uses;
   for (int i = 0; i < work.microbatches_size(); ++i) {
     uses.insert(uses.end(), use_order_.begin(), use_order_.end());
   }
   source.BeginStep(uses);
-  sink.BeginStep(work.draw() ? std::nullopt : std::optional(work.microbatches_size()));
+  sink.BeginStep(
+      {.microbatches = work.draw() ? std::nullopt : std::optional(work.microbatches_size()),
+       .packs = work.packs(),
+       .slot = work.slot()});
   if (work.draw()) {
-    drawer_->BeginStep(work.step(), work.attempt());
+    drawer_->BeginStep(work);
   }
   SHOAL_RETURN_IF_ERROR(RunGiven(work, step));
   return work.draw() ? RunDrawn(step) : absl::OkStatus();
@@ -83,18 +94,26 @@ absl::Status PlainRunner::Run(const proto::StepWork& work, double loss_scale, St
 absl::Status PlainRunner::RunGiven(const proto::StepWork& work, const Step& step) {
   for (int i = 0; i < work.microbatches_size(); ++i) {
     const bool last = i + 1 == work.microbatches_size();
-    drawing_ = last && work.draw();
+    drawing_ = last && work.draw() ? &step : nullptr;
     SHOAL_RETURN_IF_ERROR(RunOne(work.microbatches(i), step));
+    if (draining_ && !last) {
+      return step.sink.PushRest();
+    }
   }
   return absl::OkStatus();
 }
 
 absl::Status PlainRunner::RunDrawn(const Step& step) {
-  drawing_ = true;
+  drawing_ = &step;
   while (true) {
+    if (draining_) {
+      drawing_ = nullptr;
+      return step.sink.PushRest();
+    }
+    AskForNext(absl::ZeroDuration());
     SHOAL_ASSIGN_OR_RETURN(const std::optional<proto::MicrobatchWork> drawn, drawer_->Take());
     if (!drawn.has_value()) {
-      drawing_ = false;
+      drawing_ = nullptr;
       return step.sink.PushRest();
     }
     step.source.AddUses(use_order_);
@@ -103,28 +122,29 @@ absl::Status PlainRunner::RunDrawn(const Step& step) {
 }
 
 absl::Status PlainRunner::RunOne(const proto::MicrobatchWork& work, const Step& step) {
-  context_.time_kinds->AtMicrobatch(static_cast<int32_t>(step.report.microbatches()));
+  context_.time_kinds->AtMicrobatch(step.report.packs_size());
   context_.time_kinds->AtUnit(-1);
   context_.time_kinds->Enter(TimeKind::kData);
   SHOAL_ASSIGN_OR_RETURN(const PackedBatch batch, BuildBatch(*context_.data, work));
   context_.time_kinds->Enter(TimeKind::kForward);
+  step.sink.AtPack(work.number());
   microbatch_started_ = context_.clock->Now();
   const double before = context_.time_kinds->seconds(TimeKind::kForward) +
                         context_.time_kinds->seconds(TimeKind::kBackward);
   SHOAL_ASSIGN_OR_RETURN(const MicrobatchResult result,
                          model_->Run(batch, step.loss_scale, step.source, step.sink));
   context_.time_kinds->Enter(TimeKind::kData);
-  ReportMicrobatch(SizeOfBatch(batch), result,
-                   context_.time_kinds->seconds(TimeKind::kForward) +
-                       context_.time_kinds->seconds(TimeKind::kBackward) - before,
-                   step.report);
+  ReportPack(work.number(), SizeOfBatch(batch), result,
+             context_.time_kinds->seconds(TimeKind::kForward) +
+                 context_.time_kinds->seconds(TimeKind::kBackward) - before,
+             step.report);
   context_.metrics->OnMicrobatch(result.tokens, result.targets);
   return absl::OkStatus();
 }
 
 // Draws the next microbatch as late as possible, to leave it to others, but in time not to wait.
 void PlainRunner::OnUnitDone(int unit) {
-  if (!drawing_) {
+  if (drawing_ == nullptr) {
     return;
   }
   const auto blocks = static_cast<double>(context_.spec.layers);
@@ -134,8 +154,21 @@ void PlainRunner::OnUnitDone(int unit) {
   const absl::Duration remaining =
       (context_.clock->Now() - microbatch_started_) * (left / (1 - left));
   if (unit <= 1 || remaining <= drawer_->lead()) {
-    drawer_->Ask(remaining);
+    AskForNext(remaining);
   }
+}
+
+void PlainRunner::AskForNext(absl::Duration ahead) {
+  if (!drawer_->MayAsk()) {
+    return;
+  }
+  const auto& packs = drawing_->report.packs();
+  const int first = told_;
+  while (told_ < packs.size() && drawing_->sink.Acknowledged(packs[told_].number())) {
+    ++told_;
+  }
+  const std::vector<proto::PackResult> done(packs.begin() + first, packs.begin() + told_);
+  drawer_->Ask(ahead, done);
 }
 
 }  // namespace
@@ -170,18 +203,19 @@ absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
   return batch;
 }
 
-void ReportMicrobatch(const plan::MicrobatchSize& size, const MicrobatchResult& result,
-                      double seconds, proto::FinishedReport& report) {
+void ReportPack(int64_t number, const plan::MicrobatchSize& size, const MicrobatchResult& result,
+                double seconds, proto::FinishedReport& report) {
   if (size.tokens > 0) {
     proto::MicrobatchTime& time = *report.add_times();
     time.set_tokens(size.tokens);
     time.set_squared_tokens(size.squared_tokens);
     time.set_seconds(seconds);
   }
-  report.set_loss_sum(report.loss_sum() + result.loss_sum);
-  report.set_tokens(report.tokens() + result.tokens);
-  report.set_target_tokens(report.target_tokens() + result.targets);
-  report.set_microbatches(report.microbatches() + 1);
+  proto::PackResult& pack = *report.add_packs();
+  pack.set_number(number);
+  pack.set_loss_sum(result.loss_sum);
+  pack.set_tokens(result.tokens);
+  pack.set_targets(result.targets);
 }
 
 }  // namespace shoal::worker

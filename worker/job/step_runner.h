@@ -39,6 +39,9 @@ class StepRunner {
   // Ends the step; adds to the report what is known by then.
   virtual void EndStep(const absl::Status& /*how*/, proto::FinishedReport& /*report*/) {}
 
+  // Ends the current step, and every later one, after the pack at hand, where that helps nobody but
+  // this worker; else steps run to their end. Any thread.
+  virtual void Drain() {}
   // Makes the current step fail at once, and every later one. Any thread.
   virtual void Cancel(const absl::Status& /*why*/) {}
   // Call when no step follows: releases other workers.
@@ -59,8 +62,8 @@ absl::StatusOr<std::unique_ptr<StepRunner>> MakePipelineRunner(const JobContext&
 // Builds a sequence from each sample that the coordinator names, in the plan's order.
 absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
                                        const proto::MicrobatchWork& work);
-// Adds a finished microbatch to the report, without the time of an empty one.
-void ReportMicrobatch(const plan::MicrobatchSize& size, const MicrobatchResult& result,
-                      double seconds, proto::FinishedReport& report);
+// Adds a finished pack to the report, without the time of an empty one.
+void ReportPack(int64_t number, const plan::MicrobatchSize& size, const MicrobatchResult& result,
+                double seconds, proto::FinishedReport& report);
 
 }  // namespace shoal::worker

@@ -38,6 +38,35 @@ void Trainer::Stop(const absl::Status& why) {
   coordinator_->Cancel();
 }
 
+void Trainer::Drain(const absl::Status& why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (job_ != nullptr && !stopped_) {
+      LogInfo("{}: leaves after the pack at hand, within {}", Message(why),
+              absl::FormatDuration(grace_));
+      drained_at_ = clock_.Now();
+      job_->Drain();
+      return;
+    }
+  }
+  Stop(why);
+}
+
+bool Trainer::draining() const {
+  absl::MutexLock lock(&mutex_);
+  return drained_at_.has_value();
+}
+
+bool Trainer::out_of_grace() const {
+  absl::MutexLock lock(&mutex_);
+  return drained_at_.has_value() && clock_.Now() >= *drained_at_ + grace_;
+}
+
+bool Trainer::left_a_job() const {
+  absl::MutexLock lock(&mutex_);
+  return left_a_job_;
+}
+
 template <typename Reply>
 absl::StatusOr<Reply> Trainer::OfNewestTerm(absl::StatusOr<Reply> reply) {
   if (reply.ok()) {
@@ -69,20 +98,29 @@ absl::StatusOr<proto::JoinJobReply> Trainer::Join(uint64_t incarnation) {
   return nothing;
 }
 
-absl::Status Trainer::Loop(WorkerJob& job, const proto::JoinJobReply& join, uint64_t incarnation) {
+absl::StatusOr<Trainer::Next> Trainer::Loop(WorkerJob& job, const proto::JoinJobReply& join,
+                                            uint64_t incarnation) {
   proto::NextStepRequest request;
   request.set_job_id(join.job_id());
   request.set_run(join.run());
   request.set_incarnation(incarnation);
+  request.set_pushes(job.pushes());
+  request.set_formation(join.formation());
   const auto is_over = [this, question = request] {
     const auto reply = OfNewestTerm(coordinator_->Call(&rpc::CoordinatorService::NextStep, question,
                                                        AnswerWithin(kAnswerSeconds)));
-    return reply.ok() && reply->job_over();
+    return out_of_grace() || (reply.ok() && reply->job_over());
   };
-  RunWatch watch({.is_over = is_over, .end = [&job] { job.Cancel(Cancelled("the run is over")); }},
-                 clock_);
+  RunWatch watch(
+      {.is_over = is_over, .end = [&job] { job.Cancel(Cancelled("nobody waits for the step")); }},
+      clock_);
   request.set_wait_seconds(kPollSeconds);
   while (!stopped()) {
+    if (draining() && !request.has_finished()) {
+      absl::MutexLock lock(&mutex_);
+      left_a_job_ = true;
+      return Next::kLeave;
+    }
     const auto reply = OfNewestTerm(coordinator_->Call(
         &rpc::CoordinatorService::NextStep, request, AnswerWithin(kPollSeconds + kAnswerSeconds)));
     if (!reply.ok()) {  // the report is sent again, and counts once
@@ -93,25 +131,27 @@ absl::Status Trainer::Loop(WorkerJob& job, const proto::JoinJobReply& join, uint
       continue;
     }
     request.clear_finished();
-    if (reply->job_over()) {
-      return absl::OkStatus();
+    if (reply->job_over() || reply->join_again()) {
+      LogInfo("{} {}", join.job_id(), reply->job_over() ? "is over" : "goes on with others");
+      return reply->job_over() ? Next::kJoin : Next::kJoinAgain;
     }
-    if (reply->has_work()) {
+    if (reply->has_work() && !draining()) {
       watch.BeginStep();
       *request.mutable_finished() = job.RunStep(reply->work());
       watch.EndStep();
+      request.mutable_finished()->set_leaving(draining());
     }
   }
-  return absl::OkStatus();
+  return Next::kLeave;
 }
 
-absl::StatusOr<bool> Trainer::RunJob(const WorkerJobOptions& options) {
+absl::StatusOr<Trainer::Next> Trainer::RunJob(const WorkerJobOptions& options) {
   if (options.stage_service != nullptr) {
     options.stage_service->Reset();
   }
   SHOAL_ASSIGN_OR_RETURN(const proto::JoinJobReply join, Join(options.incarnation));
   if (join.shut_down()) {
-    return false;
+    return Next::kLeave;
   }
   LogInfo("{} takes part in {}", options.name, join.job_id());
   WorkerJobOptions own = options;
@@ -126,18 +166,25 @@ absl::StatusOr<bool> Trainer::RunJob(const WorkerJobOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const auto job, WorkerJob::Create(join, own, &metrics_, clock_));
   const Cancellation::Listener ends(&cancellation_,
                                     [&job](const absl::Status& why) { job->Cancel(why); });
-  SHOAL_RETURN_IF_ERROR(Loop(*job, join, options.incarnation));
-  LogInfo("{} is over", join.job_id());
-  return true;
+  {
+    absl::MutexLock lock(&mutex_);
+    job_ = job.get();
+    grace_ = absl::Seconds(job->grace_seconds());
+  }
+  const absl::StatusOr<Next> next = Loop(*job, join, options.incarnation);
+  absl::MutexLock lock(&mutex_);
+  job_ = nullptr;
+  return next;
 }
 
 absl::Status Trainer::Run(const WorkerJobOptions& options, bool stays) {
-  absl::StatusOr<bool> more;
+  absl::StatusOr<Next> next;
   do {
-    more = RunJob(options);
-  } while (stays && more.ok() && *more && !stopped());
+    next = RunJob(options);
+  } while (next.ok() && (*next == Next::kJoinAgain || (stays && *next == Next::kJoin)) &&
+           !stopped() && !draining());
   absl::MutexLock lock(&mutex_);
-  return stopped_ ? why_ : more.status();
+  return stopped_ ? why_ : next.status();
 }
 
 }  // namespace shoal::worker

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -33,16 +34,28 @@ class Trainer {
 
   // Ends Run soon, also during a step or while waiting for peers. The first call counts.
   void Stop(const absl::Status& why);
+  // Ends Run once the pack at hand is done, and hands the others back; as Stop if that takes longer
+  // than the job grants (cluster.grace_seconds), or at once without a job.
+  void Drain(const absl::Status& why);
+  // Whether it left a job that goes on, because of Drain.
+  bool left_a_job() const;
 
  private:
   // Unavailable in place of an answer of an earlier life of the coordinator.
   template <typename Reply>
   absl::StatusOr<Reply> OfNewestTerm(absl::StatusOr<Reply> reply);
   absl::StatusOr<proto::JoinJobReply> Join(uint64_t incarnation);
-  // False: there is none, and will be none.
-  absl::StatusOr<bool> RunJob(const WorkerJobOptions& options);
-  absl::Status Loop(WorkerJob& job, const proto::JoinJobReply& join, uint64_t incarnation);
+  enum class Next {
+    kLeave,      // there is no job, and will be none
+    kJoin,       // another job, where this worker stays
+    kJoinAgain,  // the same job
+  };
+  absl::StatusOr<Next> RunJob(const WorkerJobOptions& options);
+  absl::StatusOr<Next> Loop(WorkerJob& job, const proto::JoinJobReply& join, uint64_t incarnation);
   bool stopped() const;
+  // Whether to leave once nothing is in hand, and whether it is too late for that.
+  bool draining() const;
+  bool out_of_grace() const;
 
   const std::shared_ptr<rpc::Channel> coordinator_;
   WorkerMetrics metrics_;
@@ -51,6 +64,10 @@ class Trainer {
 
   mutable absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Time> drained_at_ ABSL_GUARDED_BY(mutex_);
+  bool left_a_job_ ABSL_GUARDED_BY(mutex_) = false;
+  WorkerJob* job_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the current one
+  absl::Duration grace_ ABSL_GUARDED_BY(mutex_);
   absl::Status why_ ABSL_GUARDED_BY(mutex_);
   Cancellation cancellation_;  // of the current job, by Stop
 };

@@ -66,7 +66,7 @@ absl::Status WorkerJob::RunMicrobatches(const proto::StepWork& work,
   const double loss_scale = 1.0 / static_cast<double>(work.minibatch_targets());
   SHOAL_RETURN_IF_ERROR(
       runner_->Run(work, loss_scale, attachment_->source(), attachment_->sink(), report));
-  return attachment_->FinishPushes(report);
+  return attachment_->FinishPushes();
 }
 
 void WorkerJob::AddTimes(const std::array<double, kTimeKinds>& before,
@@ -94,6 +94,7 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   proto::FinishedReport report;
   report.set_step(work.step());
   report.set_attempt(work.attempt());
+  report.set_round(work.round());
   report.set_peak_flops(peak_flops_);
   time_kinds_.AtMicrobatch(-1);
   time_kinds_.AtUnit(-1);
@@ -118,9 +119,9 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
     LogWarning("{}: {}", context_->options.name, report.message());
   } else {
     LogDebug(
-        "step {} attempt {}: {} microbatches, {:.3f} s busy, {:.3f} s waiting for weights, "
+        "step {} attempt {}: {} packs, {:.3f} s busy, {:.3f} s waiting for weights, "
         "{:.3f} s for pushes, {:.3f} s for neighbours, {:.3f} s for copies",
-        work.step(), work.attempt(), report.microbatches(), report.busy_seconds(),
+        work.step(), work.attempt(), report.packs_size(), report.busy_seconds(),
         report.get_wait_seconds(), report.push_wait_seconds(),
         time_kinds_.seconds(TimeKind::kNeighbourWait) -
             before[static_cast<size_t>(TimeKind::kNeighbourWait)],

@@ -25,6 +25,10 @@ class WorkerJob {
   // Runs the microbatches and blocks until all their pushes are acknowledged. The report has the
   // failure, if any: failed and message.
   proto::FinishedReport RunStep(const proto::StepWork& work);
+  double grace_seconds() const { return context_->job.cluster.grace_seconds; }
+  proto::NextStepRequest::Pushes pushes() const { return attachment_->pushes(); }
+  // Ends steps after the pack at hand (StepRunner::Drain). Any thread.
+  void Drain() { runner_->Drain(); }
   // Makes the current step fail at once, and every later one. Any thread.
   void Cancel(const absl::Status& why);
 

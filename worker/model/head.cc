@@ -98,7 +98,7 @@ absl::Status HeadBackward(Transformer& model, const MicrobatchInput& microbatch,
                               d_last, scratch.d_norm);
   model.ops().AddColumnSums(scratch.d_norm, gradient.sums.data());
   SHOAL_RETURN_IF_ERROR(ContributionDone(model, sink, unit));
-  return matrix_unit == unit ? absl::OkStatus() : ContributionDone(model, sink, matrix_unit);
+  return matrix_unit == unit ? absl::OkStatus() : sink.DoneTied();
 }
 
 absl::StatusOr<double> ReadLoss(Transformer& model, const MicrobatchInput& microbatch) {

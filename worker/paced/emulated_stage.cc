@@ -152,7 +152,8 @@ class EmulatedStage final : public StageModel {
         SHOAL_RETURN_IF_ERROR(Contribute(head_, At(microbatch).gradient));
         if (options_.spec.tied_embeddings) {
           SHOAL_RETURN_IF_ERROR(Touch(0));
-          SHOAL_RETURN_IF_ERROR(Contribute(0, 0));
+          SHOAL_RETURN_IF_ERROR(sink_->Accumulator(0).status());  // adds nothing
+          SHOAL_RETURN_IF_ERROR(sink_->DoneTied());
         }
       } else if (unit != 0) {
         SHOAL_RETURN_IF_ERROR(Touch(unit));

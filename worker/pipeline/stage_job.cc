@@ -188,10 +188,15 @@ absl::StatusOr<StageReport> StageJob::RunStep(const proto::StepWork& work,
     SHOAL_RETURN_IF_ERROR(
         links_->Prepare({work.step(), work.attempt()}, runner_->LinkQueues(schedule_)));
   }
+  std::vector<int64_t> packs;
+  for (const proto::MicrobatchWork& microbatch : work.microbatches()) {
+    packs.push_back(microbatch.number());
+  }
   return runner_->RunStep({.step = work.step(),
                            .attempt = work.attempt(),
                            .schedule = &schedule_,
                            .microbatches = microbatches,
+                           .packs = std::move(packs),
                            .loss_scale = loss_scale,
                            .source = &source,
                            .sink = &sink,

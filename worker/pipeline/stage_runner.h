@@ -75,6 +75,7 @@ struct StageStep {
   int64_t attempt = 0;
   const plan::Schedule* schedule = nullptr;
   std::span<const PackedBatch> microbatches;  // as many as the schedule has
+  std::vector<int64_t> packs;                 // their numbers, for the sink; empty: from 0
   double loss_scale = 1;
   UnitSource* source = nullptr;
   GradientSink* sink = nullptr;

@@ -115,6 +115,8 @@ absl::Status StageWalk::Compute(const Action& action) {
 absl::Status StageWalk::Call(const Action& action, const std::byte* input, std::byte* output) {
   StageModel& model = *options_.model;
   const auto [operation, chunk, microbatch] = action;
+  step_.sink->AtPack(step_.packs.empty() ? microbatch
+                                         : step_.packs[static_cast<size_t>(microbatch)]);
   std::byte* const activations = pools_.Of(Holding::kActivations, chunk, microbatch);
   std::byte* const gradients = pools_.Of(Holding::kGradients, chunk, microbatch);
   switch (operation) {

@@ -114,10 +114,8 @@ StepTraffic TrafficOf(const ModelSpec& spec, const Job& job, const WorkerPolicy&
     last_use[unit] = position;
   }
   const int64_t rounds = policy.push == PushPolicy::kStep ? 1 : microbatches;
-  const auto pushes_of = [&](int unit) {
-    const int64_t made = contributions[static_cast<size_t>(unit)];
-    return rounds * (PushesEachContribution(job) ? made : std::min<int64_t>(made, 1));
-  };
+  const std::vector<int> per_pack = PushesPerPack(job, contributions);
+  const auto pushes_of = [&](int unit) { return rounds * per_pack[static_cast<size_t>(unit)]; };
   for (const UnitSpec& unit : units) {
     traffic.push_bytes += pushes_of(unit.index) * unit.count * SizeOf(job.service.gradient_type);
   }
@@ -194,7 +192,7 @@ std::vector<WorkerPolicy> AllowedPolicies(const Job& job) {
   const bool baseline = train.synchronization == Synchronization::kLayer;
   const Residency wanted_residency =
       baseline && train.residency == Residency::kAuto ? Residency::kLayer : train.residency;
-  const bool sums_nothing = baseline || PushesEachContribution(job);
+  const bool sums_nothing = baseline || job.service.accumulate == Accumulate::kExact;
   const PushPolicy wanted_push =
       sums_nothing && train.push == PushPolicy::kAuto ? PushPolicy::kMicrobatch : train.push;
   std::vector<WorkerPolicy> policies;
@@ -258,7 +256,20 @@ bool StagesMayExchange(const Job& job) {
          !job.emulate.enabled();
 }
 
-bool PushesEachContribution(const Job& job) { return job.service.accumulate == Accumulate::kExact; }
+bool PushesEachContribution(const Job& job) {
+  return job.service.accumulate == Accumulate::kExact || job.cluster.pipeline.stages > 1;
+}
+
+std::vector<int> PushesPerPack(const Job& job, std::vector<int> contributions) {
+  for (int& pushes : contributions) {
+    pushes = PushesEachContribution(job) ? pushes : std::min(pushes, 1);
+  }
+  return contributions;
+}
+
+std::vector<int> KeysPerPack(const ModelSpec& spec, const Job& job) {
+  return PushesPerPack(job, AllContributions(spec));
+}
 
 std::vector<int> UseOrder(const ModelSpec& spec) {
   std::vector<int> order = ForwardUses(spec, AllUnits(spec));

@@ -132,8 +132,13 @@ WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const Worke
 
 // In exact mode a worker adds nothing up: each contribution to a unit's gradient
 // (core/plan/schedule/stage_units.h) is a separate push, so that the sum depends neither on who ran
-// what nor on how layers are split over stages. Only with push per microbatch.
+// what nor on how layers are split over stages. So it is with several stages, of which one may have
+// both ends of the model and meet packs at each in another order. Only with push per microbatch.
 bool PushesEachContribution(const Job& job);
+// By unit: how many pushes a worker that makes these contributions (StageContributions) makes for a
+// pack, and the keys that a pack has in all (core/model/contribution.h).
+std::vector<int> PushesPerPack(const Job& job, std::vector<int> contributions);
+std::vector<int> KeysPerPack(const ModelSpec& spec, const Job& job);
 
 // Whether the job allows workers with a GPU each, under layer synchronization, to exchange weights
 // and gradients among themselves, as collective sharded training does. Each then moves only its own

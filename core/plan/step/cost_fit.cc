@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "core/base/check.h"
 
@@ -191,6 +192,19 @@ void CostFit::Add(const MeasuredMicrobatch& measured) {
   if (window.size() > kWindow) {
     window.pop_front();
   }
+}
+
+void CostFit::Renumber(const std::vector<int>& before) {
+  std::vector<std::deque<MeasuredMicrobatch>> windows(before.size());
+  for (size_t worker = 0; worker < before.size(); ++worker) {
+    if (before[worker] >= 0) {
+      windows[worker] = std::move(windows_[static_cast<size_t>(before[worker])]);
+      for (MeasuredMicrobatch& measured : windows[worker]) {
+        measured.worker = static_cast<int>(worker);
+      }
+    }
+  }
+  windows_ = std::move(windows);
 }
 
 FittedCosts CostFit::Fit() const {

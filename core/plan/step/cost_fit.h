@@ -42,6 +42,8 @@ class CostFit {
   // Ignores what is impossible: no tokens, squares below what the tokens allow, times that are not
   // positive, unknown workers.
   void Add(const MeasuredMicrobatch& measured);
+  // From now on worker w is the one that was `before[w]`, or a new one (-1).
+  void Renumber(const std::vector<int>& before);
 
   FittedCosts Fit() const;
 

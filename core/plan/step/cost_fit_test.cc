@@ -143,5 +143,21 @@ TEST(CostFit, LeavesOutWhatCannotBe) {
   EXPECT_EQ(fit.Fit().measured, 0);
 }
 
+TEST(CostFit, WorkersKeepTheirSpeedsUnderOtherNumbers) {
+  Random random(9);
+  CostFit fit(3);
+  for (int i = 0; i < 40; ++i) {
+    for (int worker = 0; worker < 3; ++worker) {
+      MeasuredMicrobatch measured = RandomMicrobatch(random, worker, 16384);
+      measured.seconds = Seconds(kTrue, measured) / (worker + 1);
+      fit.Add(measured);
+    }
+  }
+  fit.Renumber({2, -1, 0});  // the second is gone, and another has come
+  const FittedCosts fitted = fit.Fit();
+  EXPECT_NEAR(fitted.speeds[0] / fitted.speeds[2], 3, 0.05);
+  EXPECT_EQ(fitted.measured, 80);
+}
+
 }  // namespace
 }  // namespace shoal::plan

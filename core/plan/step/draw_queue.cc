@@ -104,12 +104,13 @@ absl::StatusOr<const Microbatch*> DrawQueue::Draw(int worker, int64_t number, do
   SHOAL_CHECK(worker >= 0 && static_cast<size_t>(worker) < workers_.size());
   Worker& self = workers_[static_cast<size_t>(worker)];
   const int64_t first = self.has_first ? 1 : 0;
-  const int64_t drawn = static_cast<int64_t>(self.given.size()) - first;
+  const int64_t before = static_cast<int64_t>(self.resumed_at) + first;
+  const int64_t drawn = std::ssize(self.given) - before;
   if (number < 1 || number > drawn + 1) {
     return InvalidArgument("worker {} makes draw {}, having made {}", worker, number, drawn);
   }
   if (number <= drawn) {
-    return &packs_[self.given[static_cast<size_t>(number - 1 + first)]];
+    return &packs_[self.given[static_cast<size_t>(number - 1 + before)]];
   }
   Observe(self, now + std::max(0.0, ahead_seconds));
   if (self.waiting.empty()) {
@@ -215,10 +216,51 @@ void DrawQueue::Move(Worker& from, Worker& to, size_t position) {
   const size_t pack = from.waiting[position];
   from.waiting.erase(from.waiting.begin() + static_cast<ptrdiff_t>(position));
   from.waiting_cost = from.waiting.empty() ? 0.0 : from.waiting_cost - Cost(pack);
-  const auto place = std::upper_bound(to.waiting.begin(), to.waiting.end(), pack,
+  Wait(pack, to);
+}
+
+void DrawQueue::Wait(size_t pack, Worker& worker) {
+  const auto place = std::upper_bound(worker.waiting.begin(), worker.waiting.end(), pack,
                                       [this](size_t a, size_t b) { return Cost(a) < Cost(b); });
-  to.waiting.insert(place, pack);
-  to.waiting_cost += Cost(pack);
+  worker.waiting.insert(place, pack);
+  worker.waiting_cost += Cost(pack);
+}
+
+void DrawQueue::Lose(int worker, std::span<const int64_t> undone, double now) {
+  Worker& self = workers_[static_cast<size_t>(worker)];
+  self.lost = self.idle = true;
+  for (const size_t pack : self.given) {
+    if (std::ranges::find(undone, packs_[pack].number) != undone.end()) {
+      Wait(pack, self);
+    }
+  }
+  const bool last = std::ranges::all_of(workers_, &Worker::lost);
+  while (!last && !self.waiting.empty()) {
+    const double cost = Cost(self.waiting.back());
+    Worker* receiver = nullptr;
+    double earliest = std::numeric_limits<double>::infinity();
+    for (Worker& other : workers_) {
+      const double finish = other.lost ? earliest : Finish(other, now) + cost / Pace(other);
+      if (finish < earliest) {
+        earliest = finish;
+        receiver = &other;
+      }
+    }
+    Move(self, *receiver, self.waiting.size() - 1);
+  }
+}
+
+void DrawQueue::Resume(int worker, double now) {
+  Worker& self = workers_[static_cast<size_t>(worker)];
+  SHOAL_CHECK(!self.lost);
+  self.idle = false;
+  self.last_start = now;
+  self.last_cost = 0;
+  self.resumed_at = self.given.size();
+  self.has_first = !self.waiting.empty();
+  if (self.has_first) {
+    Give(self);
+  }
 }
 
 void DrawQueue::Retire(int worker) {
@@ -229,8 +271,9 @@ void DrawQueue::Retire(int worker) {
 
 std::vector<const Microbatch*> DrawQueue::Given(int worker) const {
   std::vector<const Microbatch*> result;
-  for (const size_t pack : workers_[static_cast<size_t>(worker)].given) {
-    result.push_back(&packs_[pack]);
+  const Worker& self = workers_[static_cast<size_t>(worker)];
+  for (size_t i = self.resumed_at; i < self.given.size(); ++i) {
+    result.push_back(&packs_[self.given[i]]);
   }
   return result;
 }

@@ -11,12 +11,15 @@
 //   long as that shortens the longer of the two.
 //
 // So a step never takes longer than planned if predictions come true, and adapts if they do not.
+// What a lost worker had goes to the others, each pack to where it ends soonest; who has left by
+// then resumes.
 //
 // Owned by the coordinator or the simulator, which serialise the calls. Times are seconds from any
 // origin and do not run backwards. Only wrong numbers fail.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -44,8 +47,15 @@ class DrawQueue {
   // The worker leaves, having run everything it was given: nobody may give it packs any more. It
   // must have none left.
   void Retire(int worker);
+  // The worker is lost. What waits for it, and what it was given of `undone` (numbers of packs),
+  // waits for the others from now on, as long as there are any.
+  void Lose(int worker, std::span<const int64_t> undone, double now);
+  // A worker that has reported takes part again, with what waits for it: gives it the first of
+  // that, and counts its draws from 1.
+  void Resume(int worker, double now);
 
-  // Returns what a worker has been given, including the first pack, in order.
+  // Returns what a worker has been given since it started or resumed, including the first pack, in
+  // order.
   std::vector<const Microbatch*> Given(int worker) const;
   // Returns how many packs wait for this worker to draw them. It gets all of them before a null.
   int64_t Left(int worker) const;
@@ -56,7 +66,9 @@ class DrawQueue {
     std::vector<size_t> waiting;  // pack ids by rising cost: drawn from the back
     double waiting_cost = 0;
     std::vector<size_t> given;
+    size_t resumed_at = 0;  // in `given`
     bool has_first = false;
+    bool lost = false;
     bool idle = false;      // was told that nothing is left, or has left: nobody may give it packs
     double last_start = 0;  // when it reaches the last pack given, or is free
     double last_cost = 0;   // of that pack; 0: the worker has finished it
@@ -73,6 +85,7 @@ class DrawQueue {
   void GiveAway(Worker& worker, double now);
   bool GiveOne(Worker& worker, double now);
   void Give(Worker& worker);
+  void Wait(size_t pack, Worker& worker);
   void Move(Worker& from, Worker& to, size_t position);
   double Cost(size_t pack) const { return packs_[pack].cost; }
 

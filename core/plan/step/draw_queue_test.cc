@@ -304,5 +304,48 @@ TEST(DrawQueue, AWorkerThatIsStuckIsRelievedAndOneThatIsNearlyDoneIsNot) {
   EXPECT_EQ(*even.Draw(1, 4, 3.5, 0.5), nullptr);
 }
 
+TEST(DrawQueue, WhatALostWorkerHadGoesToWhoeverEndsItSoonestAndLeaversResume) {
+  StepPlan plan;
+  plan.workers.resize(3);
+  for (int64_t number = 0; number < 9; ++number) {
+    plan.workers[static_cast<size_t>(number / 3)].push_back(
+        {.samples = {number}, .tokens = 1, .cost = 1, .number = number});
+  }
+  DrawQueue queue(plan, {}, 1);
+  queue.Start(0);
+  std::multiset<int64_t> run = {0, 3};  // the first packs, without that of the lost worker
+  const auto draw = [&](int worker, int64_t number, double now) {
+    const Microbatch* pack = *queue.Draw(worker, number, now, 0);
+    if (pack != nullptr) {
+      run.insert(pack->number);
+    }
+    return pack != nullptr;
+  };
+  for (int64_t number = 1; number <= 2; ++number) {
+    EXPECT_TRUE(draw(0, number, static_cast<double>(number)));
+    EXPECT_TRUE(draw(1, number, static_cast<double>(number)));
+  }
+  for (int64_t number = 3; queue.Left(0) == 0 && draw(0, number, 3); ++number) {
+  }
+  queue.Retire(0);
+  ASSERT_TRUE(queue.Draw(2, 1, 1, 0).ok());  // has packs 6 and 7 in hand, and neither is done
+  std::vector<int64_t> undone;
+  for (const Microbatch* pack : queue.Given(2)) {
+    undone.push_back(pack->number);
+  }
+  queue.Lose(2, undone, 3);
+  EXPECT_EQ(queue.Left(2), 0);
+  EXPECT_GT(queue.Left(0), 0) << "who has reported is to take a part";
+  queue.Resume(0, 3);
+  for (const Microbatch* first : queue.Given(0)) {
+    run.insert(first->number);
+  }
+  for (int worker = 0; worker < 2; ++worker) {
+    for (int64_t number = worker == 0 ? 1 : 3; draw(worker, number, 4); ++number) {
+    }
+  }
+  EXPECT_THAT(run, testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8));
+}
+
 }  // namespace
 }  // namespace shoal::plan

@@ -89,15 +89,46 @@ void SortByCost(std::vector<Microbatch>& microbatches) {
 
 void PadWithEmpty(std::vector<std::vector<Microbatch>>& workers) {
   size_t largest = 0;
+  int64_t number = 0;
   for (const std::vector<Microbatch>& microbatches : workers) {
     largest = std::max(largest, microbatches.size());
+    number += std::ssize(microbatches);
   }
   for (std::vector<Microbatch>& microbatches : workers) {
-    microbatches.resize(largest);
+    while (microbatches.size() < largest) {
+      microbatches.push_back({.number = number++});
+    }
+  }
+}
+
+void NumberPacks(std::vector<std::vector<Microbatch>>& groups) {
+  int64_t number = 0;
+  for (std::vector<Microbatch>& packs : groups) {
+    for (Microbatch& pack : packs) {
+      pack.number = number++;
+    }
   }
 }
 
 }  // namespace
+
+int64_t StepPlan::packs() const {
+  int64_t packs = 0;
+  for (const std::vector<Microbatch>& microbatches : workers) {
+    packs += std::ssize(microbatches);
+  }
+  return packs;
+}
+
+const Microbatch* StepPlan::Find(int64_t number) const {
+  for (const std::vector<Microbatch>& microbatches : workers) {
+    const auto found = std::ranges::find(microbatches, number, &Microbatch::number);
+    if (found != microbatches.end()) {
+      return &*found;
+    }
+  }
+  return nullptr;
+}
 
 int64_t PackGroups(const Job& job, int64_t groups) {
   constexpr int64_t kInExactMode = 4;
@@ -149,6 +180,7 @@ absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples,
       microbatches.push_back(MakeMicrobatch(samples, pack, cost));
     }
   }
+  NumberPacks(plan.workers);
   if (!for_workers && (options.pack_groups != options.workers || !options.speeds.empty())) {
     plan.workers = GiveOut(plan.workers, options, assignment);
   }

@@ -26,6 +26,7 @@ struct Microbatch {
   int64_t targets = 0;
   double squared_tokens = 0;  // sum over the samples
   double cost = 0;            // by the cost model of the plan
+  int64_t number = 0;  // in the step: 0, 1, ... in the order of packing; empty ones come last
 
   bool empty() const { return samples.empty(); }
   bool operator==(const Microbatch&) const = default;
@@ -35,6 +36,9 @@ struct StepPlan {
   std::vector<std::vector<Microbatch>> workers;  // by worker group; a group may have none
   int64_t tokens = 0;
   int64_t targets = 0;  // of the whole minibatch: loss scale is 1 / targets
+
+  int64_t packs() const;                         // including empty ones
+  const Microbatch* Find(int64_t number) const;  // null: there is none
 
   bool operator==(const StepPlan&) const = default;
 };

@@ -8,8 +8,10 @@
 #include "core/data/token_file.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/partition.h"
+#include "core/plan/memory/memory_plan.h"
 #include "core/plan/pipeline/chosen_pipeline.h"
 #include "core/plan/pipeline/job_pipeline.h"
+#include "core/plan/schedule/stage_units.h"
 #include "core/plan/step/emulation.h"
 #include "core/plan/step/step_plan.h"
 #include "server/checkpoint/checkpoint.h"
@@ -180,6 +182,27 @@ absl::StatusOr<proto::PipelinePlan> ChoosePipeline(const proto::SubmitJobRequest
   return plan::ToMessage({planned.chosen().choice, heaviest.microbatches});
 }
 
+absl::StatusOr<PushPlan> PushPlanOf(const plan::ModelSpec& spec, const plan::Job& job,
+                                    const std::optional<proto::PipelinePlan>& pipeline) {
+  PushPlan pushes;
+  const std::vector<plan::UnitSpec> units = plan::BuildUnits(spec);
+  pushes.partitions = plan::BuildPartitions(units, job.service.partition_bytes);
+  for (const plan::UnitSpec& unit : units) {
+    pushes.unit_elements.push_back(unit.count);
+  }
+  if (!pipeline.has_value()) {
+    pushes.per_pack.push_back(plan::KeysPerPack(spec, job));
+    return pushes;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const plan::ChosenPipeline chosen,
+                         plan::FromMessage(*pipeline, spec, job));
+  for (int stage = 0; stage < static_cast<int>(job.cluster.pipeline.stages); ++stage) {
+    pushes.per_pack.push_back(
+        plan::PushesPerPack(job, plan::StageContributions(spec, chosen.ChunksOf(stage))));
+  }
+  return pushes;
+}
+
 }  // namespace
 
 absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_t workers) {
@@ -217,8 +240,8 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
   }
   loaded.patience = request.wait_for_servers() ? absl::InfiniteDuration()
                                                : absl::Seconds(job.cluster.start_timeout_seconds);
-  loaded.place_shards = [partitions = plan::BuildPartitions(
-                             plan::BuildUnits(spec), job.service.partition_bytes)](int servers) {
+  SHOAL_ASSIGN_OR_RETURN(loaded.pushes, PushPlanOf(spec, job, loaded.pipeline));
+  loaded.place_shards = [partitions = loaded.pushes.partitions](int servers) {
     return plan::PlaceShards(partitions, servers, /*generation=*/1);
   };
   loaded.checkpoints = std::make_unique<CheckpointFolder>(job, spec, special);

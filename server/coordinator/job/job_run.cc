@@ -95,10 +95,11 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   }
   control_ = environment_.make_clients(addresses);
   groups_ = WorkerGroups(workers_.size(), job_.job.cluster.pipeline.stages);
+  pushes_.assign(workers_.size(), proto::NextStepRequest::PUSHES_OF_PACKS);
+  absent_.assign(workers_.size(), false);
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
     const std::string place = groups_.Place(worker);
-    participants_.push_back({.name = NameOf(workers_[worker]) + (place.empty() ? "" : ", " + place),
-                             .incarnation = workers_[worker].incarnation});
+    names_.push_back(NameOf(workers_[worker]) + (place.empty() ? "" : ", " + place));
   }
   if (const absl::Status reachable = CheckStages(); !reachable.ok()) {
     Fail(std::string(Message(reachable)));
@@ -171,7 +172,7 @@ absl::Status JobRun::CheckStages() const {
     if (workers_[worker].address.empty()) {
       return FailedPrecondition(
           "{} registered without an address, at which the other stages of its group would reach it",
-          participants_[worker].name);
+          names_[worker]);
     }
     const Member& first = workers_[groups_.WorkerAt(groups_.GroupOf(worker), 0)];
     if (first.host != workers_[worker].host) {
@@ -221,6 +222,7 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
   reply.set_ready(true);
   reply.set_job_id(job_.id);
   reply.set_run(job_.run);
+  reply.set_formation(formation_);
   *reply.mutable_job() = plan::ToMessage(job_.job);
   reply.set_token_file(job_.token_file);
   reply.set_workers(static_cast<int>(workers_.size()));
@@ -237,22 +239,31 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
   }
   FillShardMap(job_.shard_map, *reply.mutable_shard_map());
   if (const auto worker = WorkerOf(incarnation); worker.has_value()) {
-    FillGroup(*worker, reply);
+    const size_t group = groups_.GroupOf(*worker);
+    std::vector<Member> stages;
+    for (size_t stage = 0; stage < groups_.stages(); ++stage) {
+      stages.push_back(workers_[groups_.WorkerAt(group, stage)]);
+    }
+    FillGroup(static_cast<int>(group), groups_.StageOf(*worker), stages, reply);
     FillPeers(reply);
+  } else if (const auto joiner = JoinerOf(incarnation); joiner.has_value()) {
+    if (plan::MayExchange(job_.job)) {
+      return std::nullopt;  // its peers are not known yet
+    }
+    FillGroup(static_cast<int>(groups_.groups()), 0, {*joiner}, reply);
   }
   return reply;
 }
 
-void JobRun::FillGroup(size_t worker, proto::JoinJobReply& reply) const {
-  const size_t group = groups_.GroupOf(worker);
-  reply.set_group(static_cast<int>(group));
-  reply.set_groups(static_cast<int>(groups_.groups()));
-  reply.set_stage(static_cast<int>(groups_.StageOf(worker)));
+void JobRun::FillGroup(int group, size_t stage, const std::vector<Member>& stages,
+                       proto::JoinJobReply& reply) const {
+  reply.set_group(group);
+  reply.set_groups(std::max(group + 1, static_cast<int>(groups_.groups())));
+  reply.set_stage(static_cast<int>(stage));
   if (job_.pipeline.has_value()) {
     *reply.mutable_pipeline() = *job_.pipeline;
   }
-  for (size_t stage = 0; stage < groups_.stages(); ++stage) {
-    const Member& member = workers_[groups_.WorkerAt(group, stage)];
+  for (const Member& member : stages) {
     auto* address = reply.add_stages();
     address->set_index(member.index);
     address->set_address(member.address);
@@ -270,8 +281,17 @@ std::string JobRun::PlaceOf(uint64_t incarnation) const {
   return worker.has_value() ? groups_.Place(*worker) : "";
 }
 
+std::optional<Member> JobRun::JoinerOf(uint64_t incarnation) const {
+  for (const Joiner& joiner : joiners_) {
+    if (joiner.member.incarnation == incarnation) {
+      return joiner.member;
+    }
+  }
+  return std::nullopt;
+}
+
 bool JobRun::TakesPart(uint64_t incarnation) const {
-  return WorkerOf(incarnation).has_value() ||
+  return WorkerOf(incarnation).has_value() || JoinerOf(incarnation).has_value() ||
          std::ranges::find(servers_, incarnation, &Member::incarnation) != servers_.end();
 }
 
@@ -310,10 +330,19 @@ void JobRun::Lose(const Member& member, const std::string& why) {
                    {.place = PlaceOf(member.incarnation),
                     .takes_part = TakesPart(member.incarnation),
                     .ending = phase_ == Phase::kFinishing || stop_requested_,
+                    .alone = groups_.stages() == 1,
                     .step = step_});
   switch (decision.what) {
     case LossDecision::What::kGoOn:
       LogWarning("{}", decision.message);
+      return;
+    case LossDecision::What::kGoOnWithout:
+      LogWarning("{}; the job goes on without it", decision.message);
+      if (std::erase_if(joiners_, [&member](const Joiner& joiner) {
+            return joiner.member.incarnation == member.incarnation;
+          }) == 0) {
+        GoOnWithout(*WorkerOf(member.incarnation));
+      }
       return;
     case LossDecision::What::kSaveAndFail:
       failure_ = {.message = decision.message, .by_loss = true};
@@ -356,12 +385,18 @@ void JobRun::Tick() {
         job_.restarts > 0 ? "cluster.recovery_timeout_seconds" : "cluster.start_timeout_seconds"));
     return;
   }
+  if (phase_ == Phase::kShort && now >= NextTick()) {
+    SaveAndFail(
+        fmt::format("still waiting for {} after {:.0f} s (cluster.recovery_timeout_seconds)",
+                    Missing(), job_.job.cluster.recovery_timeout_seconds));
+    return;
+  }
   if (phase_ == Phase::kRunning && now >= next_stall_notice_) {
     // A member that renews its lease but makes no progress looks well from outside: name it.
     std::string missing;
     for (size_t worker = 0; worker < workers_.size(); ++worker) {
-      if (!reports_[worker].has_value()) {
-        missing += (missing.empty() ? "" : ", ") + participants_[worker].name;
+      if (working_[worker]) {
+        missing += (missing.empty() ? "" : ", ") + names_[worker];
       }
     }
     LogWarning("step {} has been running for {:.0f} s; no report yet from {}", step_,
@@ -376,6 +411,8 @@ absl::Time JobRun::NextTick() const {
       return waiting_since_.has_value() ? *waiting_since_ + job_.patience : absl::InfiniteFuture();
     case Phase::kOver:
       return NextRelease();
+    case Phase::kShort:
+      return short_since_ + absl::Seconds(job_.job.cluster.recovery_timeout_seconds);
     case Phase::kRunning:
       return next_stall_notice_;
     default:

@@ -12,10 +12,15 @@
 // A step's attempt passes through kBeginning (servers clear their accumulators), kRunning (workers
 // have work), kPreparing and kCommitting. Up to the durable commit record an attempt can be dropped
 // and the step begun again as the next attempt; what still arrives for a dropped one is recognised
-// by its number and ignored. After a bounded number of attempts the job fails. A lost member fails
-// it too (loss_decision.h), after a checkpoint where servers hold all weights. The plan of the
-// next step is made while workers compute, or, where what they measure shapes it, while the servers
-// commit.
+// by its number and ignored. After a bounded number of attempts the job fails. A lost server fails
+// it too (loss_decision.h), and a lost stage, after a checkpoint where servers hold all weights.
+// The plan of the next step is made while workers compute, or, where what they measure shapes it,
+// while the servers commit.
+//
+// Workers come and go. What one that is lost had in hand goes to the others within the attempt, in
+// a further round where they have reported already. One that comes joins at once, and takes part
+// from the step after it has asked for work. In between the workers of a step, and their numbers,
+// stay as they are. With too few the job waits.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +39,13 @@
 #include "core/job/job.h"
 #include "core/model/shard_map.h"
 #include "core/plan/step/draw_queue.h"
+#include "core/plan/step/pack_ledger.h"
 #include "core/plan/step/step_plan.h"
 #include "proto/coordinator.pb.h"
 #include "proto/server.pb.h"
 #include "server/coordinator/job/checkpoint_files.h"
 #include "server/coordinator/job/event_log.h"
+#include "server/coordinator/job/expected_pushes.h"
 #include "server/coordinator/job/server_client.h"
 #include "server/coordinator/job/step_measurements.h"
 #include "server/coordinator/job/step_planner.h"
@@ -66,12 +73,15 @@ struct LoadedJob {
   // For that many servers.
   std::function<plan::ShardMap(int servers)> place_shards;
   plan::ShardMap shard_map;
+  PushPlan pushes;
   std::optional<proto::PipelinePlan> pipeline;  // where a step runs as a schedule
   int64_t last_step = 0;                        // the job is done after this one
   plan::CostModel flops;  // of forward and backward; zero where devices are emulated
   std::unique_ptr<StepPlanner> steps;
   std::unique_ptr<CheckpointFiles> checkpoints;
 };
+
+void FillMicrobatch(const plan::Microbatch& microbatch, proto::MicrobatchWork& message);
 
 using Executor = std::function<void(std::function<void()>)>;
 
@@ -108,6 +118,10 @@ class JobRun {
   // A worker's lease is over: servers close its connections and take nothing from it any more,
   // since it may still run and not know.
   void Fence(const Member& worker);
+  // Whether it trains and takes more workers.
+  bool HasRoom() const;
+  // Takes in those of these workers, which have no job, that it has room for.
+  void TakeIn(const std::vector<Member>& workers);
   // A member's lease is over, or it left before the job was over.
   void OnLost(const Member& member, const std::string& why);
   // Ends the job after the last commit, with a checkpoint to resume from; `for_good`, or until a
@@ -161,6 +175,7 @@ class JobRun {
   enum class Phase {
     kWaiting,      // for members
     kConfiguring,  // servers load
+    kShort,        // of workers
     kPlanning,     // the plan of the step to come is not ready yet
     kBeginning,
     kRunning,
@@ -179,7 +194,9 @@ class JobRun {
   // Index in workers_; nullopt for who is none of them.
   std::optional<size_t> WorkerOf(uint64_t incarnation) const;
   absl::Status CheckStages() const;
-  void FillGroup(size_t worker, proto::JoinJobReply& reply) const;
+  std::optional<Member> JoinerOf(uint64_t incarnation) const;
+  void FillGroup(int group, size_t stage, const std::vector<Member>& stages,
+                 proto::JoinJobReply& reply) const;
   void FillPeers(proto::JoinJobReply& reply) const;
   void OnFolderTaken(const absl::Status& status);
   void OnConfigured(const std::vector<proto::ConfigureReply>& replies);
@@ -214,21 +231,42 @@ class JobRun {
   absl::Time NextRelease() const;
   void Clear();
 
+  // job_run_workers.cc
+  int64_t present() const;
+  // Between steps: without those that are lost, with those that have joined. False: too few.
+  bool Regroup();
+  std::string Missing() const;
+  // A worker that has joined asks for work.
+  void OnReady(uint64_t incarnation);
+  void Renumber(const std::vector<int>& before);
+  void GoOnWithout(size_t worker);
+  bool MustDropWithout(size_t worker) const;
+  void HandOver(size_t worker);
+  // Gives what waits for a worker that has reported, if anything does.
+  void StartRound(size_t worker);
+  void EndOfRounds();
+
   // job_run_draw.cc
   bool DrawsMicrobatches() const;
   void StartDraws();
-  absl::Status CheckGiven(size_t worker, const proto::FinishedReport& report) const;
 
   // job_run_step.cc
   void MeasurePaces();
   void RequestPlan(int64_t step);
   void RequestNextPlan();
-  void OnPlanned(int64_t step, absl::StatusOr<plan::StepPlan> plan);
+  void OnPlanned(int64_t request, absl::StatusOr<plan::StepPlan> plan);
   void OpenStep();
   void OpenAttempt();
   void OnBegun();
   void DropAttempt(const absl::Status& reason);
+  void DropForMembers(const std::string& reason);
+  void OpenAgain(const std::string& reason);
+  proto::StepWork MakeWork();
+  // Packs that a worker is done with.
+  absl::Status TakeResults(size_t worker,
+                           const google::protobuf::RepeatedPtrField<proto::PackResult>& results);
   void TakeReport(size_t worker, const proto::FinishedReport& report);
+  absl::Status CheckPushesOfStep(const std::vector<proto::PrepareReply>& replies) const;
   void PrepareStep();
   void OnPrepared(const std::vector<proto::PrepareReply>& replies);
   void CommitStep(const StepTotals& totals);
@@ -290,8 +328,18 @@ class JobRun {
   std::vector<Member> servers_;
   std::vector<proto::ServerGpu> server_gpus_;  // by server, once they are configured
   std::vector<Member> workers_;
-  WorkerGroups groups_;                    // of workers_
-  std::vector<Participant> participants_;  // workers_, as step_result.h wants them
+  WorkerGroups groups_;                                 // of workers_
+  std::vector<std::string> names_;                      // of workers_, with their places
+  std::vector<proto::NextStepRequest::Pushes> pushes_;  // by worker, as they said last
+  std::vector<bool> absent_;                            // by worker: lost
+  struct Joiner {
+    Member member;
+    bool ready = false;  // asks for work
+  };
+  std::vector<Joiner> joiners_;
+  std::vector<uint64_t> lost_workers_;  // incarnations, until servers know
+  absl::Time short_since_;              // in kShort
+  int64_t formation_ = 0;  // of workers that know each other; moves when they must join anew
 
   int64_t version_ = 0;   // published by the servers
   double last_loss_ = 0;  // of step version_
@@ -299,12 +347,20 @@ class JobRun {
   int64_t attempt_ = 0;
   absl::Time step_opened_;
   absl::Time next_stall_notice_ = absl::InfiniteFuture();
-  plan::StepPlan plan_;                                        // of step_
-  int64_t plan_requested_ = 0;                                 // the highest step
+  plan::StepPlan plan_;         // of step_
+  int64_t plan_requested_ = 0;  // the step asked for last
+  size_t plan_groups_ = 0;      // for so many
+  int64_t plan_requests_ = 0;
   std::optional<plan::StepPlan> next_plan_;                    // of step plan_requested_
   std::vector<proto::StepWork> work_;                          // by worker
-  std::vector<std::optional<proto::FinishedReport>> reports_;  // by worker
+  int64_t slots_ = 0;                                          // given out in the attempt
+  int64_t failures_ = 0;                                       // of attempts of step_
+  int64_t losses_ = 0;                                         // attempts of step_ they ended
+  std::vector<bool> working_;                                  // by worker: it has work_
+  std::vector<std::vector<int64_t>> redealt_;                  // packs that wait for a worker
+  std::vector<std::optional<proto::FinishedReport>> reports_;  // by worker, over all rounds
   std::vector<absl::Time> reported_at_;                        // by worker
+  std::optional<plan::PackLedger> ledger_;                     // of the attempt
   std::optional<plan::DrawQueue> draws_;                       // of the attempt, where drawn
   std::optional<StepMeasurements> measurements_;               // from Start on
   double predicted_idle_share_ = 0;                            // of step_

@@ -4,6 +4,11 @@
 
 namespace shoal::server {
 
+void FillMicrobatch(const plan::Microbatch& microbatch, proto::MicrobatchWork& message) {
+  message.mutable_samples()->Assign(microbatch.samples.begin(), microbatch.samples.end());
+  message.set_number(microbatch.number);
+}
+
 bool JobRun::DrawsMicrobatches() const {
   return job_.job.plan.assignment == plan::Assignment::kDynamic &&
          job_.job.train.synchronization == plan::Synchronization::kStep;
@@ -14,11 +19,10 @@ void JobRun::StartDraws() {
   draws_.emplace(measurements_->MakeDrawQueue(plan_));
   draws_->Start(absl::ToDoubleSeconds(environment_.clock.Now() - step_opened_));
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
-    work_[worker].clear_microbatches();
     work_[worker].set_draw(true);
     for (const plan::Microbatch* first : draws_->Given(static_cast<int>(worker))) {
-      work_[worker].add_microbatches()->mutable_samples()->Assign(first->samples.begin(),
-                                                                  first->samples.end());
+      ledger_->Give(first->number, static_cast<int>(worker));
+      FillMicrobatch(*first, *work_[worker].add_microbatches());
     }
   }
 }
@@ -37,14 +41,18 @@ absl::StatusOr<proto::DrawMicrobatchReply> JobRun::Draw(
                               request.incarnation());
   }
   if (!draws_.has_value() || phase_ != Phase::kRunning || request.run() != job_.run ||
-      request.step() != step_ || request.attempt() != attempt_) {
-    return Aborted("{} draws a microbatch of step {} attempt {}; {} {} attempt {}",
-                   participants_[*worker].name, request.step(), request.attempt(),
+      request.step() != step_ || request.attempt() != attempt_ || absent_[*worker] ||
+      request.round() != work_[*worker].round()) {
+    return Aborted("{} draws a microbatch of step {} attempt {}; {} {} attempt {}", names_[*worker],
+                   request.step(), request.attempt(),
                    draws_.has_value() ? "at hand is step" : "none are drawn in step", step_,
                    attempt_);
   }
-  if (reports_[*worker].has_value()) {
+  if (!working_[*worker]) {
     return reply;  // It said that it was done.
+  }
+  if (const absl::Status taken = TakeResults(*worker, request.done()); !taken.ok()) {
+    return taken;
   }
   SHOAL_ASSIGN_OR_RETURN(
       const plan::Microbatch* drawn,
@@ -52,30 +60,11 @@ absl::StatusOr<proto::DrawMicrobatchReply> JobRun::Draw(
                    absl::ToDoubleSeconds(environment_.clock.Now() - step_opened_),
                    request.ahead_seconds()));
   if (drawn != nullptr) {
+    ledger_->Give(drawn->number, static_cast<int>(*worker));
     reply.set_none(false);
-    reply.mutable_microbatch()->mutable_samples()->Assign(drawn->samples.begin(),
-                                                          drawn->samples.end());
+    FillMicrobatch(*drawn, *reply.mutable_microbatch());
   }
   return reply;
-}
-
-absl::Status JobRun::CheckGiven(size_t worker, const proto::FinishedReport& report) const {
-  GivenWork given;
-  if (draws_.has_value()) {
-    const int index = static_cast<int>(worker);
-    if (draws_->Left(index) > 0) {
-      return Aborted("{} reports before it has drawn {} microbatches that wait for it",
-                     participants_[worker].name, draws_->Left(index));
-    }
-    for (const plan::Microbatch* microbatch : draws_->Given(index)) {
-      given.Add(*microbatch);
-    }
-  } else {
-    for (const plan::Microbatch& microbatch : plan_.workers[groups_.GroupOf(worker)]) {
-      given.Add(microbatch);
-    }
-  }
-  return CheckReport(report, given, static_cast<int>(servers_.size()), participants_[worker]);
 }
 
 }  // namespace shoal::server

@@ -37,6 +37,7 @@ void JobRun::EndAfterCommit() {
       interrupted_ = true;
       Complete();
       break;
+    case Phase::kShort:
     case Phase::kPlanning:
     case Phase::kBeginning:
     case Phase::kRunning:

@@ -1,8 +1,11 @@
 // One step: plan, begin, run, prepare, commit.
+#include <algorithm>
+
 #include "core/base/check.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "server/coordinator/job/job_run.h"
+#include "server/coordinator/job/report_sum.h"
 
 namespace shoal::server {
 namespace {
@@ -10,48 +13,35 @@ namespace {
 // A push counted wrongly or a worker that could not finish is rare and passes; what happens three
 // times will not.
 constexpr int64_t kMaxAttempts = 3;
+// Attempts that end because a worker is lost are none of those.
+constexpr int64_t kMaxLosses = 64;
 constexpr absl::Duration kFirstStallNotice = absl::Seconds(60);
-
-proto::StepWork MakeWork(int64_t step, int64_t attempt, int64_t generation, int64_t targets,
-                         bool trace, const std::vector<plan::Microbatch>& microbatches) {
-  proto::StepWork work;
-  work.set_trace(trace);
-  work.set_step(step);
-  work.set_attempt(attempt);
-  work.set_generation(generation);
-  work.set_minibatch_targets(targets);
-  for (const plan::Microbatch& microbatch : microbatches) {
-    auto* message = work.add_microbatches();
-    message->mutable_samples()->Assign(microbatch.samples.begin(), microbatch.samples.end());
-  }
-  return work;
-}
 
 }  // namespace
 
 void JobRun::RequestPlan(int64_t step) {
   plan_requested_ = step;
+  plan_groups_ = groups_.groups();
   next_plan_.reset();
-  environment_.plan([this, step, inputs = measurements_->Inputs()] {
+  environment_.plan([this, step, request = ++plan_requests_, inputs = measurements_->Inputs()] {
     auto plan = job_.steps->Plan(step, inputs);
-    environment_.post([this, step, plan = std::move(plan)] { OnPlanned(step, plan); });
+    environment_.post([this, request, plan = std::move(plan)] { OnPlanned(request, plan); });
   });
 }
 
-void JobRun::OnPlanned(int64_t step, absl::StatusOr<plan::StepPlan> plan) {
-  if (over()) {
+void JobRun::OnPlanned(int64_t request, absl::StatusOr<plan::StepPlan> plan) {
+  if (over() || request != plan_requests_) {
     return;
   }
-  SHOAL_CHECK(step == plan_requested_);
   if (!plan.ok()) {
-    Fail(fmt::format("cannot plan step {}: {}", step, Message(plan.status())));
+    Fail(fmt::format("cannot plan step {}: {}", plan_requested_, Message(plan.status())));
     return;
   }
   if (plan->targets <= 0) {
-    Fail(fmt::format("no sample of step {} has a token that loss is taken on", step));
+    Fail(fmt::format("no sample of step {} has a token that loss is taken on", plan_requested_));
     return;
   }
-  SHOAL_CHECK(plan->workers.size() == groups_.groups());
+  SHOAL_CHECK(plan->workers.size() == plan_groups_);
   next_plan_ = *std::move(plan);
   if (phase_ == Phase::kPlanning) {
     OpenStep();
@@ -67,18 +57,30 @@ void JobRun::OpenStep() {
     Finish(/*interrupted=*/true);
     return;
   }
+  if (!Regroup()) {
+    if (phase_ != Phase::kShort) {
+      phase_ = Phase::kShort;
+      short_since_ = environment_.clock.Now();
+    }
+    SetState("waiting for " + Missing());
+    return;
+  }
+  SetState("training");
   if (step_ != version_ + 1) {
     step_ = version_ + 1;
     step_opened_ = environment_.clock.Now();
+    attempt_ = failures_ = losses_ = 0;
   }
-  SHOAL_CHECK(plan_requested_ == step_);
+  phase_ = Phase::kPlanning;
+  if (plan_requested_ != step_ || plan_groups_ != groups_.groups()) {
+    RequestPlan(step_);
+  }
   if (!next_plan_.has_value()) {
-    phase_ = Phase::kPlanning;
     return;
   }
   plan_ = *std::move(next_plan_);
+  next_plan_.reset();
   predicted_idle_share_ = measurements_->PredictIdleShare(plan_);
-  attempt_ = 0;
   OpenAttempt();
 }
 
@@ -87,11 +89,16 @@ void JobRun::OpenAttempt() {
   ++attempt_;
   reports_.assign(workers_.size(), std::nullopt);
   reported_at_.assign(workers_.size(), absl::Time());
+  working_.assign(workers_.size(), true);
+  redealt_.assign(workers_.size(), {});
+  slots_ = 0;
+  ledger_.emplace(plan_, groups_.stages());
   draws_.reset();
   proto::BeginAttemptRequest request;
   request.set_step(step_);
   request.set_attempt(attempt_);
   request.set_generation(job_.shard_map.generation);
+  request.mutable_lost_worker()->Assign(lost_workers_.begin(), lost_workers_.end());
   if (job_.job.train.synchronization == plan::Synchronization::kLayer) {
     for (const Member& worker : workers_) {
       request.add_barrier_worker(worker.incarnation);
@@ -99,17 +106,37 @@ void JobRun::OpenAttempt() {
   }
   CallAll(
       &rpc::ParameterServerService::BeginAttempt, [request](int) { return request; },
-      [this](const std::vector<proto::BeginAttemptReply>&) {
+      [this, told = std::ssize(lost_workers_)](const std::vector<proto::BeginAttemptReply>&) {
         if (phase_ == Phase::kBeginning) {
+          lost_workers_.erase(lost_workers_.begin(), lost_workers_.begin() + told);
           OnBegun();
         }
       });
   // While servers clear their accumulators.
   work_.clear();
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
-    work_.push_back(MakeWork(step_, attempt_, job_.shard_map.generation, plan_.targets, job_.trace,
-                             plan_.workers[groups_.GroupOf(worker)]));
+    proto::StepWork& work = work_.emplace_back(MakeWork());
+    if (DrawsMicrobatches()) {
+      continue;  // StartDraws
+    }
+    const size_t group = groups_.GroupOf(worker);
+    for (const plan::Microbatch& microbatch : plan_.workers[group]) {
+      ledger_->Give(microbatch.number, static_cast<int>(group));
+      FillMicrobatch(microbatch, *work.add_microbatches());
+    }
   }
+}
+
+proto::StepWork JobRun::MakeWork() {
+  proto::StepWork work;
+  work.set_trace(job_.trace);
+  work.set_step(step_);
+  work.set_attempt(attempt_);
+  work.set_generation(job_.shard_map.generation);
+  work.set_minibatch_targets(plan_.targets);
+  work.set_packs(plan_.packs());
+  work.set_slot(slots_++);
+  return work;
 }
 
 void JobRun::OnBegun() {
@@ -121,6 +148,11 @@ void JobRun::OnBegun() {
   Change();
   if (!measurements_->ShapePlans()) {
     RequestNextPlan();
+  }
+  for (size_t worker = 0; worker < workers_.size() && phase_ == Phase::kRunning; ++worker) {
+    if (absent_[worker]) {  // lost while servers began
+      HandOver(worker);
+    }
   }
 }
 
@@ -139,72 +171,139 @@ std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& r
   }
   const std::optional<size_t> worker = WorkerOf(request.incarnation());
   if (!worker.has_value()) {
+    OnReady(request.incarnation());
     return std::nullopt;
   }
+  if (request.formation() != formation_) {
+    reply.set_join_again(true);
+    return reply;
+  }
+  pushes_[*worker] = request.pushes();
   if (request.has_finished()) {
     TakeReport(*worker, request.finished());
+    if (request.finished().leaving()) {
+      reply.set_wait(true);  // it does not
+      return reply;
+    }
   }
   // Whoever has not reported the attempt gets its work, again if need be: the answer may have been
   // lost.
-  if (phase_ == Phase::kRunning && !reports_[*worker].has_value()) {
+  if (phase_ == Phase::kRunning && working_[*worker]) {
     *reply.mutable_work() = work_[*worker];
     return reply;
   }
   return std::nullopt;
 }
 
+absl::Status JobRun::TakeResults(
+    size_t worker, const google::protobuf::RepeatedPtrField<proto::PackResult>& results) {
+  for (const proto::PackResult& result : results) {
+    const absl::Status taken =
+        ledger_->Done(static_cast<int>(groups_.GroupOf(worker)), groups_.StageOf(worker),
+                      {.number = result.number(),
+                       .loss_sum = result.loss_sum(),
+                       .tokens = result.tokens(),
+                       .targets = result.targets()});
+    if (!taken.ok()) {
+      return Annotate(taken, names_[worker]);
+    }
+  }
+  return absl::OkStatus();
+}
+
 void JobRun::TakeReport(size_t worker, const proto::FinishedReport& report) {
-  const bool current =
-      phase_ == Phase::kRunning && report.step() == step_ && report.attempt() == attempt_;
-  if (!current || reports_[worker].has_value()) {
+  const bool current = phase_ == Phase::kRunning && report.step() == step_ &&
+                       report.attempt() == attempt_ && report.round() == work_[worker].round();
+  if (!current || !working_[worker]) {
     // Of an attempt that was dropped, or a repetition of one that was taken.
     environment_.metrics.late_reports.Increment();
     if (report.failed()) {
-      LogDebug("{} could not finish an attempt that is over: {}", participants_[worker].name,
-               report.message());
+      LogDebug("{} could not finish an attempt that is over: {}", names_[worker], report.message());
     }
+    return;
+  }
+  const bool leaves = report.leaving() && groups_.stages() == 1;
+  if (leaves && !report.failed()) {
+    if (const absl::Status taken = TakeResults(worker, report.packs()); !taken.ok()) {
+      DropAttempt(taken);
+      return;
+    }
+    AddRound(report, reports_[worker]);
+    working_[worker] = false;  // it has pushed all that it ran
+  }
+  if (leaves) {
+    LogInfo("{} leaves in step {}", names_[worker], step_);
+    GoOnWithout(worker);
     return;
   }
   if (report.failed()) {
-    DropAttempt(Aborted("{} could not finish: {}", participants_[worker].name, report.message()));
+    DropAttempt(Aborted("{} could not finish: {}", names_[worker], report.message()));
     return;
   }
-  if (const absl::Status agrees = CheckGiven(worker, report); !agrees.ok()) {
-    DropAttempt(agrees);
+  if (const absl::Status taken = TakeResults(worker, report.packs()); !taken.ok()) {
+    DropAttempt(taken);
     return;
   }
-  if (draws_.has_value()) {
-    draws_->Retire(static_cast<int>(worker));
+  const size_t stage = groups_.StageOf(worker);
+  const int group = static_cast<int>(groups_.GroupOf(worker));
+  const auto redealt = std::ssize(redealt_[worker]);
+  if (const int64_t left = ledger_->Left(group, stage) - redealt; left > 0) {
+    DropAttempt(
+        Aborted("{} reports before it has run {} packs that it was given", names_[worker], left));
+    return;
   }
-  reports_[worker] = report;
+  AddRound(report, reports_[worker]);
   reported_at_[worker] = environment_.clock.Now();
-  for (const auto& taken : reports_) {
-    if (!taken.has_value()) {
-      return;
-    }
+  working_[worker] = false;
+  if (draws_.has_value() && draws_->Left(group) == 0) {
+    draws_->Retire(group);
   }
-  PrepareStep();
+  StartRound(worker);
+  EndOfRounds();
 }
 
 void JobRun::DropAttempt(const absl::Status& reason) {
   environment_.metrics.dropped_attempts.Increment();
-  if (attempt_ >= kMaxAttempts) {
-    SaveAndFail(fmt::format("step {} failed {} times, the last time because {}", step_, attempt_,
+  if (++failures_ >= kMaxAttempts) {
+    SaveAndFail(fmt::format("step {} failed {} times, the last time because {}", step_, failures_,
                             Message(reason)));
     return;
   }
-  LogWarning("step {} attempt {} is dropped and begins again: {}", step_, attempt_,
-             Message(reason));
-  OpenAttempt();
+  OpenAgain(std::string(Message(reason)));
+}
+
+// The next attempt of the step, with the workers that there are now.
+void JobRun::OpenAgain(const std::string& reason) {
+  LogWarning("step {} attempt {} is dropped and begins again: {}", step_, attempt_, reason);
+  Record(
+      {{"event", "attempt_dropped"}, {"step", step_}, {"attempt", attempt_}, {"reason", reason}});
+  if (std::ranges::find(absent_, true) == absent_.end()) {
+    OpenAttempt();
+    return;
+  }
+  plan_requested_ = 0;  // what was planned was for the workers of the last attempt
+  OpenStep();
+}
+
+void JobRun::DropForMembers(const std::string& reason) {
+  environment_.metrics.dropped_attempts.Increment();
+  if (++losses_ > kMaxLosses) {
+    SaveAndFail(fmt::format("step {} lost workers in {} attempts, the last time because {}", step_,
+                            losses_, reason));
+    return;
+  }
+  OpenAgain(reason);
 }
 
 void JobRun::MeasurePaces() {
   std::vector<double> busy_seconds;
   for (const auto& report : reports_) {
-    busy_seconds.push_back(report->busy_seconds());
+    busy_seconds.push_back(report.has_value() ? report->busy_seconds() : 0);
   }
   for (size_t group = 0; group < groups_.groups(); ++group) {
-    measurements_->Add(static_cast<int>(group), *reports_[groups_.PaceOf(group, busy_seconds)]);
+    if (const auto& report = reports_[groups_.PaceOf(group, busy_seconds)]; report.has_value()) {
+      measurements_->Add(static_cast<int>(group), *report);
+    }
   }
   measurements_->Refit();
 }
@@ -221,13 +320,22 @@ void JobRun::PrepareStep() {
       [this](const std::vector<proto::PrepareReply>& replies) { OnPrepared(replies); });
 }
 
+absl::Status JobRun::CheckPushesOfStep(const std::vector<proto::PrepareReply>& replies) const {
+  std::vector<PushedWork> works;
+  for (size_t worker = 0; worker < workers_.size(); ++worker) {
+    const size_t stage = groups_.StageOf(worker);
+    works.push_back({.stage = stage,
+                     .rank = static_cast<int>(worker),
+                     .how = pushes_[worker],
+                     .packs = ledger_->Ran(static_cast<int>(groups_.GroupOf(worker)), stage)});
+  }
+  return CheckPushes(ExpectedPushes(job_.pushes, works, static_cast<int>(workers_.size())),
+                     replies);
+}
+
 void JobRun::OnPrepared(const std::vector<proto::PrepareReply>& replies) {
   SHOAL_CHECK(phase_ == Phase::kPreparing);
-  std::vector<proto::FinishedReport> reports;
-  for (auto& report : reports_) {
-    reports.push_back(*report);
-  }
-  if (const absl::Status agree = CheckPushes(reports, replies, participants_); !agree.ok()) {
+  if (const absl::Status agree = CheckPushesOfStep(replies); !agree.ok()) {
     if (stop_requested_) {
       Finish(/*interrupted=*/true);
     } else {
@@ -235,7 +343,7 @@ void JobRun::OnPrepared(const std::vector<proto::PrepareReply>& replies) {
     }
     return;
   }
-  const auto totals = Total(reports, replies, job_.shard_map, plan_.targets);
+  const auto totals = Total(ledger_->LossSum(), replies, job_.shard_map, plan_.targets);
   if (!totals.ok()) {
     Fail(fmt::format("step {}: {}", step_, Message(totals.status())));
     return;

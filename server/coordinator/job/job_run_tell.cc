@@ -43,8 +43,8 @@ void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
                     .synchronization = job_.job.train.synchronization,
                     .groups = groups_,
                     .reported_at = reported_at_};
-  for (auto& report : reports_) {
-    timing.reports.push_back(*std::move(report));
+  for (auto& report : reports_) {  // none of a worker that was lost
+    timing.reports.push_back(std::move(report).value_or(proto::FinishedReport()));
   }
   last_steps_ = DescribeStep(timing);
   std::vector<double> busy;

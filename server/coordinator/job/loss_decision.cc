@@ -10,7 +10,9 @@ LossDecision DecideOnLoss(const Member& lost, const std::string& why, const JobS
     return {.what = LossDecision::What::kGoOn,
             .message = fmt::format("lost {}, which the job does not need: {}", NameOf(lost), why)};
   }
-  return {.what = server ? LossDecision::What::kFail : LossDecision::What::kSaveAndFail,
+  const LossDecision::What worker =
+      job.alone ? LossDecision::What::kGoOnWithout : LossDecision::What::kSaveAndFail;
+  return {.what = server ? LossDecision::What::kFail : worker,
           .message = fmt::format("lost {}{}{} in step {}: {}", NameOf(lost),
                                  job.place.empty() ? "" : ", ", job.place, job.step, why)};
 }

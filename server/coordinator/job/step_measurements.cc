@@ -27,6 +27,12 @@ StepMeasurements::StepMeasurements(const plan::Job& job, int groups)
       stages_(static_cast<double>(job.cluster.pipeline.stages)),
       fit_(groups) {}
 
+void StepMeasurements::Renumber(const std::vector<int>& before) {
+  groups_ = static_cast<int>(before.size());
+  fit_.Renumber(before);
+  Refit();
+}
+
 void StepMeasurements::Add(int group, const proto::FinishedReport& report) {
   for (const proto::MicrobatchTime& time : report.times()) {
     fit_.Add({.worker = group,

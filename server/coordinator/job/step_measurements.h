@@ -28,6 +28,9 @@ class StepMeasurements {
   // Plans are for worker groups.
   StepMeasurements(const plan::Job& job, int groups);
 
+  // From now on group g is the one that was `before[g]`, or a new one (-1).
+  void Renumber(const std::vector<int>& before);
+
   // Adds a step's report of the worker that sets the group's pace.
   void Add(int group, const proto::FinishedReport& report);
   // Call when all reports of the step are in: later plans use them.
@@ -61,7 +64,7 @@ class StepMeasurements {
   // Not in exact mode, where the job alone decides what is packed: the result is the same, whatever
   // happens in the run.
   const bool plans_by_fit_;
-  const int groups_;
+  int groups_;
   const double stages_;  // per group
   plan::CostFit fit_;
   plan::FittedCosts fitted_;

@@ -2,66 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "core/base/status.h"
 
 namespace shoal::server {
 
-void GivenWork::Add(const plan::Microbatch& microbatch) {
-  ++microbatches;
-  tokens += microbatch.tokens;
-  targets += microbatch.targets;
-}
-
-absl::Status CheckReport(const proto::FinishedReport& report, const GivenWork& given, int servers,
-                         const Participant& worker) {
-  const auto check = [&](const char* what, int64_t reported, int64_t planned) {
-    return reported == planned
-               ? absl::OkStatus()
-               : Aborted("{} reports {} {}, it was given {}", worker.name, reported, what, planned);
-  };
-  SHOAL_RETURN_IF_ERROR(check("microbatches", report.microbatches(), given.microbatches));
-  SHOAL_RETURN_IF_ERROR(check("target tokens", report.target_tokens(), given.targets));
-  SHOAL_RETURN_IF_ERROR(check("tokens", report.tokens(), given.tokens));
-  if (report.pushes_size() != servers) {
-    return Aborted("{} reports pushes to {} servers, there are {}", worker.name,
-                   report.pushes_size(), servers);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckPushes(const std::vector<proto::FinishedReport>& reports,
-                         const std::vector<proto::PrepareReply>& prepared,
-                         const std::vector<Participant>& workers) {
-  for (size_t server = 0; server < prepared.size(); ++server) {
-    std::map<uint64_t, int64_t> counted;
-    for (const proto::ClientPushes& client : prepared[server].clients()) {
-      counted[client.incarnation()] += client.pushes();
-    }
-    for (size_t worker = 0; worker < workers.size(); ++worker) {
-      const auto found = counted.find(workers[worker].incarnation);
-      const int64_t taken = found == counted.end() ? 0 : found->second;
-      const int64_t sent = reports[worker].pushes(static_cast<int>(server));
-      if (taken != sent) {
-        return Aborted("server {} took {} pushes of {}, which had {} acknowledged", server, taken,
-                       workers[worker].name, sent);
-      }
-      counted.erase(workers[worker].incarnation);
-    }
-    for (const auto& [incarnation, pushes] : counted) {
-      if (pushes != 0) {
-        return Aborted(
-            "server {} took {} pushes of incarnation {:016x}, which takes no part in this step",
-            server, pushes, incarnation);
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<StepTotals> Total(const std::vector<proto::FinishedReport>& reports,
-                                 const std::vector<proto::PrepareReply>& prepared,
+absl::StatusOr<StepTotals> Total(double loss_sum, const std::vector<proto::PrepareReply>& prepared,
                                  const plan::ShardMap& map, int64_t targets) {
   const size_t count = map.servers.size();
   std::vector<const proto::PartitionGradient*> gradients(count, nullptr);
@@ -87,10 +33,6 @@ absl::StatusOr<StepTotals> Total(const std::vector<proto::FinishedReport>& repor
     totals.non_finite += gradients[id]->non_finite();
   }
   totals.grad_norm = std::sqrt(sum_of_squares);
-  double loss_sum = 0;
-  for (const proto::FinishedReport& report : reports) {
-    loss_sum += report.loss_sum();
-  }
   totals.loss = targets > 0 ? loss_sum / static_cast<double>(targets) : 0;
   return totals;
 }

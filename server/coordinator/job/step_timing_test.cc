@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/job/report_sum.h"
 
 namespace shoal::server {
 namespace {
@@ -115,6 +116,27 @@ TEST(StepTiming, StaysWithinBoundsWhateverIsReported) {
   EXPECT_EQ(IdleShare(timing), 0);
   EXPECT_EQ(DescribeStep(timing)[0].compute(), 0);
   EXPECT_EQ(IdleShare({}), 0);
+}
+
+TEST(ReportSum, RoundsOfAWorkerAddUp) {
+  std::optional<proto::FinishedReport> sum;
+  proto::FinishedReport first = Report(5, 1, 0.5, 0);
+  first.add_packs()->set_number(3);
+  first.add_get_wait_by_server(1);
+  proto::FinishedReport second = Report(2, 0.25, 0, 0);
+  second.add_packs()->set_number(7);
+  second.add_get_wait_by_server(0.5);
+  second.add_get_wait_by_server(2);
+  second.add_connections()->set_peer("server-0");
+  AddRound(first, sum);
+  AddRound(second, sum);
+  EXPECT_EQ(sum->busy_seconds(), 7);
+  EXPECT_EQ(sum->get_wait_seconds(), 1.25);
+  EXPECT_EQ(sum->push_wait_seconds(), 0.5);
+  EXPECT_EQ(sum->packs_size(), 2);
+  EXPECT_EQ(sum->get_wait_by_server(0), 1.5);
+  EXPECT_EQ(sum->get_wait_by_server(1), 2);
+  EXPECT_EQ(sum->connections_size(), 1);
 }
 
 }  // namespace

@@ -15,6 +15,13 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
       late_reports(metrics.counter(
           "shoal_coordinator_late_reports_total",
           "Reports of workers for an attempt that was over or that had been reported before.")),
+      packs_taken_back(metrics.counter(
+          "shoal_train_packs_taken_back_total",
+          "Packs in the hands of workers that were lost or left, which others run.")),
+      workers_joined(metrics.counter("shoal_train_workers_joined_total",
+                                     "Workers that joined a job that trained.")),
+      workers_lost(metrics.counter("shoal_train_workers_lost_total",
+                                   "Workers that were lost or left, without which a job went on.")),
       loss(metrics.gauge("shoal_train_loss", "Mean loss per target token of the last step.")),
       grad_norm(metrics.gauge("shoal_train_grad_norm",
                               "Gradient norm of the last step, before clipping.")),

@@ -19,6 +19,9 @@ struct CoordinatorMetrics {
   Metrics::Counter& nonfinite_steps;
   Metrics::Counter& dropped_attempts;
   Metrics::Counter& late_reports;
+  Metrics::Counter& packs_taken_back;
+  Metrics::Counter& workers_joined;
+  Metrics::Counter& workers_lost;
   Metrics::Gauge& loss;
   Metrics::Gauge& grad_norm;
   Metrics::Gauge& learning_rate;

@@ -36,7 +36,24 @@ absl::StatusOr<plan::StepPlan> FakeSteps::Plan(int64_t step, const PlanInputs& i
     plan.tokens += 10;
     plan.targets += Targets(sample);
   }
+  int64_t number = 0;
+  for (std::vector<plan::Microbatch>& microbatches : plan.workers) {
+    for (plan::Microbatch& microbatch : microbatches) {
+      microbatch.number = number++;
+    }
+  }
   return plan;
+}
+
+proto::PackResult FakeSteps::Run(const proto::MicrobatchWork& work) {
+  proto::PackResult result;
+  result.set_number(work.number());
+  for (const int64_t sample : work.samples()) {
+    result.set_loss_sum(result.loss_sum() + Loss(sample));
+    result.set_targets(result.targets() + Targets(sample));
+    result.set_tokens(result.tokens() + 10);
+  }
+  return result;
 }
 
 absl::StatusOr<std::optional<CompleteCheckpoint>> FakeCheckpointFiles::Newest() {
@@ -120,6 +137,12 @@ LoadedJob MakeFakeJob(const FakeJobOptions& options, FakeDisk& disk) {
   job.flops = {.per_token = 2, .per_squared_token = 1};
   job.steps = std::make_unique<FakeSteps>(options.seed, options.samples);
   job.checkpoints = std::make_unique<FakeCheckpointFiles>(disk, options.servers);
+  job.job.cluster.pipeline.stages = options.stages;
+  job.pushes = {.unit_elements = {1},
+                .per_pack = {static_cast<size_t>(options.stages), std::vector<int>{1}}};
+  for (int server = 0; server < options.servers; ++server) {
+    job.pushes.partitions.push_back({.id = server, .unit = 0, .offset = 0, .count = 1});
+  }
   job.place_shards = [](int servers) {
     plan::ShardMap map = {.generation = 1};
     for (int server = 0; server < servers; ++server) {

@@ -26,6 +26,8 @@ class FakeSteps final : public StepPlanner {
   // A sample's contribution to a worker's loss_sum.
   static double Loss(int64_t sample) { return static_cast<double>(sample % 11); }
   std::vector<int64_t> Samples(int64_t step) const;
+  // What a worker says of a pack.
+  static proto::PackResult Run(const proto::MicrobatchWork& work);
 
  private:
   const uint64_t seed_;
@@ -72,6 +74,7 @@ struct FakeJobOptions {
   int64_t steps = 0;
   int servers = 0;
   int workers = 0;
+  int stages = 1;
   int64_t samples = 0;  // per step
   uint64_t seed = 1;
 };

@@ -1,7 +1,6 @@
 #include "server/coordinator/testing/loopback_cluster.h"
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <thread>
 
@@ -25,9 +24,9 @@ class EmptyServer final : public rpc::ParameterServerService {
  public:
   explicit EmptyServer(FakeDisk& disk) : disk_(disk) {}
 
-  void Push(uint64_t incarnation) {
+  void Push() {
     absl::MutexLock lock(&mutex_);
-    ++pushes_[incarnation];
+    ++pushes_;
   }
 
   absl::StatusOr<proto::ConfigureReply> Configure(const proto::ConfigureRequest& request) override {
@@ -38,20 +37,16 @@ class EmptyServer final : public rpc::ParameterServerService {
   absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(
       const proto::BeginAttemptRequest&) override {
     absl::MutexLock lock(&mutex_);
-    pushes_.clear();
+    pushes_ = 0;
     return proto::BeginAttemptReply();
   }
   absl::StatusOr<proto::PrepareReply> Prepare(const proto::PrepareRequest&) override {
     absl::MutexLock lock(&mutex_);
     proto::PrepareReply reply;
-    for (const auto& [incarnation, pushes] : pushes_) {
-      auto* client = reply.add_clients();
-      client->set_incarnation(incarnation);
-      client->set_pushes(pushes);
-    }
     auto* partition = reply.add_partitions();
     partition->set_partition(index_);
     partition->set_sum_of_squares(1);
+    partition->set_pushes(pushes_);
     return reply;
   }
   absl::StatusOr<proto::CommitReply> Commit(const proto::CommitRequest& request) override {
@@ -87,7 +82,7 @@ class EmptyServer final : public rpc::ParameterServerService {
  private:
   absl::Mutex mutex_;
   int index_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<uint64_t, int64_t> pushes_ ABSL_GUARDED_BY(mutex_);
+  int64_t pushes_ ABSL_GUARDED_BY(mutex_) = 0;
   FakeDisk& disk_;
 };
 
@@ -196,17 +191,11 @@ absl::Status Cluster::RunWorker() {
     report.set_attempt(reply.work().attempt());
     for (const auto& service : services_) {
       for (int i = 0; i < reply.work().microbatches_size(); ++i) {
-        service->Push(session->incarnation());
+        service->Push();
       }
-      report.add_pushes(reply.work().microbatches_size());
     }
     for (const proto::MicrobatchWork& microbatch : reply.work().microbatches()) {
-      report.set_microbatches(report.microbatches() + 1);
-      for (const int64_t sample : microbatch.samples()) {
-        report.set_loss_sum(report.loss_sum() + FakeSteps::Loss(sample));
-        report.set_target_tokens(report.target_tokens() + FakeSteps::Targets(sample));
-        report.set_tokens(report.tokens() + 10);
-      }
+      *report.add_packs() = FakeSteps::Run(microbatch);
     }
     *next.mutable_finished() = report;
   }

@@ -83,7 +83,7 @@ transport::PushHeader TestingClient::Header(const Push& push) {
   header.generation = generation_;
   header.step = push.step;
   header.attempt = push.attempt;
-  header.sequence = push.sequence;
+  header.key = push.key > 0 ? push.key : KeyOf(incarnation_, push.sequence);
   header.partition = push.partition;
   header.dtype = static_cast<uint32_t>(DType::kF32);
   header.count = static_cast<int64_t>(push.gradient.size());

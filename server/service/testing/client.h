@@ -32,15 +32,21 @@ class TestingClient {
     int partition = 0;
     int64_t step = 1;
     int64_t attempt = 1;
-    int64_t sequence = 1;
+    int64_t sequence = 1;  // of this client's contributions to the partition
     std::vector<float> gradient;
     bool ring = true;
+    int64_t key = 0;  // 0: KeyOf the client's incarnation and `sequence`
   };
   struct Answer {
     absl::StatusCode code = absl::StatusCode::kOk;
     bool applied_before = false;
     bool operator==(const Answer&) const = default;
   };
+
+  // Contributions of different clients are apart from each other.
+  static int64_t KeyOf(uint64_t incarnation, int64_t sequence) {
+    return static_cast<int64_t>(incarnation) * 4096 + sequence;
+  }
 
   // `name`; empty: derived from its incarnation.
   TestingClient(ParameterService* service, transport::Transport* transport, uint64_t incarnation,

@@ -77,7 +77,7 @@ void PushAll(Store& store, int64_t step, DType type) {
       const void* const payload = type == DType::kF32 ? static_cast<void*>(gradient.data())
                                                       : static_cast<void*>(narrow.data());
       const auto outcome =
-          partition->ApplyPush(1, sequence, type, static_cast<const std::byte*>(payload));
+          partition->ApplyPush(sequence, type, static_cast<const std::byte*>(payload));
       EXPECT_EQ(outcome.code, absl::StatusCode::kOk);
       // The slot is reused at once.
       std::memset(gradient.data(), 0x55, gradient.size() * sizeof(float));
@@ -157,7 +157,7 @@ void PushShared(Store& store, size_t index, int64_t sequence, float value) {
     return cudaMemcpy(slot.get(), gradient.data(), static_cast<size_t>(bytes), cudaMemcpyDefault);
   };
   ASSERT_EQ(fill(), cudaSuccess);
-  EXPECT_EQ(partition.ApplyPush(1, sequence, DType::kF32, slot.get(), PayloadMemory::kShared).code,
+  EXPECT_EQ(partition.ApplyPush(sequence, DType::kF32, slot.get(), PayloadMemory::kShared).code,
             absl::StatusCode::kOk);
   gradient.assign(gradient.size(), 55);
   ASSERT_EQ(fill(), cudaSuccess);
@@ -168,7 +168,7 @@ void PushOnHost(Store& store, size_t index, int64_t sequence, float value) {
   const std::vector<float> gradient(static_cast<size_t>(partition.spec().count), value);
   EXPECT_EQ(
       partition
-          .ApplyPush(1, sequence, DType::kF32, reinterpret_cast<const std::byte*>(gradient.data()))
+          .ApplyPush(sequence, DType::kF32, reinterpret_cast<const std::byte*>(gradient.data()))
           .code,
       absl::StatusCode::kOk);
 }
@@ -336,7 +336,7 @@ TEST(CudaState, AFailedPushLosesTheAttempt) {
   const std::vector<float> gradient(static_cast<size_t>(partition.spec().count), 1);
   const auto push = [&](int64_t sequence) {
     return partition
-        .ApplyPush(1, sequence, DType::kF32, reinterpret_cast<const std::byte*>(gradient.data()))
+        .ApplyPush(sequence, DType::kF32, reinterpret_cast<const std::byte*>(gradient.data()))
         .code;
   };
   EXPECT_EQ(push(1), absl::StatusCode::kOk);

@@ -12,13 +12,21 @@
 #include "core/base/random.h"
 #include "core/model/model_spec.h"
 #include "worker/backend/backend.h"
+#include "worker/model/access/unit_access.h"
 
 namespace shoal::worker {
 
 struct Contribution {
   int unit = 0;
   std::vector<float> gradient;
+  int64_t pack = 0;
+  bool tied = false;  // the first of a unit's two
 };
+
+inline absl::Status Done(GradientSink& sink, const Contribution& contribution) {
+  sink.AtPack(contribution.pack);
+  return contribution.tied ? sink.DoneTied() : sink.Done(contribution.unit);
+}
 
 // Makes `per_microbatch` contributions of each unit per microbatch, in random order. Other workers
 // have other gradients in the same order.
@@ -36,7 +44,11 @@ inline std::vector<Contribution> RandomContributions(const std::vector<plan::Uni
   std::vector<Contribution> contributions;
   for (const int unit : order) {
     const auto at = static_cast<size_t>(unit);
-    contributions.push_back({unit, client::IntegerGradient(units[at], 50 * worker + ++done[at])});
+    const int before = done[at]++;
+    contributions.push_back({.unit = unit,
+                             .gradient = client::IntegerGradient(units[at], 50 * worker + done[at]),
+                             .pack = before / per_microbatch[at],
+                             .tied = per_microbatch[at] == 2 && before % 2 == 0});
   }
   return contributions;
 }

@@ -70,6 +70,10 @@ class GradientSink {
   // Call when all work of the contribution is on the compute stream: it is in the accumulator once
   // what is on the stream now is done.
   virtual absl::Status Done(int unit) = 0;
+  // Same, of the head's contribution to the embedding's matrix, where they share it.
+  virtual absl::Status DoneTied() { return Done(0); }
+  // What follows is of this pack (by its number in the step).
+  virtual void AtPack(int64_t /*number*/) {}
 };
 
 inline absl::StatusOr<UnitGradient> GradientSink::Gradient(int unit) {

@@ -45,7 +45,7 @@ absl::Status WalkHead(const plan::ModelSpec& spec, UnitSource& source, GradientS
     work->Backward(head, accumulator);
   }
   SHOAL_RETURN_IF_ERROR(sink.Done(head));
-  return spec.tied_embeddings ? sink.Done(0) : absl::OkStatus();
+  return spec.tied_embeddings ? sink.DoneTied() : absl::OkStatus();
 }
 
 }  // namespace

@@ -1,0 +1,40 @@
+// What servers must have taken when a step's packs are done: how many pushes by partition. Compared
+// with what they counted, so that no contribution is missing, whoever was to make it. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/model/partition.h"
+#include "proto/coordinator.pb.h"
+#include "proto/server.pb.h"
+
+namespace shoal::server {
+
+// What of it the job alone decides.
+struct PushPlan {
+  std::vector<plan::PartitionSpec> partitions;
+  std::vector<int64_t> unit_elements;
+  // By stage and unit: the pushes that a stage makes for a pack (plan::PushesPerPack).
+  std::vector<std::vector<int>> per_pack;
+};
+
+// One worker's work of an attempt, as done.
+struct PushedWork {
+  size_t stage = 0;
+  int rank = 0;  // among the job's workers
+  proto::NextStepRequest::Pushes how = proto::NextStepRequest::PUSHES_OF_PACKS;
+  int64_t packs = 0;
+};
+
+// By partition. `ranks`: how many workers share the sums, where they push shards.
+std::vector<int64_t> ExpectedPushes(const PushPlan& plan, const std::vector<PushedWork>& works,
+                                    int ranks);
+
+// Aborted, naming server, partition and both numbers, unless that is what servers counted.
+absl::Status CheckPushes(const std::vector<int64_t>& expected,
+                         const std::vector<proto::PrepareReply>& prepared);
+
+}  // namespace shoal::server
