@@ -59,10 +59,7 @@ absl::Status PackLedger::Done(int group, size_t stage, const PackResult& result)
   pack.stages[stage] = true;
   pack.loss_sum += result.loss_sum;
   ++of(group).ran[stage];
-  if (--pack.missing == 0) {
-    ++of(group).done;
-    --undone_;
-  }
+  undone_ -= --pack.missing == 0 ? 1 : 0;
   return absl::OkStatus();
 }
 
@@ -93,11 +90,6 @@ int64_t PackLedger::Left(int group, size_t stage) const {
 int64_t PackLedger::Ran(int group, size_t stage) const {
   const Group* found = Find(group);
   return found == nullptr ? 0 : found->ran[stage];
-}
-
-int64_t PackLedger::InHand(int group) const {
-  const Group* found = Find(group);
-  return found == nullptr ? 0 : found->packs - found->done;
 }
 
 double PackLedger::LossSum() const {

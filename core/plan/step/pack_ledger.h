@@ -36,8 +36,6 @@ class PackLedger {
   int64_t Left(int group, size_t stage) const;
   // How many packs this stage of the group has run, including those done.
   int64_t Ran(int group, size_t stage) const;
-  // How many are in the group's hands.
-  int64_t InHand(int group) const;
   bool done() const { return undone_ == 0; }
   // Over all packs, in their order: the same bits whoever ran them.
   double LossSum() const;
@@ -54,7 +52,6 @@ class PackLedger {
   // The packs that it has or has run.
   struct Group {
     int64_t packs = 0;
-    int64_t done = 0;
     std::vector<int64_t> ran;  // by stage
   };
 
