@@ -23,7 +23,6 @@ namespace fs = std::filesystem;
 constexpr absl::Duration kPortPoll = absl::Milliseconds(10);
 constexpr int kTailLines = 12;
 constexpr char kLoopback[] = "127.0.0.1";
-constexpr char kCoordinator[] = "coordinator";
 constexpr char kFreePort[] = "127.0.0.1:0";
 
 }  // namespace

@@ -55,6 +55,7 @@ bool LeftInPeace(const ChildEnd& end);
 
 class LocalCluster {
  public:
+  static constexpr char kCoordinator[] = "coordinator";  // its name
   // Returns once the coordinator listens and all processes run (they register in their own time).
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const LocalClusterOptions& options,
                                                              Clock& clock = RealClock());

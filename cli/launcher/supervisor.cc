@@ -43,11 +43,14 @@ absl::Status Supervisor::StartAgain(const ChildEnd& end) {
                          absl::FormatDuration(kPeriod)));
   }
   SHOAL_RETURN_IF_ERROR(Annotate(cluster_.StartAgain(end.name), Describe(end)));
+  const char* from = " from its newest checkpoint, or without one from the model";
+  if (end.name.starts_with("worker")) {
+    from = "";
+  } else if (end.name == LocalCluster::kCoordinator) {
+    from = " where it is";
+  }
   tell_(fmt::format("{}: started again ({} of {} in {}); the job goes on{}", Describe(end), restart,
-                    kRestarts, absl::FormatDuration(kPeriod),
-                    end.name.starts_with("worker")
-                        ? ""
-                        : " from its newest checkpoint, or without one from the model"));
+                    kRestarts, absl::FormatDuration(kPeriod), from));
   return absl::OkStatus();
 }
 

@@ -11,8 +11,6 @@ namespace shoal::cli {
 namespace {
 
 constexpr size_t kMaximumQueued = 1024;
-// Numbers of a later life of the coordinator begin so far on (server/coordinator/job/event_log.h).
-constexpr int64_t kBetweenLives = 1 << 20;
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(200);
 constexpr absl::Duration kStreamDeadline =
     absl::Hours(1);  // then the stream is simply opened again
@@ -64,13 +62,12 @@ bool EventWatch::Take(const proto::JobEvent& event) {
   if (stopping_) {
     return false;
   }
-  if (event.number() > last_number_) {
-    if (const int64_t missed = event.number() - last_number_ - 1; missed >= kBetweenLives) {
-      LogWarning("the coordinator was started again");
-    } else if (missed > 0) {
+  if (std::pair(event.term(), event.number()) > std::pair(last_term_, last_number_)) {
+    if (const int64_t missed = event.number() - last_number_ - 1; missed > 0) {
       LogWarning("the coordinator has forgotten {} older events of the job", missed);
     }
     last_number_ = event.number();
+    last_term_ = event.term();
     events_.push_back(event);
     ended_ = ended_ || EndsJob(event);
   }
@@ -88,6 +85,7 @@ void EventWatch::Follow() {
         return;
       }
       request.set_after_event(last_number_);
+      request.set_term(last_term_);
     }
     const absl::Status status = channel_->Watch(&rpc::CoordinatorService::WatchJob, request,
                                                 [&](const proto::JobEvent& event) {

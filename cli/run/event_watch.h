@@ -54,6 +54,7 @@ class EventWatch {
   mutable absl::Mutex mutex_;
   std::deque<proto::JobEvent> events_ ABSL_GUARDED_BY(mutex_);
   int64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t last_term_ ABSL_GUARDED_BY(mutex_) = 0;  // of that one
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // a done or failed event came, or it was given up
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -63,6 +63,9 @@ class Follower {
     } else if (event.has_checkpoint()) {
       end_.checkpoint = event.checkpoint().path();
       reporter_.OnCheckpoint(event.checkpoint());
+    } else if (event.has_restart()) {
+      reporter_.OnNotice(
+          fmt::format("coordinator restarted ({:.1f} s)", event.restart().seconds()));
     } else if (event.has_state()) {
       reporter_.OnState(event.state().state());
     } else if (event.has_trace()) {

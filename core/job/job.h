@@ -131,6 +131,7 @@ struct ClusterOptions {
   int64_t min_workers = 1;
   double grace_seconds = 25;
   double recovery_timeout_seconds = 1800;
+  double coordinator_patience_seconds = 600;
   PipelineOptions pipeline;
 
   bool operator==(const ClusterOptions&) const = default;

@@ -146,6 +146,7 @@ Job RandomJob(Random& random) {
   job.cluster.grace_seconds = random.Uniform() * 100;
   job.cluster.min_workers = random.Between(1, std::max<int64_t>(1, job.cluster.workers));
   job.cluster.recovery_timeout_seconds = 0.1 + random.Uniform() * 1000;
+  job.cluster.coordinator_patience_seconds = random.Uniform() * 1000;
   job.checkpoint.directory = RandomText(random);
   job.checkpoint.every_steps = random.Between(0, 1000);
   job.checkpoint.every_seconds = random.Uniform() * 1000;

@@ -73,54 +73,64 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(
       },
       options.stop));
   return std::unique_ptr<MemberSession>(
-      new MemberSession(std::move(coordinator), reply, std::move(on_end)));
+      new MemberSession(std::move(coordinator), request, reply, std::move(on_end)));
 }
 
 MemberSession::MemberSession(std::shared_ptr<Channel> coordinator,
+                             const proto::RegisterRequest& request,
                              const proto::RegisterReply& reply,
                              std::function<void(const absl::Status&)> on_end)
     : coordinator_(std::move(coordinator)),
       index_(reply.index()),
       incarnation_(reply.incarnation()),
       on_end_(std::move(on_end)),
-      lease_(absl::Seconds(reply.lease_seconds())),
-      thread_([this] { Renew(); }) {}
+      request_(request),
+      core_(reply, RealClock().Now()) {
+  request_.set_index(index_);
+  thread_ = std::thread([this] { Keep(); });
+}
 
 MemberSession::~MemberSession() { Leave(""); }
 
-void MemberSession::Renew() {
-  proto::RenewLeaseRequest request;
-  request.set_incarnation(incarnation_);
+bool MemberSession::AwaitNext() {
   const Clock& clock = RealClock();
-  absl::Time renewed = clock.Now();
-  while (true) {
-    {
-      absl::MutexLock lock(&mutex_);
-      // Three tries before the lease is over.
-      const absl::Time next = clock.Now() + lease_ / 3;
-      while (!stopping_ && clock.Now() < next) {
-        stop_.Wait(&mutex_, next - clock.Now());
-      }
-      if (stopping_) {
-        return;
-      }
-    }
-    const absl::Time asked = clock.Now();
+  absl::MutexLock lock(&mutex_);
+  while (!stopping_ && clock.Now() < core_.next()) {
+    stop_.Wait(&mutex_, core_.next() - clock.Now());
+  }
+  return !stopping_;
+}
+
+void MemberSession::Act() {
+  const Clock& clock = RealClock();
+  const absl::Time asked = clock.Now();
+  absl::Status no_answer;
+  if (core_.what() == MemberCore::What::kRegister) {
+    *request_.mutable_earlier() = core_.earlier();
     const auto reply =
-        coordinator_->Call(&CoordinatorService::RenewLease, request, {.deadline = lease_ / 3});
-    if (reply.ok() && reply->shut_down()) {
-      on_end_(absl::OkStatus());
+        coordinator_->Call(&CoordinatorService::Register, request_, {.deadline = core_.deadline()});
+    no_answer = core_.OnRegistered(reply, asked, clock.Now());
+  } else {
+    proto::RenewLeaseRequest request;
+    request.set_incarnation(incarnation_);
+    const auto reply = coordinator_->Call(&CoordinatorService::RenewLease, request,
+                                          {.deadline = core_.deadline()});
+    no_answer = core_.OnRenewed(reply, asked, clock.Now());
+  }
+  if (!no_answer.ok() && !told_) {
+    LogWarning("the coordinator does not answer, trying again: {}", Message(no_answer));
+  } else if (no_answer.ok() && told_) {
+    LogInfo("the coordinator answers again");
+  }
+  told_ = !no_answer.ok();
+}
+
+void MemberSession::Keep() {
+  while (AwaitNext()) {
+    Act();
+    if (core_.what() == MemberCore::What::kEnd) {
+      on_end_(core_.end());
       return;
-    }
-    if (reply.ok()) {
-      renewed = asked;
-      lease_ = reply->lease_seconds() > 0 ? absl::Seconds(reply->lease_seconds()) : lease_;
-    } else if (absl::IsNotFound(reply.status()) || absl::IsUnauthenticated(reply.status()) ||
-               clock.Now() >= renewed + lease_) {
-      on_end_(reply.status());
-      return;
-    } else {
-      LogWarning("lease not renewed, trying again: {}", Message(reply.status()));
     }
   }
 }

@@ -1,5 +1,5 @@
-// Registers a server or worker with the coordinator, renews its lease in the background, and says
-// when the process must end.
+// Registers a server or worker with the coordinator, keeps its membership in the background
+// (member_core.h decides), and says when that is over.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include "core/base/threads/steady_condition.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
+#include "core/rpc/member_core.h"
 
 namespace shoal::rpc {
 
@@ -39,8 +40,8 @@ bool IsRefusal(const absl::Status& status);
 class MemberSession {
  public:
   // `on_end` runs at most once, on a thread of the session: with OK when the job is over, with an
-  // error when the lease is lost (the coordinator no longer knows this process, or could not be
-  // reached for as long as the lease lasts). It must not destroy the session.
+  // error when membership is lost (the coordinator refuses this process, or could not be reached
+  // for as long as it said). It must not destroy the session.
   static absl::StatusOr<std::unique_ptr<MemberSession>> Join(
       std::shared_ptr<Channel> coordinator, const MemberOptions& options,
       std::function<void(const absl::Status&)> on_end);
@@ -54,15 +55,21 @@ class MemberSession {
   void Leave(const std::string& reason);
 
  private:
-  MemberSession(std::shared_ptr<Channel> coordinator, const proto::RegisterReply& reply,
-                std::function<void(const absl::Status&)> on_end);
-  void Renew();
+  MemberSession(std::shared_ptr<Channel> coordinator, const proto::RegisterRequest& request,
+                const proto::RegisterReply& reply, std::function<void(const absl::Status&)> on_end);
+  void Keep();
+  // False: Leave was called.
+  bool AwaitNext();
+  void Act();
 
   const std::shared_ptr<Channel> coordinator_;
   const int index_;
   const uint64_t incarnation_;
   const std::function<void(const absl::Status&)> on_end_;
-  absl::Duration lease_;  // used by the renewing thread
+  // Of the thread.
+  proto::RegisterRequest request_;
+  MemberCore core_;
+  bool told_ = false;  // that there is no answer
 
   absl::Mutex mutex_;
   SteadyCondition stop_;

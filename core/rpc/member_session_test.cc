@@ -34,6 +34,14 @@ class Registrar final : public CoordinatorService {
     EXPECT_GT(request.facts().memory_bytes(), 0);
     EXPECT_TRUE(request.facts().kernel().starts_with("Linux "));
     EXPECT_NE(request.facts().build(), "");
+    if (request.has_earlier() && !takes_back) {
+      return NotFound("who?");
+    }
+    if (request.has_earlier()) {
+      EXPECT_EQ(request.earlier().incarnation(), 77U);
+      EXPECT_EQ(request.index(), 3);
+      forgotten = false;
+    }
     proto::RegisterReply reply;
     reply.set_index(3);
     reply.set_incarnation(77);
@@ -72,6 +80,7 @@ class Registrar final : public CoordinatorService {
 
   std::atomic<bool> over = false;
   std::atomic<bool> forgotten = false;
+  std::atomic<bool> takes_back = false;
   std::atomic<int> renewals = 0;
   std::atomic<int> leaves = 0;
   std::string reason;
@@ -133,6 +142,16 @@ TEST_F(MemberSessionTest, ALostLeaseIsAnError) {
   const auto session = Join();
   ASSERT_TRUE(ended_.WaitForNotificationWithTimeout(absl::Seconds(30)));
   EXPECT_EQ(end_.code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(MemberSessionTest, WhoIsForgottenRegistersAsItWas) {
+  registrar_.forgotten = true;
+  registrar_.takes_back = true;
+  registrar_.over = true;
+  const auto session = Join();
+  ASSERT_TRUE(ended_.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_TRUE(end_.ok()) << end_;
+  EXPECT_FALSE(registrar_.forgotten);
 }
 
 TEST_F(MemberSessionTest, AVanishedCoordinatorIsAnError) {

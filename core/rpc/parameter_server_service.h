@@ -13,6 +13,7 @@ namespace shoal::rpc {
 class ParameterServerService {
  public:
   virtual ~ParameterServerService() = default;
+  virtual absl::StatusOr<proto::TakeOverReply> TakeOver(const proto::TakeOverRequest& request) = 0;
   virtual absl::StatusOr<proto::ConfigureReply> Configure(
       const proto::ConfigureRequest& request) = 0;
   virtual absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(

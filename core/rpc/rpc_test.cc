@@ -239,6 +239,9 @@ TEST(ServerTest, RefusesBadAddressesAndAnEmptyToken) {
 
 class FakeServer final : public ParameterServerService {
  public:
+  absl::StatusOr<proto::TakeOverReply> TakeOver(const proto::TakeOverRequest&) override {
+    return proto::TakeOverReply();
+  }
   absl::StatusOr<proto::ConfigureReply> Configure(const proto::ConfigureRequest&) override {
     return proto::ConfigureReply();
   }

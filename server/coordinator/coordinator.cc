@@ -29,25 +29,45 @@ std::string Left(const SavedJob& job) {
       job.checkpoints.empty() ? "none" : job.checkpoints.back().path);
 }
 
+// That members keep who were told a job's.
+absl::Duration LeaseOf(const SavedState& saved) {
+  double seconds = 0;
+  for (const SavedJob& job : saved.jobs) {
+    proto::SubmitJobRequest request;
+    if (job.run.has_value() && request.ParseFromString(job.request)) {
+      seconds = std::max(seconds, request.job().cluster().lease_seconds());
+    }
+  }
+  return absl::Seconds(seconds);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(
     const CoordinatorOptions& options, JobLoader loader, ServerClientFactory servers,
     std::unique_ptr<StateStore> store, const Clock& clock, Metrics& metrics) {
+  SHOAL_RETURN_IF_ERROR(store->BeginTerm());
   SHOAL_ASSIGN_OR_RETURN(const SavedState saved, store->Load());
-  SHOAL_ASSIGN_OR_RETURN(const int64_t term, store->BeginTerm());
-  std::unique_ptr<Coordinator> coordinator(new Coordinator(options, std::move(loader),
-                                                           std::move(servers), std::move(store),
-                                                           saved, term, clock, metrics));
+  std::unique_ptr<Coordinator> coordinator(new Coordinator(
+      options, std::move(loader), std::move(servers), std::move(store), saved, clock, metrics));
+  {
+    absl::MutexLock lock(&coordinator->mutex_);
+    coordinator->core_.Restore(saved.members);
+  }
+  const bool goes_on = options.stay || !saved.members.empty();
   for (const SavedJob& job : saved.jobs) {
-    if (job.outcome.empty()) {
-      SHOAL_RETURN_IF_ERROR(coordinator->TakeUp(job, options.stay));
-    }
+    SHOAL_RETURN_IF_ERROR(coordinator->TakeUp(job, goes_on));
   }
   return coordinator;
 }
 
-absl::Status Coordinator::TakeUp(const SavedJob& saved, bool goes_on) {
+absl::Status Coordinator::TakeUp(SavedJob saved, bool goes_on) {
+  if (TakeOutcomeOfEvents(saved)) {
+    SHOAL_RETURN_IF_ERROR(store_->EndJob(saved.id, saved.outcome));
+  }
+  if (!saved.outcome.empty()) {
+    return goes_on ? Remember(saved) : absl::OkStatus();
+  }
   if (!goes_on || saved.request.empty()) {
     LogWarning("{}; submit the job again with --resume to go on", Left(saved));
     return store_->EndJob(saved.id, "the coordinator ended before it");
@@ -61,6 +81,22 @@ absl::Status Coordinator::TakeUp(const SavedJob& saved, bool goes_on) {
   return absl::OkStatus();
 }
 
+// Whoever follows it hears how it ended.
+absl::Status Coordinator::Remember(const SavedJob& saved) {
+  LoadedJob job;
+  if (!job.request.ParseFromString(saved.request)) {
+    return DataLoss("the record of {} cannot be read", saved.id);
+  }
+  SHOAL_ASSIGN_OR_RETURN(job.job, plan::FromMessage(job.request.job(), "the submitted job"));
+  job.id = saved.id;
+  job.run = saved.run.has_value() ? saved.run->run() : 0;
+  job.last_step =
+      job.request.stop_after_step() > 0 ? job.request.stop_after_step() : job.job.train.steps;
+  absl::MutexLock lock(&mutex_);
+  core_.Remember(std::move(job), saved);
+  return absl::OkStatus();
+}
+
 absl::Status Coordinator::Resume(const SavedJob& saved) {
   proto::SubmitJobRequest request;
   if (!request.ParseFromString(saved.request)) {
@@ -68,7 +104,8 @@ absl::Status Coordinator::Resume(const SavedJob& saved) {
   }
   SHOAL_ASSIGN_OR_RETURN(LoadedJob job, loader_(request, /*workers=*/0));
   SHOAL_ASSIGN_OR_RETURN(std::optional<CompleteCheckpoint> newest, job.checkpoints->Newest());
-  const bool began = saved.last_commit.has_value() || !saved.checkpoints.empty();
+  const bool began =
+      saved.last_commit.has_value() || saved.run.has_value() || !saved.checkpoints.empty();
   if (newest.has_value() && !began && !request.resume()) {
     return FailedPrecondition("{} is the checkpoint of another run", newest->path);
   }
@@ -77,28 +114,32 @@ absl::Status Coordinator::Resume(const SavedJob& saved) {
   job.patience = absl::Seconds(job.job.cluster.recovery_timeout_seconds);
   job.restarts = 1;
   absl::MutexLock lock(&mutex_);
-  return core_.Enqueue(std::move(job), std::move(newest));
+  return core_.Enqueue(std::move(job), std::move(newest), saved);
 }
 
 Coordinator::Coordinator(const CoordinatorOptions& options, JobLoader loader,
                          ServerClientFactory servers, std::unique_ptr<StateStore> store,
-                         const SavedState& saved, int64_t term, const Clock& clock,
-                         Metrics& metrics)
+                         const SavedState& saved, const Clock& clock, Metrics& metrics)
     : loader_(std::move(loader)),
-      term_(term),
+      term_(saved.term),
       clock_(clock),
       store_(std::move(store)),
       metrics_(metrics),
       core_({.version = options.version,
-             .lease = options.lease,
+             .lease = std::max(options.lease, LeaseOf(saved)),
              .seed = RandomSeed(),
-             .issued = saved.incarnations},
-            Environment(std::move(servers), options.stay, term)),
-      timer_thread_([this] { RunTimer(); }) {}
+             .issued = saved.incarnations,
+             .cluster = saved.cluster,
+             .term = saved.term},
+            Environment(std::move(servers), options)),
+      timer_thread_([this] { RunTimer(); }) {
+  metrics_.term.Set(static_cast<double>(term_));
+}
 
 Coordinator::~Coordinator() { Stop(); }
 
-JobEnvironment Coordinator::Environment(ServerClientFactory servers, bool stay, int64_t term) {
+JobEnvironment Coordinator::Environment(ServerClientFactory servers,
+                                        const CoordinatorOptions& options) {
   return {.clock = clock_,
           .make_clients = std::move(servers),
           .store = *store_,
@@ -106,8 +147,11 @@ JobEnvironment Coordinator::Environment(ServerClientFactory servers, bool stay, 
           .post = [this](const std::function<void()>& work) { Post(work); },
           .plan = [this](std::function<void()> work) { plan_thread_.Run(std::move(work)); },
           .disk = [this](std::function<void()> work) { disk_thread_.Run(std::move(work)); },
-          .stays = stay,
-          .term = term};
+          .stays = options.stay,
+          .durable = options.durable,
+          .term = term_,
+          .started = clock_.Now(),
+          .reached = options.reached};
 }
 
 void Coordinator::Post(const std::function<void()>& work) {
@@ -312,7 +356,9 @@ absl::Status Coordinator::WatchJob(const proto::WatchJobRequest& request,
     events = AwaitEvents(request.job_id(), watcher);
   }
   const absl::Status status =
-      events.ok() ? Follow(**events, request.after_event(), watcher) : events.status();
+      events.ok()
+          ? Follow(**events, (*events)->NewAfter(request.after_event(), request.term()), watcher)
+          : events.status();
   absl::MutexLock lock(&mutex_);
   --watchers_;
   done_.SignalAll();

@@ -29,12 +29,16 @@ struct CoordinatorOptions {
   std::string version;                       // members must have the same
   absl::Duration lease = absl::Seconds(10);  // until a job says its own
   bool stay = false;                         // for job after job, until Interrupt
+  bool durable = false;                      // the state store outlives this
+  // JobEnvironment::reached
+  std::function<void(const char* point)> reached = [](const char*) {};
 };
 
 class Coordinator final : public rpc::CoordinatorService {
  public:
-  // Reads the state store; with `stay` goes on with the jobs that the last life left, else logs
-  // them. `clock` must run with real time.
+  // Reads the state store and goes on with what the last life left: its members, and its jobs,
+  // where this coordinator stays or there are members; else it logs them. `clock` must run with
+  // real time.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(const CoordinatorOptions& options,
                                                              JobLoader loader,
                                                              ServerClientFactory servers,
@@ -67,11 +71,12 @@ class Coordinator final : public rpc::CoordinatorService {
 
  private:
   Coordinator(const CoordinatorOptions& options, JobLoader loader, ServerClientFactory servers,
-              std::unique_ptr<StateStore> store, const SavedState& saved, int64_t term,
-              const Clock& clock, Metrics& metrics);
-  absl::Status TakeUp(const SavedJob& saved, bool goes_on);
+              std::unique_ptr<StateStore> store, const SavedState& saved, const Clock& clock,
+              Metrics& metrics);
+  absl::Status TakeUp(SavedJob saved, bool goes_on);
   absl::Status Resume(const SavedJob& saved);
-  JobEnvironment Environment(ServerClientFactory servers, bool stay, int64_t term);
+  absl::Status Remember(const SavedJob& saved);
+  JobEnvironment Environment(ServerClientFactory servers, const CoordinatorOptions& options);
   void Post(const std::function<void()>& work);
   // Call before releasing the lock: wakes those for whom something has changed.
   void Notice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

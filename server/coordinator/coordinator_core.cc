@@ -17,7 +17,10 @@ CoordinatorCore::CoordinatorCore(const MembershipOptions& members, JobEnvironmen
     : members_(members),
       environment_(std::move(environment)),
       job_ids_(members.seed, kJobIdStream),
-      issued_before_(members.issued) {
+      cluster_(members.cluster),
+      patience_(environment_.durable
+                    ? absl::Seconds(plan::ClusterOptions().coordinator_patience_seconds)
+                    : absl::ZeroDuration()) {
   // A job that ends or is let go of makes room for the next.
   environment_.post = [this, post = std::move(environment_.post)](std::function<void()> work) {
     post([this, work = std::move(work)] {
@@ -25,6 +28,13 @@ CoordinatorCore::CoordinatorCore(const MembershipOptions& members, JobEnvironmen
       OfferMembers();
     });
   };
+}
+
+void CoordinatorCore::Restore(const std::vector<proto::SavedMember>& members) {
+  for (const proto::SavedMember& member : members) {
+    members_.Restore(member, environment_.clock.Now());
+  }
+  CountMembers();
 }
 
 // The state store refuses one that an earlier life has given, as long as it keeps that job.
@@ -155,17 +165,19 @@ absl::StatusOr<proto::RegisterReply> CoordinatorCore::Register(
   if (ending_) {
     return Unavailable("the coordinator was told to end");
   }
-  const int64_t issued = members_.issued();
+  const size_t members = members_.size();
   SHOAL_ASSIGN_OR_RETURN(const Member member, members_.Register(request, environment_.clock.Now()));
-  // Before the answer, so that a later life of this coordinator never gives the same. A repeated
-  // call finds a member that a job may have.
-  if (members_.issued() != issued) {
-    if (const absl::Status saved = environment_.store.SaveIncarnations(members_.issued());
+  // Before the answer, so that a later life of this coordinator knows it. A repeated call finds a
+  // member that a job may have.
+  if (members_.size() != members) {
+    if (const absl::Status saved =
+            environment_.store.SaveMember(ToSaved(member), members_.issued());
         !saved.ok()) {
       members_.Remove(member.incarnation);
       return saved;
     }
   }
+  environment_.reached("member");
   LogInfo("{} registered{}{}", NameOf(member), member.address.empty() ? "" : " at ",
           member.address);
   CountMembers();
@@ -175,6 +187,8 @@ absl::StatusOr<proto::RegisterReply> CoordinatorCore::Register(
   reply.set_incarnation(member.incarnation);
   reply.set_lease_seconds(absl::ToDoubleSeconds(member.lease));
   reply.set_term(environment_.term);
+  reply.set_cluster(cluster_);
+  reply.set_coordinator_patience_seconds(absl::ToDoubleSeconds(patience_));
   return reply;
 }
 
@@ -187,7 +201,7 @@ void CoordinatorCore::TakeOver(const proto::RegisterRequest& request) {
   if (AddressToTakeOver(request).empty()) {
     return;
   }
-  const Member gone = *members_.Remove(members_.HolderOf(request)->incarnation);
+  const Member gone = *Remove(members_.HolderOf(request)->incarnation);
   LogWarning("{} is lost: {} refuses connections", NameOf(gone), gone.address);
   for (const auto& run : jobs_) {
     run->Fence(gone);
@@ -207,10 +221,34 @@ bool CoordinatorCore::IsDoneWith(uint64_t incarnation) const {
                      }));
 }
 
+std::optional<Member> CoordinatorCore::Remove(uint64_t incarnation) {
+  std::optional<Member> member = members_.Remove(incarnation);
+  if (member.has_value()) {
+    Unrecord(*member);
+  }
+  return member;
+}
+
+void CoordinatorCore::Unrecord(const Member& member) {
+  if (const absl::Status removed = environment_.store.RemoveMember(member.incarnation);
+      !removed.ok()) {
+    LogWarning("the record keeps {}, which is a member no more: {}", NameOf(member),
+               Message(removed));
+  }
+}
+
 // Who is late is told that all is over, not that its lease is.
 absl::Status CoordinatorCore::Touch(uint64_t incarnation) {
   const absl::Status renewed = members_.Renew(incarnation, environment_.clock.Now());
   return ended() ? absl::OkStatus() : renewed;
+}
+
+// One that an earlier life gave without a record is to say so first, when it renews its lease.
+absl::Status CoordinatorCore::CheckMember(uint64_t incarnation) {
+  const absl::Status renewed = Touch(incarnation);
+  return !renewed.ok() && members_.MayComeBack(incarnation)
+             ? Unavailable("{}; ask again", Message(renewed))
+             : renewed;
 }
 
 absl::StatusOr<proto::RenewLeaseReply> CoordinatorCore::Renew(
@@ -220,14 +258,16 @@ absl::StatusOr<proto::RenewLeaseReply> CoordinatorCore::Renew(
   reply.set_shut_down(IsDoneWith(request.incarnation()));
   reply.set_lease_seconds(absl::ToDoubleSeconds(members_.lease()));
   reply.set_term(environment_.term);
+  reply.set_coordinator_patience_seconds(absl::ToDoubleSeconds(patience_));
   return reply;
 }
 
 absl::StatusOr<proto::LeaveReply> CoordinatorCore::Leave(const proto::LeaveRequest& request) {
-  const std::optional<Member> member = members_.Remove(request.incarnation());
+  const std::optional<Member> member = Remove(request.incarnation());
   if (!member.has_value()) {
     return proto::LeaveReply();  // A repetition, or its lease was over.
   }
+  environment_.reached("leaving");
   CountMembers();
   LogInfo("{} left{}{}", NameOf(*member), request.reason().empty() ? "" : ": ", request.reason());
   OnLost(*member,
@@ -238,7 +278,7 @@ absl::StatusOr<proto::LeaveReply> CoordinatorCore::Leave(const proto::LeaveReque
 
 absl::StatusOr<std::optional<proto::JoinJobReply>> CoordinatorCore::Join(
     const proto::JoinJobRequest& request) {
-  SHOAL_RETURN_IF_ERROR(Touch(request.incarnation()));
+  SHOAL_RETURN_IF_ERROR(CheckMember(request.incarnation()));
   if (in_earlier_run_.erase(request.incarnation()) > 0) {
     OfferMembers();
   }
@@ -260,14 +300,14 @@ absl::StatusOr<std::optional<proto::JoinJobReply>> CoordinatorCore::Join(
 
 absl::StatusOr<std::optional<proto::NextStepReply>> CoordinatorCore::Next(
     const proto::NextStepRequest& request) {
-  SHOAL_RETURN_IF_ERROR(Touch(request.incarnation()));
+  SHOAL_RETURN_IF_ERROR(CheckMember(request.incarnation()));
   SHOAL_ASSIGN_OR_RETURN(JobRun * run, Find(request.job_id()));
   return run->Next(request);
 }
 
 absl::StatusOr<proto::DrawMicrobatchReply> CoordinatorCore::Draw(
     const proto::DrawMicrobatchRequest& request) {
-  SHOAL_RETURN_IF_ERROR(Touch(request.incarnation()));
+  SHOAL_RETURN_IF_ERROR(CheckMember(request.incarnation()));
   SHOAL_ASSIGN_OR_RETURN(JobRun * run, Find(request.job_id()));
   return run->Draw(request);
 }
@@ -281,6 +321,7 @@ void CoordinatorCore::Tick() {
                                        : environment_.metrics.worker_lease_expiries)
         .Increment();
     LogWarning("{} is lost: {}", NameOf(member), why);
+    Unrecord(member);
     for (const auto& run : jobs_) {
       run->Fence(member);
     }

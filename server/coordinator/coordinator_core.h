@@ -26,6 +26,10 @@
 
 namespace shoal::server {
 
+// Where the last thing that an earlier life did for a job was to tell its end: sets the outcome,
+// and returns true.
+bool TakeOutcomeOfEvents(SavedJob& saved);
+
 class CoordinatorCore {
  public:
   static constexpr int64_t kMaxWaiting = 100;  // jobs
@@ -33,6 +37,9 @@ class CoordinatorCore {
   static constexpr int64_t kMaxEnding = 16;    // whose files are still in use
 
   CoordinatorCore(const MembershipOptions& members, JobEnvironment environment);
+
+  // Members of earlier lives are members still. Before the jobs of those lives.
+  void Restore(const std::vector<proto::SavedMember>& members);
 
   // Starts as soon as it is the first and enough members are there. `newest` is what the job's
   // CheckpointFiles say. FailedPrecondition where members do not stay and there is a job already,
@@ -42,8 +49,11 @@ class CoordinatorCore {
   absl::StatusOr<proto::SubmitJobReply> Submit(LoadedJob job,
                                                std::optional<CompleteCheckpoint> newest,
                                                bool resume);
-  // Goes on with a job of an earlier life, which has its id.
-  absl::Status Enqueue(LoadedJob job, std::optional<CompleteCheckpoint> newest);
+  // Goes on with a job of an earlier life, which has its id: where its run is, if one began.
+  absl::Status Enqueue(LoadedJob job, std::optional<CompleteCheckpoint> newest,
+                       const SavedJob& saved);
+  // Remembers one that was over in an earlier life, and lets its servers go.
+  void Remember(LoadedJob job, const SavedJob& saved);
   // In these three an empty id means the job submitted last. FailedPrecondition without a job.
   absl::Status Stop(const std::string& job_id, const std::string& reason);
   absl::StatusOr<std::shared_ptr<EventLog>> Events(const std::string& job_id) const;
@@ -91,6 +101,9 @@ class CoordinatorCore {
   void ForgetOldJobs();
   void Offer(JobRun& run);
   void StartAgain(std::unique_ptr<JobRun>& run);
+  void Prepare(const plan::Job& job);
+  JobRun& Add(LoadedJob job, std::optional<CompleteCheckpoint> newest, const SavedJob& saved);
+  void TellWhoIsGone(JobRun& run, const proto::SavedRun& saved);
   absl::StatusOr<JobRun*> Find(const std::string& job_id) const;
   absl::StatusOr<JobRun*> FindOrNewest(const std::string& job_id) const;
   // That goes on and has this member; null: none.
@@ -98,6 +111,10 @@ class CoordinatorCore {
   std::vector<Member> FreeMembers(proto::Role role) const;
   bool IsDoneWith(uint64_t incarnation) const;
   absl::Status Touch(uint64_t incarnation);
+  absl::Status CheckMember(uint64_t incarnation);
+  // From the record too.
+  std::optional<Member> Remove(uint64_t incarnation);
+  void Unrecord(const Member& member);
   void OfferMembers();
   void RemoveUnreachable();
   void OnLost(const Member& member, const std::string& why);
@@ -106,7 +123,8 @@ class CoordinatorCore {
   Membership members_;
   JobEnvironment environment_;
   Random job_ids_;
-  const int64_t issued_before_;                // incarnations, by earlier lives
+  const uint64_t cluster_;                     // names the durable state
+  absl::Duration patience_;                    // of members, for this coordinator's next life
   std::vector<std::unique_ptr<JobRun>> jobs_;  // as submitted
   int64_t forgotten_changes_ = 0;              // of jobs that were here
   // Workers of a run that was started again, until they ask for another: they may be in its step

@@ -7,6 +7,19 @@
 
 namespace shoal::server {
 
+bool TakeOutcomeOfEvents(SavedJob& saved) {
+  if (!saved.outcome.empty() || saved.events.empty() || !EndsJob(saved.events.back())) {
+    return false;
+  }
+  const proto::JobEvent& end = saved.events.back();
+  if (end.has_failed()) {
+    saved.outcome = "failed: " + end.failed().message();
+  } else {
+    saved.outcome = end.done().interrupted() ? "interrupted" : "done";
+  }
+  return true;
+}
+
 // Refuses what would wait for ever, or in the way of others.
 absl::Status CoordinatorCore::CheckRoom(const LoadedJob& job) const {
   if (ending_) {
@@ -93,18 +106,77 @@ absl::StatusOr<proto::SubmitJobReply> CoordinatorCore::Submit(
   reply.set_jobs_ahead(
       std::ranges::count_if(jobs_, [](const auto& run) { return !run->released(); }));
   reply.set_first_step(newest.has_value() ? newest->step + 1 : 1);
-  SHOAL_RETURN_IF_ERROR(Enqueue(std::move(job), std::move(newest)));
+  SavedJob fresh;
+  fresh.id = job.id;
+  SHOAL_RETURN_IF_ERROR(Enqueue(std::move(job), std::move(newest), fresh));
   return reply;
 }
 
-absl::Status CoordinatorCore::Enqueue(LoadedJob job, std::optional<CompleteCheckpoint> newest) {
+JobRun& CoordinatorCore::Add(LoadedJob job, std::optional<CompleteCheckpoint> newest,
+                             const SavedJob& saved) {
+  const EventLog::Save save = [&store = environment_.store, id = job.id](const auto& event) {
+    if (const absl::Status kept = store.SaveEvent(id, event); !kept.ok()) {
+      LogWarning("an event of {} will be missing in a later life: {}", id, Message(kept));
+    }
+  };
+  auto events = std::make_shared<EventLog>(saved.events, environment_.term, save);
+  jobs_.push_back(
+      std::make_unique<JobRun>(std::move(job), std::move(newest), environment_, std::move(events)));
+  return *jobs_.back();
+}
+
+// Members that the run had and that are none any more.
+void CoordinatorCore::TellWhoIsGone(JobRun& run, const proto::SavedRun& saved) {
+  for (const auto* members : {&saved.servers(), &saved.workers()}) {
+    for (const proto::SavedMember& member : *members) {
+      if (members_.Find(member.incarnation()) == nullptr) {
+        run.Fence(FromSaved(member));
+        run.OnLost(FromSaved(member), "it went when the coordinator did");
+      }
+    }
+  }
+}
+
+void CoordinatorCore::Remember(LoadedJob job, const SavedJob& saved) {
+  std::vector<Member> servers;
+  if (saved.run.has_value()) {
+    for (const proto::SavedMember& server : saved.run->servers()) {
+      servers.push_back(FromSaved(server));
+    }
+  }
+  JobRun& run = Add(std::move(job), std::nullopt, saved);
+  run.BeOver(saved.outcome, std::move(servers));
+  if (saved.run.has_value()) {
+    TellWhoIsGone(run, *saved.run);
+  }
+}
+
+// What members are told from now on.
+void CoordinatorCore::Prepare(const plan::Job& job) {
+  members_.set_lease(absl::Seconds(job.cluster.lease_seconds));
+  if (environment_.durable) {
+    patience_ = absl::Seconds(job.cluster.coordinator_patience_seconds);
+  }
+}
+
+absl::Status CoordinatorCore::Enqueue(LoadedJob job, std::optional<CompleteCheckpoint> newest,
+                                      const SavedJob& saved) {
   if (newest.has_value()) {
     LogInfo("{} goes on from {}", job.id, newest->path);
     SHOAL_RETURN_IF_ERROR(
         environment_.store.RecordCheckpoint(job.id, {.step = newest->step, .path = newest->path}));
   }
-  jobs_.push_back(std::make_unique<JobRun>(std::move(job), std::move(newest), environment_,
-                                           EventLog::OfLife(issued_before_)));
+  const bool goes_on = saved.run.has_value() && saved.run->servers_size() > 0;
+  job.run = saved.run.has_value() ? saved.run->run() + 1 : 0;
+  JobRun& run = Add(std::move(job), std::move(newest), saved);
+  if (goes_on) {
+    Prepare(run.job().job);
+    run.TakeOver({.saved = *saved.run, .commit = saved.last_commit});
+    TellWhoIsGone(run, *saved.run);
+  }
+  if (!saved.stop.empty()) {
+    run.Stop(saved.stop);
+  }
   OfferMembers();
   return absl::OkStatus();
 }
@@ -129,7 +201,7 @@ void CoordinatorCore::StartAgain(std::unique_ptr<JobRun>& run) {
 void CoordinatorCore::RemoveUnreachable() {
   for (size_t run = 0; run < jobs_.size(); ++run) {
     for (const Member& member : jobs_[run]->TakeUnreachable()) {
-      if (members_.Remove(member.incarnation).has_value()) {
+      if (Remove(member.incarnation).has_value()) {
         CountMembers();
         OnLost(member, "it cannot be reached");
       }
@@ -170,7 +242,7 @@ void CoordinatorCore::Offer(JobRun& run) {
     const int64_t stages = cluster.pipeline.stages;
     run.Take(wanted(cluster.servers, servers),
              std::max(stages, wanted(cluster.workers, workers) / stages * stages));
-    members_.set_lease(absl::Seconds(cluster.lease_seconds));
+    Prepare(run.job().job);
   }
   run.Offer(std::move(servers), std::move(workers));
 }

@@ -21,6 +21,9 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/grpc_server_client.h"
 #include "server/coordinator/job/job_loader.h"
+#ifdef SHOAL_CRASH_POINTS
+#include "server/coordinator/testing/crash_point.h"
+#endif
 
 namespace shoal::server {
 namespace {
@@ -44,11 +47,15 @@ absl::Status Serve(const Flags& flags) {
   if (!flags.state.empty()) {
     SHOAL_ASSIGN_OR_RETURN(store, OpenSqliteStateStore(flags.state));
   }
+  CoordinatorOptions options = {.version = rpc::ProgramVersion(),
+                                .lease = absl::Seconds(flags.lease_seconds),
+                                .stay = flags.stay,
+                                .durable = !flags.state.empty()};
+#ifdef SHOAL_CRASH_POINTS
+  options.reached = testing::CrashPointOfEnvironment();
+#endif
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Coordinator> coordinator,
-                         Coordinator::Create({.version = rpc::ProgramVersion(),
-                                              .lease = absl::Seconds(flags.lease_seconds),
-                                              .stay = flags.stay},
-                                             LoadJob, MakeGrpcServerClients(token),
+                         Coordinator::Create(options, LoadJob, MakeGrpcServerClients(token),
                                              std::move(store), RealClock(), metrics));
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeCoordinatorService(coordinator.get()));

@@ -60,8 +60,8 @@ absl::StatusOr<ShardEntry> CheckpointTask::Write() {
     SHOAL_RETURN_IF_ERROR(writer->Add(arrays[0], arrays[1], arrays[2]));
     absl::MutexLock lock(&mutex_);
     written_ = p + 1;
-    if (cancelled_) {
-      return Leaving();
+    if (cancelled_ || given_up_) {
+      return cancelled_ ? Leaving() : Cancelled("the coordinator was started again");
     }
   }
   return writer->Finish();
@@ -103,6 +103,16 @@ absl::StatusOr<ShardEntry> CheckpointTask::Wait(absl::Duration timeout) const {
 void CheckpointTask::Cancel() {
   absl::MutexLock lock(&mutex_);
   cancelled_ = true;
+}
+
+void CheckpointTask::GiveUp() {
+  absl::MutexLock lock(&mutex_);
+  given_up_ = true;
+}
+
+bool CheckpointTask::given_up() const {
+  absl::MutexLock lock(&mutex_);
+  return given_up_;
 }
 
 }  // namespace shoal::server

@@ -38,10 +38,13 @@ class CheckpointTask {
   // Whether no partition is needed any more.
   bool AllWritten() const;
   bool Done() const;
+  bool given_up() const;
   // Returns what was written and synced, the failure, or DeadlineExceeded.
   absl::StatusOr<ShardEntry> Wait(absl::Duration timeout) const;
   // Ends it early, and all who wait for it, with Cancelled.
   void Cancel();
+  // Ends it at the next partition; who waits for one waits until then.
+  void GiveUp();
 
  private:
   void Run();
@@ -54,6 +57,7 @@ class CheckpointTask {
   mutable absl::Mutex mutex_;
   size_t written_ ABSL_GUARDED_BY(mutex_) = 0;  // partitions
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool given_up_ ABSL_GUARDED_BY(mutex_) = false;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::StatusOr<ShardEntry> result_ ABSL_GUARDED_BY(mutex_) = absl::UnknownError("under way");
   std::thread thread_;

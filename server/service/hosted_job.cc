@@ -4,6 +4,46 @@
 #include "core/base/status.h"
 
 namespace shoal::server {
+namespace {
+
+proto::AttemptPhase ToMessage(Phase phase) {
+  switch (phase) {
+    case Phase::kReady:
+      return proto::ATTEMPT_PHASE_NONE;
+    case Phase::kOpen:
+      return proto::ATTEMPT_PHASE_OPEN;
+    case Phase::kSealed:
+      return proto::ATTEMPT_PHASE_SEALED;
+    case Phase::kFailed:
+    case Phase::kCommitting:  // no command is under way
+      return proto::ATTEMPT_PHASE_FAILED;
+  }
+  return proto::ATTEMPT_PHASE_FAILED;
+}
+
+}  // namespace
+
+absl::StatusOr<proto::TakeOverReply> HostedJob::TakeOver(const proto::TakeOverRequest& request) {
+  // Waits for a command of the earlier life that is under way.
+  absl::MutexLock commands(&commands_mutex_);
+  SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "TakeOver"));
+  if (const std::shared_ptr<CheckpointTask> checkpoint = NewestCheckpoint();
+      checkpoint != nullptr && !checkpoint->Done()) {
+    checkpoint->GiveUp();
+  }
+  proto::TakeOverReply reply;
+  reply.set_holds(true);
+  *reply.mutable_committed() = committed_;
+  *reply.mutable_configured() = reply_;
+  absl::MutexLock state(&state_mutex_);
+  reply.set_version(state_.version());
+  reply.set_generation(state_.generation());
+  reply.set_step(state_.step());
+  reply.set_attempt(state_.attempt());
+  reply.set_phase(ToMessage(state_.phase()));
+  LogInfo("term {} of the coordinator begins; {}", request.term(), state_.Describe());
+  return reply;
+}
 
 absl::StatusOr<proto::BeginAttemptReply> HostedJob::BeginAttempt(
     const proto::BeginAttemptRequest& request) {
@@ -79,6 +119,7 @@ absl::StatusOr<proto::CommitReply> HostedJob::Commit(const proto::CommitRequest&
   if (const absl::Status committed = CommitAroundCheckpoint(request); !committed.ok()) {
     return Annotate(committed, fmt::format("step {}: updating weights", request.step()));
   }
+  committed_ = request;
   absl::MutexLock state(&state_mutex_);
   state_.Committed();
   metrics_.version.Set(static_cast<double>(request.step()));

@@ -59,6 +59,7 @@ class HostedJob {
   const proto::ConfigureRequest& request() const { return request_; }
   const proto::ConfigureReply& reply() const { return reply_; }
 
+  absl::StatusOr<proto::TakeOverReply> TakeOver(const proto::TakeOverRequest& request);
   absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(const proto::BeginAttemptRequest& request);
   absl::StatusOr<proto::PrepareReply> Prepare(const proto::PrepareRequest& request);
   absl::StatusOr<proto::CommitReply> Commit(const proto::CommitRequest& request);
@@ -134,6 +135,7 @@ class HostedJob {
   absl::Mutex commands_mutex_ ABSL_ACQUIRED_BEFORE(state_mutex_);  // one command at a time
   absl::Mutex connect_mutex_;                                      // one handshake at a time
   proto::PrepareReply prepared_ ABSL_GUARDED_BY(commands_mutex_);
+  proto::CommitRequest committed_ ABSL_GUARDED_BY(commands_mutex_);  // the newest
 
   mutable absl::Mutex state_mutex_;
   StepState state_ ABSL_GUARDED_BY(state_mutex_);

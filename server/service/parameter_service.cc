@@ -115,6 +115,15 @@ absl::StatusOr<proto::ConfigureReply> ParameterService::Configure(
   return Counted("configure", [&] { return ConfigureJob(request); });
 }
 
+absl::StatusOr<proto::TakeOverReply> ParameterService::TakeOver(
+    const proto::TakeOverRequest& request) {
+  return Counted("take_over", [&]() -> absl::StatusOr<proto::TakeOverReply> {
+    SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "TakeOver"));
+    const absl::StatusOr<std::shared_ptr<HostedJob>> job = Find(request.job_id());
+    return job.ok() ? (*job)->TakeOver(request) : proto::TakeOverReply();
+  });
+}
+
 absl::StatusOr<proto::BeginAttemptReply> ParameterService::BeginAttempt(
     const proto::BeginAttemptRequest& request) {
   return ForJob("begin_attempt", request, &HostedJob::BeginAttempt);

@@ -35,6 +35,7 @@ class ParameterService final : public rpc::ParameterServerService {
   // refused.
   void Stop();
 
+  absl::StatusOr<proto::TakeOverReply> TakeOver(const proto::TakeOverRequest& request) override;
   absl::StatusOr<proto::ConfigureReply> Configure(const proto::ConfigureRequest& request) override;
   absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(
       const proto::BeginAttemptRequest& request) override;

@@ -52,5 +52,65 @@ TEST_F(TermTest, CommandsOfAnEarlierTermAreRefusedByName) {
   ASSERT_OK(configure(1));  // of another coordinator
 }
 
+// What a later life is told in every phase of a step.
+TEST_F(TermTest, ALaterLifeIsToldWhereTheJobIs) {
+  TestingCluster cluster(folder_ / "model", 1, plan::Accumulate::kFloat);
+  ParameterService& service = cluster.service(0);
+  int64_t term = 0;
+  const auto take_over = [&] {
+    auto request = OfTestingJob<proto::TakeOverRequest>();
+    request.set_term(++term);
+    return service.TakeOver(request).value();
+  };
+  EXPECT_FALSE(take_over().holds());
+  auto configure = cluster.ConfigureRequest(0);
+  configure.set_term(term);
+  ASSERT_OK(service.Configure(configure).status());
+  proto::TakeOverReply at = take_over();
+  EXPECT_TRUE(at.holds());
+  EXPECT_EQ(at.version(), 0);
+  EXPECT_EQ(at.generation(), cluster.shard_map().generation);
+  EXPECT_EQ(at.step(), 0);
+  EXPECT_EQ(at.phase(), proto::ATTEMPT_PHASE_NONE);
+  EXPECT_EQ(at.committed().step(), 0);
+
+  const auto of = [&](auto request) {
+    request.set_term(term);
+    request.set_step(1);
+    request.set_attempt(2);
+    return request;
+  };
+  auto begin = of(OfTestingJob<proto::BeginAttemptRequest>());
+  begin.set_generation(cluster.shard_map().generation);
+  ASSERT_OK(service.BeginAttempt(begin).status());
+  at = take_over();
+  EXPECT_EQ(at.step(), 1);
+  EXPECT_EQ(at.attempt(), 2);
+  EXPECT_EQ(at.phase(), proto::ATTEMPT_PHASE_OPEN);
+
+  const proto::PrepareReply sealed =
+      service.Prepare(of(OfTestingJob<proto::PrepareRequest>())).value();
+  EXPECT_EQ(take_over().phase(), proto::ATTEMPT_PHASE_SEALED);
+
+  auto commit = of(OfTestingJob<proto::CommitRequest>());
+  commit.set_learning_rate(0.5);
+  commit.set_clip_coefficient(1);
+  commit.set_loss(3);
+  ASSERT_OK(service.Commit(commit).status());
+  for (int life = 0; life < 2; ++life) {
+    at = take_over();
+    EXPECT_EQ(at.version(), 1);
+    EXPECT_EQ(at.phase(), proto::ATTEMPT_PHASE_NONE);
+    EXPECT_EQ(at.committed().step(), 1);
+    EXPECT_EQ(at.committed().attempt(), 2);
+    EXPECT_EQ(at.committed().learning_rate(), 0.5);
+    EXPECT_EQ(at.committed().loss(), 3);
+    commit.set_term(term);
+    EXPECT_EQ(service.Commit(commit)->version(), 1) << "a later life repeats it";
+  }
+  EXPECT_EQ(at.configured().version(), 0);
+  EXPECT_GT(sealed.partitions_size(), 0);
+}
+
 }  // namespace
 }  // namespace shoal::server

@@ -29,6 +29,10 @@ absl::StatusOr<proto::WriteCheckpointReply> HostedJob::WriteCheckpoint(
 
 absl::StatusOr<std::shared_ptr<CheckpointTask>> HostedJob::PinCheckpoint(
     const proto::WriteCheckpointRequest& request) {
+  if (const std::shared_ptr<CheckpointTask> last = NewestCheckpoint();
+      last != nullptr && last->given_up()) {
+    last->Wait(options_.checkpoint_timeout).IgnoreError();  // for a partition at most
+  }
   absl::MutexLock lock(&checkpoint_mutex_);
   if (stopped_) {
     return FailedPrecondition("cannot write a checkpoint: this server is going");

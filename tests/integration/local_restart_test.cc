@@ -181,15 +181,28 @@ TEST_F(LocalRestart, WorkersComeAndGoWithoutADroppedAttempt) {
 }
 
 TEST_F(LocalRestart, BeforeTheFirstCheckpointTheJobStartsFromTheModelAgain) {
-  for (const char* program : {"/shoal-server", "/shoal-coordinator"}) {
-    Start({"--set", "checkpoint.every_steps=0", "--overwrite"});
-    seen_ = 0;
-    AwaitStep(3);
-    Kill(program);
-    AwaitStep(1);
-    ExpectTheSameEnd();
-    EXPECT_THAT(errors_, HasSubstr("or without one from the model"));
+  Start({"--set", "checkpoint.every_steps=0"});
+  AwaitStep(3);
+  Kill("/shoal-server");
+  AwaitStep(1);
+  ExpectTheSameEnd();
+  EXPECT_THAT(errors_, HasSubstr("or without one from the model"));
+}
+
+TEST_F(LocalRestart, WithoutACheckpointAKilledCoordinatorCostsNoStep) {
+  Start({"--set", "checkpoint.every_steps=0"});
+  for (const int64_t step : {3, 20}) {
+    AwaitStep(step);
+    Kill("/shoal-coordinator");
+    AwaitStep(step + 1);
   }
+  const std::vector<StepLine> steps = ParseSteps(run_->OutputSoFar());
+  ExpectTheSameEnd();
+  for (size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i].step, static_cast<int64_t>(i + 1));
+  }
+  EXPECT_THAT(errors_, HasSubstr("the job goes on where it is"));
+  EXPECT_THAT(errors_, ::testing::ContainsRegex("coordinator restarted \\([0-9.]+ s\\)"));
 }
 
 TEST_F(LocalRestart, AStageOfAPipelineToo) {

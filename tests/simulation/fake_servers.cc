@@ -19,10 +19,10 @@ uint64_t Mix(uint64_t value) {
 // The point at which a hook may run, by request.
 const char* PointOf(const google::protobuf::Message& request) {
   static const auto* const kPoints = new std::map<std::string, const char*>{
-      {"ConfigureRequest", "configure"}, {"BeginAttemptRequest", "begin"},
-      {"PrepareRequest", "prepare"},     {"CommitRequest", "commit"},
-      {"WriteCheckpointRequest", "pin"}, {"FenceClientRequest", "fence"},
-      {"ReleaseJobRequest", "release"}};
+      {"TakeOverRequest", "takeover"},  {"ConfigureRequest", "configure"},
+      {"BeginAttemptRequest", "begin"}, {"PrepareRequest", "prepare"},
+      {"CommitRequest", "commit"},      {"WriteCheckpointRequest", "pin"},
+      {"FenceClientRequest", "fence"},  {"ReleaseJobRequest", "release"}};
   const auto* write = dynamic_cast<const proto::WriteCheckpointRequest*>(&request);
   return write != nullptr && !write->begin() ? "write"
                                              : kPoints->at(request.GetDescriptor()->name());
@@ -119,6 +119,7 @@ void FakeServer::Forget() {
   configured = false;
   job_id.clear();
   state = server::StepState();
+  newest_commit.Clear();
   weights = 0;
   keys.clear();
   samples.clear();
@@ -132,6 +133,25 @@ absl::Status FakeServer::CheckJob(const std::string& id) const {
   }
   return id == job_id ? absl::OkStatus()
                       : NotFound("{} is not here; this server holds {}", id, job_id);
+}
+
+absl::StatusOr<proto::TakeOverReply> FakeServer::TakeOver(const proto::TakeOverRequest& wanted) {
+  SHOAL_RETURN_IF_ERROR(term_.Admit(wanted.term(), "a command"));
+  proto::TakeOverReply reply;
+  if (!CheckJob(wanted.job_id()).ok()) {
+    return reply;
+  }
+  pinned.clear();
+  reply.set_holds(true);
+  reply.set_version(state.version());
+  reply.set_generation(state.generation());
+  reply.set_step(state.step());
+  reply.set_attempt(state.attempt());
+  reply.set_phase(state.phase() == server::Phase::kOpen     ? proto::ATTEMPT_PHASE_OPEN
+                  : state.phase() == server::Phase::kSealed ? proto::ATTEMPT_PHASE_SEALED
+                                                            : proto::ATTEMPT_PHASE_NONE);
+  *reply.mutable_committed() = newest_commit;
+  return reply;
 }
 
 absl::StatusOr<proto::ConfigureReply> FakeServer::Configure(const proto::ConfigureRequest& wanted) {
@@ -151,6 +171,7 @@ absl::StatusOr<proto::ConfigureReply> FakeServer::Configure(const proto::Configu
     request = same;
     disk = &all_->disk_of_(wanted.job().checkpoint().directory());
     committed.clear();
+    newest_commit.Clear();
     int64_t version = 0;
     weights = 0;
     for (const auto& [step, checkpoint] : disk->complete) {
@@ -216,6 +237,7 @@ absl::StatusOr<proto::CommitReply> FakeServer::Commit(const proto::CommitRequest
     weights = NextWeights(weights, wanted.step(), samples);
     committed[wanted.step()] = samples;
     state.Committed();
+    newest_commit = wanted;
     all_->on_committed(index_);
     all_->context_.hook("committed", index_);
   }

@@ -32,6 +32,7 @@ class FakeServer final : public rpc::ParameterServerService {
  public:
   FakeServer(FakeServers* all, int index);
 
+  absl::StatusOr<proto::TakeOverReply> TakeOver(const proto::TakeOverRequest& request) override;
   absl::StatusOr<proto::ConfigureReply> Configure(const proto::ConfigureRequest& request) override;
   absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(
       const proto::BeginAttemptRequest& request) override;
@@ -65,6 +66,7 @@ class FakeServer final : public rpc::ParameterServerService {
   std::string job_id;
   proto::ConfigureRequest request;
   server::StepState state;
+  proto::CommitRequest newest_commit;
   uint64_t weights = 0;
   std::set<int64_t> keys;                             // of this attempt's pushes
   std::vector<int64_t> samples;                       // of this attempt's pushes

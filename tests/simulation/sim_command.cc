@@ -52,7 +52,7 @@ void SimCommand::Stop(size_t index) {
 }
 
 void SimCommand::Watch(size_t index) {
-  coordinator_.Watch(process_, jobs_[index].id, jobs_[index].seen,
+  coordinator_.Watch(process_, jobs_[index].id, jobs_[index].seen, jobs_[index].term,
                      [this, index](const auto& reply) { OnWatched(index, reply); });
 }
 
@@ -67,19 +67,23 @@ void SimCommand::OnWatched(size_t index, const absl::StatusOr<Watched>& reply) {
     return;
   }
   for (const proto::JobEvent& event : reply->events) {
-    Take(job, reply->life, event);
+    Take(job, reply->life, reply->term, event);
   }
   if (!job.end.has_value()) {
     Watch(index);
   }
 }
 
-void SimCommand::Take(Followed& job, int64_t life, const proto::JobEvent& event) {
+void SimCommand::Take(Followed& job, int64_t life, int64_t of_term, const proto::JobEvent& event) {
+  // Timelines of an earlier life are gone, and so may be its newest events.
   const bool first = job.seen == 0 || life != job.life;
-  if (event.job_id() != job.id || job.end.has_value() || event.number() <= job.seen ||
-      (!first && event.number() != job.seen + 1)) {
-    context_.Violation(fmt::format("I15: event {} of {} follows event {} of {}", event.number(),
-                                   event.job_id(), job.seen, job.id));
+  const bool later = std::pair(event.term(), event.number()) > std::pair(job.term, job.seen);
+  if (event.job_id() != job.id || job.end.has_value() || !later ||
+      (!first && event.term() == job.term && event.term() == of_term &&
+       event.number() != job.seen + 1)) {
+    context_.Violation(
+        fmt::format("I15: event {} of term {} of {} follows event {} of term {} of {}",
+                    event.number(), event.term(), event.job_id(), job.seen, job.term, job.id));
   }
   context_.Note("event", static_cast<uint64_t>(event.number()),
                 [&] { return event.ShortDebugString(); });
@@ -90,6 +94,7 @@ void SimCommand::Take(Followed& job, int64_t life, const proto::JobEvent& event)
     job.end = event;
   }
   job.seen = event.number();
+  job.term = event.term();
   job.life = life;
 }
 
@@ -98,9 +103,11 @@ void SimCommand::CheckStep(Followed& job, int64_t life, const proto::StepEvent& 
   const auto& complete = job.job->disk().complete;
   const bool goes_back = step.step() == 1 || complete.contains(step.step() - 1);
   const bool goes_on = step.step() == job.last_step + 1;
+  // That it was told is lost with a machine's power.
+  const bool again = step.step() == job.last_step && life != job.life_of_step;
   // With a life of the coordinator go the events that nobody had read.
   const bool may_miss = life != job.life_of_step;
-  if (!goes_on && !(goes_back && (step.step() <= job.last_step || may_miss))) {
+  if (!goes_on && !again && !(goes_back && (step.step() <= job.last_step || may_miss))) {
     context_.Violation(fmt::format("I14: step {} of {} was told after step {}", step.step(), job.id,
                                    job.last_step));
   }

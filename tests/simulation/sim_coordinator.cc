@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/check.h"
 #include "core/base/status.h"
 
 namespace shoal::simulation {
@@ -39,18 +40,21 @@ SimCoordinator::SimCoordinator(SimContext& context, const SimOptions& options, S
 void SimCoordinator::Start() {
   process_.Begin();
   tick_at_ = kNever;
+  SHOAL_CHECK(store_.BeginTerm().ok());
   const server::SavedState saved = *store_.Load();
-  const int64_t term = *store_.BeginTerm();
+  term_ = saved.term;
   context_.Note("start", static_cast<uint64_t>(process_.life()), [&] {
-    return fmt::format("coordinator, term {}, {} incarnations given, {} jobs", term,
-                       saved.incarnations, saved.jobs.size());
+    return fmt::format("coordinator, term {}, {} members, {} jobs", saved.term,
+                       saved.members.size(), saved.jobs.size());
   });
   core_ = std::make_unique<server::CoordinatorCore>(
       server::MembershipOptions{
           .version = "1",
           .lease = absl::Seconds(options_.lease_seconds),
           .seed = options_.seed * 1000 + static_cast<uint64_t>(process_.life()),
-          .issued = saved.incarnations},
+          .issued = saved.incarnations,
+          .cluster = saved.cluster,
+          .term = saved.term},
       server::JobEnvironment{.clock = process_.clock(),
                              .make_clients = servers_.ClientsOf(process_),
                              .store = store_,
@@ -59,19 +63,34 @@ void SimCoordinator::Start() {
                              .plan = InOrder(false),
                              .disk = InOrder(true),
                              .stays = options_.stays,
-                             .term = term});
+                             .durable = true,
+                             .term = saved.term,
+                             .started = process_.clock().Now()});
   seen_changes_ = core_->changes();
+  core_->Restore(saved.members);
   for (const server::SavedJob& job : saved.jobs) {
-    if (job.outcome.empty()) {
-      TakeUp(job);
-    }
+    TakeUp(job, options_.stays || !saved.members.empty());
   }
   AfterEach();
 }
 
 // As Coordinator::TakeUp.
-void SimCoordinator::TakeUp(const server::SavedJob& saved) {
-  if (!options_.stays) {
+void SimCoordinator::TakeUp(server::SavedJob saved, bool goes_on) {
+  if (server::TakeOutcomeOfEvents(saved)) {
+    static_cast<void>(store_.EndJob(saved.id, saved.outcome));
+  }
+  if (!saved.outcome.empty()) {
+    if (goes_on) {
+      proto::SubmitJobRequest request;
+      SHOAL_CHECK(request.ParseFromString(saved.request));
+      server::LoadedJob job = loader_(request);
+      job.id = saved.id;
+      job.run = saved.run.has_value() ? saved.run->run() : 0;
+      core_->Remember(std::move(job), saved);
+    }
+    return;
+  }
+  if (!goes_on) {
     static_cast<void>(store_.EndJob(saved.id, "the coordinator ended before it"));
     return;
   }
@@ -88,14 +107,15 @@ absl::Status SimCoordinator::Resume(const server::SavedJob& saved) {
   server::LoadedJob job = loader_(request);
   SHOAL_ASSIGN_OR_RETURN(std::optional<server::CompleteCheckpoint> newest,
                          job.checkpoints->Newest());
-  const bool began = saved.last_commit.has_value() || !saved.checkpoints.empty();
+  const bool began =
+      saved.last_commit.has_value() || saved.run.has_value() || !saved.checkpoints.empty();
   if (newest.has_value() && !began && !request.resume()) {
     return FailedPrecondition("{} is the checkpoint of another run", newest->path);
   }
   job.id = saved.id;
   job.patience = absl::Seconds(job.job.cluster.recovery_timeout_seconds);
   job.restarts = 1;
-  return core_->Enqueue(std::move(job), std::move(newest));
+  return core_->Enqueue(std::move(job), std::move(newest), saved);
 }
 
 server::Executor SimCoordinator::InOrder(bool disk) {
@@ -199,22 +219,23 @@ void SimCoordinator::Stop(SimProcess& from, const std::string& job_id,
       std::move(done));
 }
 
-void SimCoordinator::Watch(SimProcess& from, const std::string& job_id, int64_t after,
-                           Done<Watched> done) {
+void SimCoordinator::Watch(SimProcess& from, const std::string& job_id, int64_t after_event,
+                           int64_t term, Done<Watched> done) {
   context_.network.Call<Watched>(
       from, process_, {.deadline = kWatchInterval + absl::Seconds(5)},
-      [this, job_id, after](const auto& answer) {
+      [this, job_id, after_event, term](const auto& answer) {
         const auto log = core_->Events(job_id);
         if (!log.ok()) {
           answer(log.status());
           return;
         }
+        const int64_t after = (*log)->NewAfter(after_event, term);
         Wait(kWatchInterval, [this, answer, after, log = *log](bool expired) {
           std::vector<proto::JobEvent> events = log->After(after);
           if (events.empty() && !expired) {
             return false;
           }
-          answer(Watched{.life = process_.life(), .events = std::move(events)});
+          answer(Watched{.life = process_.life(), .term = term_, .events = std::move(events)});
           return true;
         });
       },

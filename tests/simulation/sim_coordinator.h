@@ -23,6 +23,7 @@ namespace shoal::simulation {
 // What a watcher of a job's events is sent.
 struct Watched {
   int64_t life = 0;  // of the coordinator
+  int64_t term = 0;
   std::vector<proto::JobEvent> events;
 };
 
@@ -46,7 +47,8 @@ class SimCoordinator {
   void Submit(SimProcess& from, const proto::SubmitJobRequest& request,
               Done<proto::SubmitJobReply> done);
   void Stop(SimProcess& from, const std::string& job_id, Done<proto::StopJobReply> done);
-  void Watch(SimProcess& from, const std::string& job_id, int64_t after, Done<Watched> done);
+  void Watch(SimProcess& from, const std::string& job_id, int64_t after_event, int64_t term,
+             Done<Watched> done);
   template <typename Request, typename Reply>
   void Ask(SimProcess& from, absl::Duration deadline, Request request,
            absl::StatusOr<Reply> (server::CoordinatorCore::*method)(const Request&),
@@ -77,7 +79,7 @@ class SimCoordinator {
       }
     }
   }
-  void TakeUp(const server::SavedJob& saved);
+  void TakeUp(server::SavedJob saved, bool goes_on);
   absl::Status Resume(const server::SavedJob& saved);
   // Runs functions in order, each after a delay.
   server::Executor InOrder(bool disk);
@@ -95,6 +97,7 @@ class SimCoordinator {
   SimProcess process_;
   std::unique_ptr<server::CoordinatorCore> core_;
   std::list<std::shared_ptr<Look>> waiting_;
+  int64_t term_ = 0;
   int64_t seen_changes_ = 0;
   Nanoseconds tick_at_ = kNever;
 };

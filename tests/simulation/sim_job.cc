@@ -22,6 +22,7 @@ class SimCheckpointFiles final : public server::CheckpointFiles {
     SHOAL_RETURN_IF_ERROR(refuse_());
     return files_->Take(resume);
   }
+  absl::StatusOr<int64_t> LastRecorded() override { return files_->LastRecorded(); }
   absl::Status Record(const std::string& lines) override {
     SHOAL_RETURN_IF_ERROR(refuse_());
     return files_->Record(lines);

@@ -1,5 +1,7 @@
 #include "tests/simulation/sim_member.h"
 
+#include <algorithm>
+
 #include "core/base/status.h"
 
 namespace shoal::simulation {
@@ -45,7 +47,7 @@ void SimMember::Kill(Nanoseconds until_start) {
   StartAfter(until_start);
 }
 
-void SimMember::Register() {
+proto::RegisterRequest SimMember::MakeRequest() const {
   proto::RegisterRequest request;
   request.set_role(role_);
   request.set_version("1");
@@ -68,17 +70,20 @@ void SimMember::Register() {
       request.set_address("127.0.0.1:70");
     }
   }
+  return request;
+}
+
+void SimMember::Register() {
   coordinator_.Ask<proto::RegisterRequest, proto::RegisterReply>(
-      process_, kOneTry, request, &server::CoordinatorCore::Register,
+      process_, kOneTry, MakeRequest(), &server::CoordinatorCore::Register,
       [this](const absl::StatusOr<proto::RegisterReply>& reply) {
         if (reply.ok()) {
           registered_ = true;
           incarnation_ = reply->incarnation();
-          lease_ = absl::Seconds(reply->lease_seconds());
-          renewed_ = process_.clock().Now();
+          core_.emplace(*reply, process_.clock().Now());
           on_registered();
           OnRegistered();
-          Renew();
+          Keep();
         } else if (absl::IsUnavailable(reply.status()) ||
                    absl::IsDeadlineExceeded(reply.status())) {
           process_.After(kBetweenTries, [this] { Register(); });
@@ -88,38 +93,46 @@ void SimMember::Register() {
       });
 }
 
-void SimMember::Renew() {
-  process_.After(lease_ / 3, [this] {
-    if (leaving_) {
-      return;
+void SimMember::Keep() {
+  process_.After(std::max(core_->next() - process_.clock().Now(), absl::ZeroDuration()), [this] {
+    if (!leaving_) {
+      Act();
     }
-    proto::RenewLeaseRequest request;
-    request.set_incarnation(incarnation_);
-    const absl::Time asked = process_.clock().Now();
-    coordinator_.Ask<proto::RenewLeaseRequest, proto::RenewLeaseReply>(
-        process_, lease_ / 3, request, &server::CoordinatorCore::Renew,
-        [this, asked](const absl::StatusOr<proto::RenewLeaseReply>& reply) {
-          OnRenewed(asked, reply);
-        });
   });
 }
 
-void SimMember::OnRenewed(absl::Time asked, const absl::StatusOr<proto::RenewLeaseReply>& reply) {
-  if (leaving_) {
+void SimMember::Act() {
+  const absl::Time asked = process_.clock().Now();
+  const auto go_on = [this] {
+    if (core_->what() == rpc::MemberCore::What::kEnd) {
+      Leave(std::string(Message(core_->end())));
+    } else {
+      Keep();
+    }
+  };
+  if (core_->what() == rpc::MemberCore::What::kRegister) {
+    proto::RegisterRequest request = MakeRequest();
+    *request.mutable_earlier() = core_->earlier();
+    coordinator_.Ask<proto::RegisterRequest, proto::RegisterReply>(
+        process_, core_->deadline(), request, &server::CoordinatorCore::Register,
+        [this, asked, go_on](const absl::StatusOr<proto::RegisterReply>& reply) {
+          if (!leaving_) {
+            core_->OnRegistered(reply, asked, process_.clock().Now()).IgnoreError();
+            go_on();
+          }
+        });
     return;
   }
-  if (reply.ok() && reply->shut_down()) {
-    Leave("");
-    return;
-  }
-  if (reply.ok()) {
-    renewed_ = asked;
-    lease_ = reply->lease_seconds() > 0 ? absl::Seconds(reply->lease_seconds()) : lease_;
-  } else if (absl::IsNotFound(reply.status()) || process_.clock().Now() >= renewed_ + lease_) {
-    Leave(std::string(Message(reply.status())));
-    return;
-  }
-  Renew();
+  proto::RenewLeaseRequest request;
+  request.set_incarnation(incarnation_);
+  coordinator_.Ask<proto::RenewLeaseRequest, proto::RenewLeaseReply>(
+      process_, core_->deadline(), request, &server::CoordinatorCore::Renew,
+      [this, asked, go_on](const absl::StatusOr<proto::RenewLeaseReply>& reply) {
+        if (!leaving_) {
+          core_->OnRenewed(reply, asked, process_.clock().Now()).IgnoreError();
+          go_on();
+        }
+      });
 }
 
 void SimMember::Leave(const std::string& why) {

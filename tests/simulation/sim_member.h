@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "core/rpc/member_core.h"
 #include "proto/coordinator.pb.h"
 #include "tests/simulation/sim_context.h"
 #include "tests/simulation/sim_coordinator.h"
@@ -46,8 +48,10 @@ class SimMember {
 
  private:
   void Register();
-  void Renew();
-  void OnRenewed(absl::Time asked, const absl::StatusOr<proto::RenewLeaseReply>& reply);
+  proto::RegisterRequest MakeRequest() const;
+  // Does what rpc::MemberCore says, when it says it.
+  void Keep();
+  void Act();
   void StartAfter(Nanoseconds delay);
 
   const proto::Role role_;
@@ -57,8 +61,7 @@ class SimMember {
   bool registered_ = false;
   bool leaving_ = false;
   uint64_t incarnation_ = 0;
-  absl::Duration lease_;
-  absl::Time renewed_;
+  std::optional<rpc::MemberCore> core_;  // once registered
 };
 
 }  // namespace shoal::simulation

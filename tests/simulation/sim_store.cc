@@ -24,22 +24,41 @@ int64_t SimStore::LosePower(Random& random) {
   return lost;
 }
 
-absl::StatusOr<int64_t> SimStore::BeginTerm() {
-  int64_t term = 0;
-  transactions_.push_back([](auto& store) { return store.BeginTerm().status(); });
-  SHOAL_ASSIGN_OR_RETURN(term, contents_->BeginTerm());
-  Sync();
-  return term;
-}
-
-absl::Status SimStore::SaveIncarnations(int64_t issued) {
-  SHOAL_RETURN_IF_ERROR(Write([issued](auto& store) { return store.SaveIncarnations(issued); }));
+absl::Status SimStore::BeginTerm() {
+  transactions_.push_back([](auto& store) { return store.BeginTerm(); });
+  SHOAL_RETURN_IF_ERROR(contents_->BeginTerm());
   Sync();
   return absl::OkStatus();
 }
 
+absl::Status SimStore::WriteSynced(Transaction transaction) {
+  SHOAL_RETURN_IF_ERROR(Write(std::move(transaction)));
+  Sync();
+  return absl::OkStatus();
+}
+
+absl::Status SimStore::SaveMember(const proto::SavedMember& member, int64_t issued) {
+  return WriteSynced([member, issued](auto& store) { return store.SaveMember(member, issued); });
+}
+
+absl::Status SimStore::RemoveMember(uint64_t incarnation) {
+  return Write([incarnation](auto& store) { return store.RemoveMember(incarnation); });
+}
+
+absl::Status SimStore::SaveRun(const std::string& id, const proto::SavedRun& run, bool begins) {
+  return WriteSynced([id, run, begins](auto& store) { return store.SaveRun(id, run, begins); });
+}
+
+absl::Status SimStore::SaveEvent(const std::string& id, const proto::JobEvent& event) {
+  return Write([id, event](auto& store) { return store.SaveEvent(id, event); });
+}
+
+absl::Status SimStore::StopJob(const std::string& id, const std::string& reason) {
+  return WriteSynced([id, reason](auto& store) { return store.StopJob(id, reason); });
+}
+
 absl::Status SimStore::BeginJob(const std::string& id, const std::string& request) {
-  return Write([id, request](auto& store) { return store.BeginJob(id, request); });
+  return WriteSynced([id, request](auto& store) { return store.BeginJob(id, request); });
 }
 
 absl::Status SimStore::RecordCommit(const std::string& id, const server::CommitRecord& commit) {
@@ -57,7 +76,7 @@ absl::Status SimStore::RecordCheckpoint(const std::string& id,
 }
 
 absl::Status SimStore::EndJob(const std::string& id, const std::string& outcome) {
-  return Write([id, outcome](auto& store) { return store.EndJob(id, outcome); });
+  return WriteSynced([id, outcome](auto& store) { return store.EndJob(id, outcome); });
 }
 
 }  // namespace shoal::simulation

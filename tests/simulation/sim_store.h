@@ -1,6 +1,6 @@
-// The coordinator's state file on a simulated disk, as SQLite has it without a sync of each
-// transaction: whatever was written outlasts the process, and a loss of power takes the newest
-// transactions since the last sync, whole ones (a torn one counts as not written).
+// The coordinator's state file on a simulated disk, as SQLite has it: whatever was written outlasts
+// the process, and a loss of power takes the newest transactions since the last sync, whole ones (a
+// torn one counts as not written). What is written in every step is not synced.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,16 @@ namespace shoal::simulation {
 class SimStore final : public server::StateStore {
  public:
   absl::StatusOr<server::SavedState> Load() override { return contents_->Load(); }
-  absl::StatusOr<int64_t> BeginTerm() override;
-  absl::Status SaveIncarnations(int64_t issued) override;
+  absl::Status BeginTerm() override;
+  absl::Status SaveMember(const proto::SavedMember& member, int64_t issued) override;
+  absl::Status RemoveMember(uint64_t incarnation) override;
   absl::Status BeginJob(const std::string& id, const std::string& request) override;
+  absl::Status SaveRun(const std::string& id, const proto::SavedRun& run, bool begins) override;
   absl::Status RecordCommit(const std::string& id, const server::CommitRecord& commit) override;
   absl::Status RecordCheckpoint(const std::string& id,
                                 const server::CheckpointRecord& checkpoint) override;
+  absl::Status SaveEvent(const std::string& id, const proto::JobEvent& event) override;
+  absl::Status StopJob(const std::string& id, const std::string& reason) override;
   absl::Status EndJob(const std::string& id, const std::string& outcome) override;
 
   // Whether a write fails now; and what hears of records before they are written.
@@ -36,6 +40,7 @@ class SimStore final : public server::StateStore {
  private:
   using Transaction = std::function<absl::Status(server::StateStore&)>;
   absl::Status Write(Transaction transaction);
+  absl::Status WriteSynced(Transaction transaction);
 
   std::unique_ptr<server::StateStore> contents_ = server::MakeMemoryStateStore();
   std::vector<Transaction> transactions_;

@@ -27,6 +27,8 @@ class CheckpointFiles {
   virtual absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() = 0;
   // Takes the folder, before all that follow. With `resume` its record goes on.
   virtual absl::Status Take(bool resume) = 0;
+  // The number of the last event in the run's record; 0: there is none.
+  virtual absl::StatusOr<int64_t> LastRecorded() = 0;
   // Appends whole lines to the run's record.
   virtual absl::Status Record(const std::string& lines) = 0;
   // Makes the folder that a step's checkpoint is written to, and returns its path.

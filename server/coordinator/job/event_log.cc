@@ -7,26 +7,45 @@
 
 namespace shoal::server {
 
-EventLog::EventLog(size_t capacity, size_t capacity_bytes, int64_t after)
-    : capacity_(capacity), capacity_bytes_(capacity_bytes), last_(after) {}
-
-// A job needs members, each with an incarnation of its own, and has fewer events than that for
-// each.
-std::shared_ptr<EventLog> EventLog::OfLife(int64_t issued) {
-  constexpr int kEventBits = 24;
-  return std::make_shared<EventLog>(kDefaultCapacity, kDefaultBytes, issued << kEventBits);
+EventLog::EventLog(std::vector<proto::JobEvent> saved, int64_t term, Save save, size_t capacity,
+                   size_t capacity_bytes)
+    : term_(term),
+      save_(std::move(save)),
+      capacity_(capacity),
+      capacity_bytes_(capacity_bytes),
+      events_(saved.begin(), saved.end()),
+      last_saved_(saved.empty() ? 0 : saved.back().number()),
+      last_(last_saved_) {
+  for (const proto::JobEvent& event : events_) {
+    bytes_ += event.ByteSizeLong();
+  }
 }
 
 bool EndsJob(const proto::JobEvent& event) { return event.has_done() || event.has_failed(); }
 
-void EventLog::Append(proto::JobEvent event) {
+int64_t EventLog::NewAfter(int64_t after, int64_t term) const {
+  return term < term_ ? std::min(after, last_saved_) : after;
+}
+
+int64_t EventLog::Append(std::vector<proto::JobEvent> events, bool outlive) {
   absl::MutexLock lock(&mutex_);
   SHOAL_CHECK(events_.empty() || !EndsJob(events_.back()));
-  event.set_number(++last_);
-  bytes_ += event.ByteSizeLong();
-  events_.push_back(std::move(event));
+  // The last one's number is kept, so that no later life gives any of these again.
+  SHOAL_CHECK(!events.empty() && !events.back().has_trace());
+  for (proto::JobEvent& event : events) {
+    event.set_number(++last_);
+    event.set_term(term_);
+    if (save_ && outlive && !event.has_trace()) {
+      save_(event);
+    }
+  }
+  for (proto::JobEvent& event : events) {
+    bytes_ += event.ByteSizeLong();
+    events_.push_back(std::move(event));
+  }
   DropBeyond(capacity_bytes_);
   changed_.SignalAll();
+  return last_;
 }
 
 // The newest stays, whatever its size.
@@ -70,10 +89,7 @@ bool EventLog::closed() const {
 }
 
 std::vector<proto::JobEvent> EventLog::Collect(int64_t after) const {
-  const int64_t first = last_ - static_cast<int64_t>(events_.size()) + 1;
-  const int64_t skip =
-      std::clamp<int64_t>(after + 1 - first, 0, static_cast<int64_t>(events_.size()));
-  return {events_.begin() + skip, events_.end()};
+  return {std::ranges::upper_bound(events_, after, {}, &proto::JobEvent::number), events_.end()};
 }
 
 }  // namespace shoal::server

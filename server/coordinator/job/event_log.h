@@ -1,10 +1,11 @@
 // The job's events, numbered in turn: the coordinator appends, any number of watchers read, each
-// from the last number it saw, so a watcher reconnects without a gap. Bounded in number and bytes
-// (timelines are large): drops the oldest. Thread-safe.
+// from the last number it saw, so a watcher reconnects without a gap, also to a later life of the
+// coordinator. Bounded in number and bytes (timelines are large): drops the oldest. Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,14 +19,21 @@ namespace shoal::server {
 
 class EventLog {
  public:
-  explicit EventLog(size_t capacity = kDefaultCapacity, size_t capacity_bytes = kDefaultBytes,
-                    int64_t after = 0);
-  // One whose numbers follow those that earlier lives of the coordinator gave, after `issued`
-  // incarnations: whoever watches over its end reads on.
-  static std::shared_ptr<EventLog> OfLife(int64_t issued);
+  // Keeps an event over this life.
+  using Save = std::function<void(const proto::JobEvent&)>;
 
-  // Sets the number. No event may follow one that ends the job (done or failed).
-  void Append(proto::JobEvent event);
+  // `saved` are those of lives before this one, which has `term`.
+  explicit EventLog(std::vector<proto::JobEvent> saved = {}, int64_t term = 1, Save save = nullptr,
+                    size_t capacity = kDefaultCapacity, size_t capacity_bytes = kDefaultBytes);
+
+  // The number after which the events are new to one that saw `after` in the life of `term`: what
+  // it saw of an earlier life may be lost.
+  int64_t NewAfter(int64_t after, int64_t term) const;
+
+  // Sets numbers and term, and returns the last number. No event may follow one that ends the job
+  // (done or failed). Before anybody sees them, those that are no timelines are saved, unless they
+  // are not to outlive this life; timelines come before another.
+  int64_t Append(std::vector<proto::JobEvent> events, bool outlive = true);
 
   // Returns the events after number `after` that are left, oldest first. Blocks until there is one,
   // the log is closed, or `timeout` (real time) is over.
@@ -46,12 +54,15 @@ class EventLog {
   void DropBeyond(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<proto::JobEvent> Collect(int64_t after) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const int64_t term_;
+  const Save save_;
   const size_t capacity_;
   const size_t capacity_bytes_;
   mutable absl::Mutex mutex_;
   SteadyCondition changed_;
   std::deque<proto::JobEvent> events_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  const int64_t last_saved_;  // by earlier lives
   int64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -16,7 +16,7 @@ proto::JobEvent Step(int64_t step) {
 TEST(EventLogTest, NumbersFromOneAndReadsFromAnyNumber) {
   EventLog log;
   for (int64_t step = 1; step <= 5; ++step) {
-    log.Append(Step(step));
+    log.Append({Step(step)});
   }
   const auto all = log.After(0);
   ASSERT_EQ(all.size(), 5U);
@@ -30,9 +30,9 @@ TEST(EventLogTest, NumbersFromOneAndReadsFromAnyNumber) {
 }
 
 TEST(EventLogTest, ForgetsTheOldest) {
-  EventLog log(3);
+  EventLog log({}, 1, nullptr, 3);
   for (int64_t step = 1; step <= 10; ++step) {
-    log.Append(Step(step));
+    log.Append({Step(step)});
   }
   const auto kept = log.After(0);
   ASSERT_EQ(kept.size(), 3U);
@@ -40,20 +40,39 @@ TEST(EventLogTest, ForgetsTheOldest) {
   EXPECT_EQ(log.After(9).size(), 1U);
 }
 
-TEST(EventLogTest, ALaterLifeNumbersOn) {
-  const auto first = EventLog::OfLife(0);
-  first->Append(Step(1));
-  EXPECT_EQ(first->After(0)[0].number(), 1);
-  const auto second = EventLog::OfLife(2);
-  EXPECT_TRUE(second->After(first->After(0)[0].number()).empty());
-  second->Append(Step(1));
-  EXPECT_EQ(second->After(first->After(0)[0].number()).size(), 1U);
+// What one saw of the first life goes on with the second, without a gap and without a repetition.
+TEST(EventLogTest, ALaterLifeGoesOn) {
+  std::vector<proto::JobEvent> saved;
+  const EventLog::Save save = [&](const proto::JobEvent& event) { saved.push_back(event); };
+  proto::JobEvent timeline;
+  timeline.mutable_trace()->set_worker(1);
+  EventLog first({}, 1, save);
+  EXPECT_EQ(first.Append({Step(1)}), 1);
+  EXPECT_EQ(first.Append({timeline, timeline, Step(2)}), 4);
+  EXPECT_EQ(first.After(0).size(), 4U);
+  ASSERT_EQ(saved.size(), 2U) << "timelines are not kept";
+
+  EventLog second(saved, 2, save);
+  EXPECT_TRUE(second.After(4).empty());
+  ASSERT_EQ(second.After(1).size(), 1U);
+  EXPECT_EQ(second.After(1)[0].step().step(), 2);
+  EXPECT_EQ(second.Append({Step(3)}), 5);
+  EXPECT_EQ(second.Append({Step(4)}, /*outlive=*/false), 6);
+  EXPECT_EQ(second.After(0).size(), 4U);
+  EXPECT_EQ(saved.size(), 3U);
+  EXPECT_EQ(second.After(0).back().term(), 2);
+  EXPECT_EQ(EventLog(saved).Append({Step(4)}), 6);
+
+  // What was seen of the first life is lost: the second's are new all the same.
+  EXPECT_EQ(second.NewAfter(9, /*term=*/1), 4);
+  EXPECT_EQ(second.NewAfter(3, /*term=*/1), 3);
+  EXPECT_EQ(second.NewAfter(5, /*term=*/2), 5);
 }
 
 TEST(EventLogTest, ShrinksToItsNewest) {
   EventLog log;
   for (int64_t step = 1; step <= 10; ++step) {
-    log.Append(Step(step));
+    log.Append({Step(step)});
   }
   log.Shrink(3 * log.After(9)[0].ByteSizeLong());
   EXPECT_EQ(log.After(0).size(), 3U);
@@ -62,24 +81,24 @@ TEST(EventLogTest, ShrinksToItsNewest) {
 }
 
 TEST(EventLogTest, ForgetsTheOldestWhereTheyAreLarge) {
-  EventLog log(1000, /*capacity_bytes=*/10000);
+  EventLog log({}, 1, nullptr, 1000, /*capacity_bytes=*/10000);
   for (int64_t step = 1; step <= 10; ++step) {
     proto::JobEvent event;
     for (int span = 0; span < 100; ++span) {
       event.mutable_trace()->add_spans()->set_start_nanoseconds(span + 1);
     }
     ASSERT_GT(event.ByteSizeLong(), 1000U);
-    log.Append(event);
+    log.Append({event, Step(step)});
   }
   const auto kept = log.After(0);
   EXPECT_GE(kept.size(), 3U);
-  EXPECT_LE(kept.size(), 9U);
-  EXPECT_EQ(kept.back().number(), 10);
+  EXPECT_LE(kept.size(), 18U);
+  EXPECT_EQ(kept.back().number(), 20);
 }
 
 TEST(EventLogTest, AWaiterIsWokenByAnEventAndByClosing) {
   EventLog log;
-  std::thread writer([&] { log.Append(Step(1)); });
+  std::thread writer([&] { log.Append({Step(1)}); });
   EXPECT_EQ(log.Wait(0, absl::Seconds(30)).size(), 1U);
   writer.join();
   std::thread closer([&] { log.Close(); });

@@ -63,6 +63,10 @@ class CheckpointFolder final : public CheckpointFiles {
     return record_->Append(lines);
   }
 
+  absl::StatusOr<int64_t> LastRecorded() override {
+    return LastEventNumber(job_.checkpoint.directory);
+  }
+
   absl::Status Discard(int64_t step) override { return directory_->Discard(step); }
 
   absl::StatusOr<std::string> Finish(const CompleteCheckpoint& checkpoint,

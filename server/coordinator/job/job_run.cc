@@ -8,6 +8,7 @@
 #include "core/plan/memory/memory_plan.h"
 #include "core/rpc/server_gpu.h"
 #include "server/coordinator/job/loss_decision.h"
+#include "server/coordinator/job/shard_map_message.h"
 
 namespace shoal::server {
 namespace {
@@ -17,16 +18,6 @@ constexpr absl::Duration kStallNotice = absl::Seconds(60);
 bool IsLoopback(const std::string& address) {
   return address.starts_with("127.") || address.starts_with("localhost:") ||
          address.starts_with("[::1]");
-}
-
-void FillShardMap(const plan::ShardMap& map, proto::ShardMap& message) {
-  message.set_generation(map.generation);
-  for (const std::vector<int>& servers : map.servers) {
-    auto* partition = message.add_partitions();
-    for (const int server : servers) {
-      partition->add_servers(server);
-    }
-  }
 }
 
 std::string Count(int64_t count, const char* what) {
@@ -85,15 +76,18 @@ void JobRun::Queue(int64_t ahead) {
   SetState("waiting for " + Count(ahead, "job") + " ahead");
 }
 
-void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
-  SHOAL_CHECK(phase_ == Phase::kWaiting);
+void JobRun::SetServers(std::vector<Member> servers) {
   servers_ = std::move(servers);
-  workers_ = std::move(workers);
   std::vector<std::string> addresses;
   for (const Member& server : servers_) {
     addresses.push_back(server.address);
   }
   control_ = environment_.make_clients(addresses);
+}
+
+void JobRun::SetMembers(std::vector<Member> servers, std::vector<Member> workers) {
+  SetServers(std::move(servers));
+  workers_ = std::move(workers);
   groups_ = WorkerGroups(workers_.size(), job_.job.cluster.pipeline.stages);
   pushes_.assign(workers_.size(), proto::NextStepRequest::PUSHES_OF_PACKS);
   absent_.assign(workers_.size(), false);
@@ -101,11 +95,21 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
     const std::string place = groups_.Place(worker);
     names_.push_back(NameOf(workers_[worker]) + (place.empty() ? "" : ", " + place));
   }
-  if (const absl::Status reachable = CheckStages(); !reachable.ok()) {
-    Fail(std::string(Message(reachable)));
+  measurements_.emplace(job_.job, static_cast<int>(groups_.groups()));
+}
+
+void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
+  SHOAL_CHECK(phase_ == Phase::kWaiting);
+  SetMembers(std::move(servers), std::move(workers));
+  absl::Status begins = CheckStages();
+  loaded_version_ = version_;
+  if (begins.ok()) {
+    begins = environment_.store.SaveRun(job_.id, DescribeRun(), /*begins=*/true);
+  }
+  if (!begins.ok()) {
+    Fail(std::string(Message(begins)));
     return;
   }
-  measurements_.emplace(job_.job, static_cast<int>(groups_.groups()));
   phase_ = Phase::kConfiguring;
   SetState("loading");
   if (version_ < job_.last_step) {
@@ -125,10 +129,14 @@ void JobRun::OnFolderTaken(const absl::Status& status) {
     Fail(std::string(Message(status)));
     return;
   }
+  Configure();
+}
+
+void JobRun::Configure() {
   proto::ConfigureRequest request;
   *request.mutable_job() = plan::ToMessage(job_.job);
   request.set_servers(static_cast<int>(servers_.size()));
-  FillShardMap(job_.shard_map, *request.mutable_shard_map());
+  *request.mutable_shard_map() = ToMessage(job_.shard_map);
   if (newest_checkpoint_.has_value()) {
     request.set_checkpoint(newest_checkpoint_->path);
   }
@@ -216,7 +224,8 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
     reply.set_shut_down(true);
     return reply;
   }
-  if (phase_ == Phase::kWaiting || phase_ == Phase::kConfiguring || !TakesPart(incarnation)) {
+  if (phase_ == Phase::kWaiting || phase_ == Phase::kTakingOver || phase_ == Phase::kConfiguring ||
+      !TakesPart(incarnation)) {
     return std::nullopt;
   }
   reply.set_ready(true);
@@ -237,7 +246,7 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
           static_cast<int>(std::ranges::count(workers_, servers_[server].host, &Member::host)));
     }
   }
-  FillShardMap(job_.shard_map, *reply.mutable_shard_map());
+  *reply.mutable_shard_map() = ToMessage(job_.shard_map);
   if (const auto worker = WorkerOf(incarnation); worker.has_value()) {
     const size_t group = groups_.GroupOf(*worker);
     std::vector<Member> stages;
@@ -378,6 +387,10 @@ void JobRun::Tick() {
     ReleaseAgain(now);
     return;
   }
+  if (phase_ == Phase::kTakingOver) {
+    AskAgain(now);
+    return;
+  }
   if (phase_ == Phase::kWaiting && now >= NextTick()) {
     Fail(fmt::format(
         "still waiting for {} after {:.0f} s ({}): look at their logs for why they did not come",
@@ -409,6 +422,8 @@ absl::Time JobRun::NextTick() const {
   switch (phase_) {
     case Phase::kWaiting:
       return waiting_since_.has_value() ? *waiting_since_ + job_.patience : absl::InfiniteFuture();
+    case Phase::kTakingOver:
+      return NextAsk();
     case Phase::kOver:
       return NextRelease();
     case Phase::kShort:

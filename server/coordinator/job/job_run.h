@@ -50,6 +50,7 @@
 #include "server/coordinator/job/step_measurements.h"
 #include "server/coordinator/job/step_planner.h"
 #include "server/coordinator/job/step_result.h"
+#include "server/coordinator/job/takeover.h"
 #include "server/coordinator/job/worker_groups.h"
 #include "server/coordinator/members/coordinator_metrics.h"
 #include "server/coordinator/members/membership.h"
@@ -96,7 +97,18 @@ struct JobEnvironment {
   Executor disk;
   // Members and owner stay when a job is over: servers are told to let go of it.
   bool stays = false;
-  int64_t term = 1;  // of the owner: commands carry it
+  bool durable = false;  // `store` outlives the owner, which may have a next life
+  int64_t term = 1;      // of the owner: commands carry it
+  absl::Time started = absl::InfinitePast();  // the owner
+  // Hears that a named point is reached: tests end the process there.
+  std::function<void(const char* point)> reached = [](const char*) {};
+};
+
+// A run of an earlier life of the owner, whose servers and workers may still be in the middle of
+// it.
+struct EarlierRun {
+  proto::SavedRun saved;
+  std::optional<CommitRecord> commit;
 };
 
 class JobRun {
@@ -113,6 +125,10 @@ class JobRun {
   void Take(int64_t servers, int64_t workers);
   // Starts with these members, where there are enough of them, else says for whom it waits.
   void Offer(std::vector<Member> servers, std::vector<Member> workers);
+  // Goes on with it where it is, instead.
+  void TakeOver(const EarlierRun& earlier);
+  // Was over in an earlier life, by this; these servers may hold it still.
+  void BeOver(const std::string& outcome, std::vector<Member> servers);
   // Says that it waits for so many jobs.
   void Queue(int64_t ahead);
   // A worker's lease is over: servers close its connections and take nothing from it any more,
@@ -174,6 +190,7 @@ class JobRun {
  private:
   enum class Phase {
     kWaiting,      // for members
+    kTakingOver,   // servers of an earlier life's run are asked where they are
     kConfiguring,  // servers load
     kShort,        // of workers
     kPlanning,     // the plan of the step to come is not ready yet
@@ -189,6 +206,8 @@ class JobRun {
 
   // job_run.cc
   void WaitFor(int64_t servers, int64_t workers);
+  void SetServers(std::vector<Member> servers);
+  void SetMembers(std::vector<Member> servers, std::vector<Member> workers);
   // These are the job's from now on; indices are 0, 1, ... in each list.
   void Start(std::vector<Member> servers, std::vector<Member> workers);
   // Index in workers_; nullopt for who is none of them.
@@ -199,6 +218,7 @@ class JobRun {
                  proto::JoinJobReply& reply) const;
   void FillPeers(proto::JoinJobReply& reply) const;
   void OnFolderTaken(const absl::Status& status);
+  void Configure();
   void OnConfigured(const std::vector<proto::ConfigureReply>& replies);
   std::string Remedy() const;
   void SetState(const std::string& state);
@@ -206,6 +226,18 @@ class JobRun {
   void OnServerError(int server, const absl::Status& status);
   void Log(const absl::Status& status) const;
   void Change() { ++changes_; }
+
+  // job_run_takeover.cc
+  proto::SavedRun DescribeRun() const;
+  void AskWhereItIs(size_t server);
+  void AskAgain(absl::Time now);
+  absl::Time NextAsk() const;
+  void OnAnswer(size_t server, const absl::StatusOr<proto::TakeOverReply>& reply);
+  void OnRecordRead(const absl::StatusOr<int64_t>& last_event);
+  void DecideOnAnswers();
+  void GoOn(const TakeoverDecision& decision);
+  bool HasTold(int64_t step) const;
+  bool OwesCheckpoint() const;
 
   // job_run_end.cc
   // Ends the job once the commit or checkpoint under way is over.
@@ -274,8 +306,11 @@ class JobRun {
                    double learning_rate);
 
   // job_run_tell.cc
+  proto::StepEvent DescribeCommit(const StepTotals& totals, double learning_rate) const;
   void TellStep(const StepTotals& totals, double learning_rate);
   void Append(proto::JobEvent event);
+  void Append(std::vector<proto::JobEvent> events);
+  void RecordEvent(const proto::JobEvent& event);
   void RecordStart();
   void Record(Json line);
 
@@ -316,6 +351,13 @@ class JobRun {
   bool suspended_ = false;  // stopped, and a later life goes on with it
   bool stopped_ = false;    // by wish
   bool restarts_ = false;
+  struct Takeover {
+    EarlierRun run;
+    std::vector<std::optional<ServerAnswer>> answers;  // by server
+    std::map<size_t, absl::Time> ask_again;            // servers that could not be reached; when
+    std::optional<int64_t> recorded;  // the last event in the run's record, once that is read
+  };
+  std::optional<Takeover> takeover_;
   struct Failure {
     std::string message;
     bool non_finite = false;
@@ -341,10 +383,12 @@ class JobRun {
   absl::Time short_since_;              // in kShort
   int64_t formation_ = 0;  // of workers that know each other; moves when they must join anew
 
-  int64_t version_ = 0;   // published by the servers
-  double last_loss_ = 0;  // of step version_
-  int64_t step_ = 0;      // in progress
+  int64_t loaded_version_ = 0;  // by the servers, at the run's begin
+  int64_t version_ = 0;         // published by them
+  double last_loss_ = 0;        // of step version_
+  int64_t step_ = 0;            // in progress
   int64_t attempt_ = 0;
+  int64_t attempts_before_ = 0;  // of the step to come, in earlier lives
   absl::Time step_opened_;
   absl::Time next_stall_notice_ = absl::InfiniteFuture();
   plan::StepPlan plan_;         // of step_
@@ -409,6 +453,7 @@ void JobRun::CallAll(ServerMethod<Request, Reply> method,
         round->failure = reply.status();
       }
       if (--round->missing > 0) {
+        environment_.reached(Request::descriptor()->name().c_str());
         return;
       }
       round->failure.ok() ? then(std::move(round->replies))

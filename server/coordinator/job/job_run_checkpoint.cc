@@ -70,6 +70,7 @@ void JobRun::OnCheckpointFolder(absl::StatusOr<std::string> path) {
 }
 
 void JobRun::OnPinned() {
+  environment_.reached("checkpoint");
   proto::WriteCheckpointRequest request;
   request.set_version(checkpoint_.step);
   request.set_directory(checkpoint_.path);

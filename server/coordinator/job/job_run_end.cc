@@ -1,6 +1,7 @@
 // The end of a job: by a stop, a failure or its last step; then servers let go of it.
 #include <algorithm>
 
+#include "core/base/check.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "server/coordinator/job/job_run.h"
@@ -24,6 +25,9 @@ void JobRun::Stop(const std::string& reason, bool for_good) {
     return;
   }
   suspended_ = !for_good;
+  if (for_good) {
+    Log(environment_.store.StopJob(job_.id, reason));
+  }
   LogInfo("stopping after step {}: {}", version_, reason);
   Record({{"event", "stop"}, {"step", version_}, {"reason", reason}});
   EndAfterCommit();
@@ -163,6 +167,7 @@ void JobRun::Complete() {
 void JobRun::End() {
   phase_ = Phase::kOver;
   Change();
+  environment_.reached("end");
   TellEnd();
   ReleaseMembers();
 }
@@ -180,6 +185,20 @@ void JobRun::TellEnd() {
   if (!suspended_ || !interrupted_) {
     Log(environment_.store.EndJob(job_.id, state_));
   }
+}
+
+void JobRun::BeOver(const std::string& outcome, std::vector<Member> servers) {
+  SHOAL_CHECK(phase_ == Phase::kWaiting);
+  phase_ = Phase::kOver;
+  state_ = outcome.substr(0, outcome.find(':'));
+  state_since_ = environment_.clock.Now();
+  for (const proto::JobEvent& event : events_->After(0)) {
+    version_ = event.has_step() ? event.step().step() : version_;
+  }
+  if (!servers.empty()) {
+    SetServers(std::move(servers));
+  }
+  ReleaseMembers();
 }
 
 void JobRun::ReleaseMembers() {
@@ -254,6 +273,9 @@ absl::Time JobRun::NextRelease() const {
 // Behind all that is still to run for this job: frees what was read for it, and ends its calls,
 // which must not happen under the owner's lock.
 void JobRun::Clear() {
+  proto::SavedRun released;
+  released.set_run(job_.run);
+  Log(environment_.store.SaveRun(job_.id, released, /*begins=*/false));
   environment_.plan([this, moved = std::move(control_)]() mutable {
     environment_.disk([this, control = std::move(moved)]() mutable {
       control.reset();

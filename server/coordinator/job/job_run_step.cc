@@ -42,6 +42,7 @@ void JobRun::OnPlanned(int64_t request, absl::StatusOr<plan::StepPlan> plan) {
     return;
   }
   SHOAL_CHECK(plan->workers.size() == plan_groups_);
+  environment_.reached("planned");
   next_plan_ = *std::move(plan);
   if (phase_ == Phase::kPlanning) {
     OpenStep();
@@ -69,7 +70,8 @@ void JobRun::OpenStep() {
   if (step_ != version_ + 1) {
     step_ = version_ + 1;
     step_opened_ = environment_.clock.Now();
-    attempt_ = failures_ = losses_ = 0;
+    attempt_ = std::exchange(attempts_before_, 0);
+    failures_ = losses_ = 0;
   }
   phase_ = Phase::kPlanning;
   if (plan_requested_ != step_ || plan_groups_ != groups_.groups()) {
@@ -252,6 +254,7 @@ void JobRun::TakeReport(size_t worker, const proto::FinishedReport& report) {
         Aborted("{} reports before it has run {} packs that it was given", names_[worker], left));
     return;
   }
+  environment_.reached("reported");
   AddRound(report, reports_[worker]);
   reported_at_[worker] = environment_.clock.Now();
   working_[worker] = false;
@@ -335,6 +338,7 @@ absl::Status JobRun::CheckPushesOfStep(const std::vector<proto::PrepareReply>& r
 
 void JobRun::OnPrepared(const std::vector<proto::PrepareReply>& replies) {
   SHOAL_CHECK(phase_ == Phase::kPreparing);
+  environment_.reached("sealed");
   if (const absl::Status agree = CheckPushesOfStep(replies); !agree.ok()) {
     if (stop_requested_) {
       Finish(/*interrupted=*/true);
@@ -366,7 +370,8 @@ void JobRun::CommitStep(const StepTotals& totals) {
       .attempt = attempt_,
       .learning_rate = job_.steps->LearningRate(step_),
       .clip_coefficient = ClipCoefficient(job_.job.train.clip_norm, totals.grad_norm),
-      .generation = job_.shard_map.generation};
+      .generation = job_.shard_map.generation,
+      .event = DescribeCommit(totals, job_.steps->LearningRate(step_))};
   // Before any server hears of it: from here on the step is committed, and a half-done commit is
   // completed from this.
   if (const absl::Status recorded = environment_.store.RecordCommit(job_.id, record);
@@ -374,13 +379,10 @@ void JobRun::CommitStep(const StepTotals& totals) {
     Fail(fmt::format("step {} was not committed: {}", step_, Message(recorded)));
     return;
   }
-  proto::CommitRequest request;
-  request.set_step(record.step);
-  request.set_attempt(record.attempt);
-  request.set_learning_rate(record.learning_rate);
-  request.set_clip_coefficient(record.clip_coefficient);
+  environment_.reached("recorded");
   CallAll(
-      &rpc::ParameterServerService::Commit, [request](int) { return request; },
+      &rpc::ParameterServerService::Commit,
+      [request = CommitRequestOf(record)](int) { return request; },
       [this, totals, record](const std::vector<proto::CommitReply>& replies) {
         OnCommitted(replies, totals, record.learning_rate);
       });

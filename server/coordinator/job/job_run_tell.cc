@@ -35,6 +35,24 @@ double FlopsOf(const plan::StepPlan& plan, const plan::CostModel& flops) {
 
 }  // namespace
 
+// What is known of a step before it is committed.
+proto::StepEvent JobRun::DescribeCommit(const StepTotals& totals, double learning_rate) const {
+  proto::StepEvent event;
+  const double seconds = absl::ToDoubleSeconds(environment_.clock.Now() - step_opened_);
+  event.set_step(step_);
+  event.set_loss(totals.loss);
+  event.set_grad_norm(totals.grad_norm);
+  event.set_learning_rate(learning_rate);
+  event.set_tokens(plan_.tokens);
+  event.set_target_tokens(plan_.targets);
+  event.set_step_seconds(seconds);
+  event.set_tokens_per_second(seconds > 0 ? static_cast<double>(plan_.tokens) / seconds : 0);
+  event.set_total_steps(job_.last_step);
+  event.set_predicted_idle_share(predicted_idle_share_);
+  event.set_emulated(job_.job.emulate.enabled());
+  return event;
+}
+
 void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
   const absl::Time now = environment_.clock.Now();
   const double seconds = absl::ToDoubleSeconds(now - step_opened_);
@@ -58,52 +76,67 @@ void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
   measurements_->AddStep(plan_, ran);
   proto::JobEvent event;
   proto::StepEvent& done = *event.mutable_step();
-  done.set_step(step_);
-  done.set_loss(totals.loss);
-  done.set_grad_norm(totals.grad_norm);
-  done.set_learning_rate(learning_rate);
-  done.set_tokens(plan_.tokens);
-  done.set_target_tokens(plan_.targets);
-  done.set_step_seconds(seconds);
-  done.set_tokens_per_second(seconds > 0 ? static_cast<double>(plan_.tokens) / seconds : 0);
-  done.set_total_steps(job_.last_step);
+  done = DescribeCommit(totals, learning_rate);
   done.set_idle_share(IdleShare(timing));
-  done.set_predicted_idle_share(predicted_idle_share_);
   mfu_ = Utilization(FlopsOf(plan_, job_.flops), timing);
   done.set_mfu(mfu_);
-  done.set_emulated(job_.job.emulate.enabled());
   environment_.metrics.OnStep(done, absl::ToDoubleSeconds(now - absl::UnixEpoch()));
-  Append(std::move(event));
+  std::vector<proto::JobEvent> events;
   for (size_t worker = 0; worker < timing.reports.size(); ++worker) {
     if (timing.reports[worker].spans_size() > 0) {
-      Append(MakeTrace(static_cast<int>(worker), groups_.Place(worker), timing.reports[worker]));
+      events.push_back(
+          MakeTrace(static_cast<int>(worker), groups_.Place(worker), timing.reports[worker]));
     }
   }
+  events.push_back(std::move(event));
+  Append(std::move(events));
 }
 
 void JobRun::Append(proto::JobEvent event) {
-  event.set_job_id(job_.id);
+  Append(std::vector<proto::JobEvent>{std::move(event)});
+}
+
+// Only the last one has a line in the record: those before it are timelines.
+void JobRun::Append(std::vector<proto::JobEvent> events) {
+  for (proto::JobEvent& event : events) {
+    event.set_job_id(job_.id);
+  }
+  proto::JobEvent last = events.back();
+  // A job that a later life goes on with has an end in this one only.
+  const bool outlives = !(suspended_ && EndsJob(last));
+  last.set_number(events_->Append(std::move(events), outlives));
+  RecordEvent(last);
+}
+
+void JobRun::RecordEvent(const proto::JobEvent& event) {
+  Json line;
   switch (event.event_case()) {
-    case proto::JobEvent::kStep: {
-      Json line = ToJson(event.step());
-      line["time_shares"] = MeanShares(last_steps_);
-      Record(std::move(line));
-      record_->Open();  // a run without a step leaves the record of the one before
+    case proto::JobEvent::kStep:
+      line = ToJson(event.step());
+      if (!last_steps_.empty()) {
+        line["time_shares"] = MeanShares(last_steps_);
+      }
       break;
-    }
     case proto::JobEvent::kCheckpoint:
-      Record(ToJson(event.checkpoint()));
+      line = ToJson(event.checkpoint());
+      break;
+    case proto::JobEvent::kRestart:
+      line = ToJson(event.restart());
       break;
     case proto::JobEvent::kDone:
-      Record(ToJson(event.done()));
+      line = ToJson(event.done());
       break;
     case proto::JobEvent::kFailed:
-      Record(ToJson(event.failed()));
+      line = ToJson(event.failed());
       break;
     default:
-      break;
+      return;
   }
-  events_->Append(std::move(event));
+  line["number"] = event.number();
+  Record(std::move(line));
+  if (event.has_step()) {
+    record_->Open();  // a run without a step leaves the record of the one before
+  }
 }
 
 void JobRun::RecordStart() {

@@ -72,6 +72,7 @@ bool JobRun::Regroup() {
   std::erase_if(joiners_, [](const Joiner& joiner) { return joiner.ready; });
   workers_ = std::move(workers);
   Renumber(before);
+  Log(environment_.store.SaveRun(job_.id, DescribeRun(), /*begins=*/false));
   return true;
 }
 

@@ -41,6 +41,8 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
                                           "Checkpoints that could not be written.")),
       last_checkpoint_timestamp(metrics.gauge("shoal_checkpoint_last_success_timestamp_seconds",
                                               "When the newest checkpoint was complete.")),
+      term(metrics.gauge("shoal_coordinator_term",
+                         "How often a coordinator was started on this state.")),
       servers(metrics.gauge("shoal_coordinator_members", "Members with a lease.",
                             {{"role", "server"}})),
       workers(metrics.gauge("shoal_coordinator_members", "Members with a lease.",

@@ -32,6 +32,7 @@ struct CoordinatorMetrics {
   Metrics::Histogram& checkpoint_duration;
   Metrics::Counter& checkpoint_failures;
   Metrics::Gauge& last_checkpoint_timestamp;
+  Metrics::Gauge& term;
   Metrics::Gauge& servers;
   Metrics::Gauge& workers;
   Metrics::Counter& server_lease_expiries;

@@ -9,6 +9,27 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 256;
 constexpr int kMaxGpus = 64;  // of a host
+// The low bits of an incarnation are a durable count, so that none repeats in this or a later life
+// of the coordinator; the high bits are random, so that another coordinator's is never taken for
+// one of ours.
+constexpr int kCountBits = 24;
+constexpr uint64_t kCountMask = (uint64_t{1} << kCountBits) - 1;
+
+int64_t CountOf(uint64_t incarnation) { return static_cast<int64_t>(incarnation & kCountMask); }
+
+Member MakeMember(const proto::RegisterRequest& request, int index, uint64_t incarnation) {
+  return {.role = request.role(),
+          .index = index,
+          .incarnation = incarnation,
+          .address = request.address(),
+          .host = request.host(),
+          .pid = request.pid(),
+          .facts = request.facts(),
+          .nonce = request.nonce(),
+          .stays = request.stays(),
+          .renewed = absl::InfinitePast(),
+          .lease = absl::ZeroDuration()};
+}
 
 // Short enough for a line of each member in a run's record.
 absl::Status Check(const proto::HostFacts& facts) {
@@ -67,6 +88,25 @@ std::string NameOf(const Member& member) {
                      member.pid);
 }
 
+proto::SavedMember ToSaved(const Member& member) {
+  proto::SavedMember saved;
+  saved.set_incarnation(member.incarnation);
+  saved.set_index(member.index);
+  proto::RegisterRequest& registered = *saved.mutable_registered();
+  registered.set_role(member.role);
+  registered.set_address(member.address);
+  registered.set_host(member.host);
+  registered.set_pid(member.pid);
+  *registered.mutable_facts() = member.facts;
+  registered.set_nonce(member.nonce);
+  registered.set_stays(member.stays);
+  return saved;
+}
+
+Member FromSaved(const proto::SavedMember& saved) {
+  return MakeMember(saved.registered(), saved.index(), saved.incarnation());
+}
+
 bool LeaseIsOver(absl::Time renewed, absl::Time now, absl::Duration lease) {
   return now >= renewed + lease;
 }
@@ -88,28 +128,56 @@ absl::StatusOr<Member> Membership::Register(const proto::RegisterRequest& reques
   if (members_.size() >= static_cast<size_t>(kMaxMembers)) {
     return ResourceExhausted("there are {} members already, no more are taken", members_.size());
   }
+  uint64_t incarnation = 0;
+  if (request.has_earlier()) {
+    SHOAL_RETURN_IF_ERROR(CheckEarlier(request));
+    incarnation = request.earlier().incarnation();
+  }
   SHOAL_ASSIGN_OR_RETURN(const int index, IndexFor(request));
-  const Member member = {.role = request.role(),
-                         .index = index,
-                         .incarnation = NewIncarnation(),
-                         .address = request.address(),
-                         .host = request.host(),
-                         .pid = request.pid(),
-                         .facts = request.facts(),
-                         .nonce = request.nonce(),
-                         .stays = request.stays(),
-                         .renewed = now,
-                         .lease = options_.lease};
-  members_[member.incarnation] = member;
+  if (request.has_earlier()) {
+    came_back_.insert(incarnation);
+    issued_ = std::max(issued_, CountOf(incarnation));
+  } else {
+    incarnation = NewIncarnation();
+  }
+  Member& member = members_[incarnation] = MakeMember(request, index, incarnation);
+  member.renewed = now;
+  member.lease = options_.lease;
   return member;
+}
+
+absl::Status Membership::CheckEarlier(const proto::RegisterRequest& request) const {
+  const proto::Membership& earlier = request.earlier();
+  if (earlier.cluster() != options_.cluster) {
+    return FailedPrecondition(
+        "this {} is a member of another cluster, or of this one before it lost its --state: it is "
+        "none here, and must begin anew",
+        RoleName(request.role()));
+  }
+  if (earlier.term() >= options_.term || !MayComeBack(earlier.incarnation())) {
+    return NotFound("incarnation {:016x} is a member no more: its lease is over",
+                    earlier.incarnation());
+  }
+  return absl::OkStatus();
+}
+
+bool Membership::MayComeBack(uint64_t incarnation) const {
+  return options_.term > 1 && CountOf(incarnation) > options_.issued &&
+         !came_back_.contains(incarnation);
+}
+
+void Membership::Restore(const proto::SavedMember& saved, absl::Time now) {
+  Member& member = members_[saved.incarnation()] = FromSaved(saved);
+  member.renewed = now;
+  member.lease = options_.lease;
 }
 
 absl::Status Membership::Renew(uint64_t incarnation, absl::Time now) {
   const auto found = members_.find(incarnation);
   if (found == members_.end()) {
     return NotFound(
-        "incarnation {:016x} is not a member: its lease is over or the coordinator has been "
-        "restarted; this process must end",
+        "incarnation {:016x} is not a member: its lease is over, or the coordinator has no record "
+        "of it",
         incarnation);
   }
   found->second.renewed = std::max(found->second.renewed, now);
@@ -205,10 +273,6 @@ int Membership::FreeIndex(proto::Role role) const {
 }
 
 uint64_t Membership::NewIncarnation() {
-  // The low bits are a durable count, so no incarnation repeats in this or a later life of the
-  // coordinator; the high bits are random, so another coordinator's is never taken for one of ours.
-  constexpr int kCountBits = 24;
-  constexpr uint64_t kCountMask = (uint64_t{1} << kCountBits) - 1;
   ++issued_;
   return (random_.Next() & ~kCountMask) | (static_cast<uint64_t>(issued_) & kCountMask);
 }

@@ -2,12 +2,16 @@
 // one process) and lease. A member that leaves, or whose lease is over, is returned once and
 // forgotten; its incarnation is refused from then on.
 //
+// Members of earlier lives of the coordinator are members still, by its record (Restore). One that
+// the record has lost may say what it was when it registers (proto Membership).
+//
 // No clock, threads or I/O: the caller passes the time and guards access.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +20,7 @@
 #include "absl/time/time.h"
 #include "core/base/random.h"
 #include "proto/coordinator.pb.h"
+#include "proto/state.pb.h"
 
 namespace shoal::server {
 
@@ -48,19 +53,32 @@ bool LeaseIsOver(absl::Time renewed, absl::Time now, absl::Duration lease);
 struct MembershipOptions {
   std::string version;  // that members must have
   absl::Duration lease = absl::Seconds(10);
-  uint64_t seed = 0;   // of the random part of incarnations
-  int64_t issued = 0;  // incarnations given by earlier lives of this coordinator (StateStore)
+  uint64_t seed = 0;  // of the random part of incarnations
+  // Of earlier lives of this coordinator (StateStore): incarnations that they gave, the name of
+  // their state, and this life's term.
+  int64_t issued = 0;
+  uint64_t cluster = 0;
+  int64_t term = 1;
 };
+
+// What the coordinator's record keeps of a member.
+proto::SavedMember ToSaved(const Member& member);
+Member FromSaved(const proto::SavedMember& saved);
 
 class Membership {
  public:
   explicit Membership(const MembershipOptions& options);
 
-  // FailedPrecondition for another version or an index that is taken (Unavailable, if the request
-  // takes it over), InvalidArgument for a bad request, ResourceExhausted for too many.
+  // One of an earlier life, whose lease begins now.
+  void Restore(const proto::SavedMember& saved, absl::Time now);
+  // FailedPrecondition for another version, an index that is taken (Unavailable, if the request
+  // takes it over) or who was a member elsewhere, InvalidArgument for a bad request,
+  // ResourceExhausted for too many, NotFound for who was a member and is none any more.
   absl::StatusOr<Member> Register(const proto::RegisterRequest& request, absl::Time now);
   // NotFound if the incarnation is not (or no longer) a member's.
   absl::Status Renew(uint64_t incarnation, absl::Time now);
+  // Whether an earlier life may have given it without a record, and it has not come back yet.
+  bool MayComeBack(uint64_t incarnation) const;
   std::optional<Member> Remove(uint64_t incarnation);
   // As if all had renewed later by that much.
   void ExtendLeases(absl::Duration by);
@@ -84,11 +102,13 @@ class Membership {
   absl::StatusOr<int> IndexFor(const proto::RegisterRequest& request) const;
   int FreeIndex(proto::Role role) const;
   uint64_t NewIncarnation();
+  absl::Status CheckEarlier(const proto::RegisterRequest& request) const;
 
   MembershipOptions options_;
   Random random_;
   int64_t issued_;
   std::map<uint64_t, Member> members_;  // by incarnation
+  std::set<uint64_t> came_back_;        // without a record
 };
 
 }  // namespace shoal::server

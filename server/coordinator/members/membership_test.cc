@@ -189,5 +189,53 @@ TEST_F(MembershipTest, ThereIsALimit) {
             absl::StatusCode::kResourceExhausted);
 }
 
+TEST_F(MembershipTest, MembersOfAnEarlierLifeAreMembersStill) {
+  const Member server = Add(proto::ROLE_SERVER);
+  const Member worker = Add(proto::ROLE_WORKER, 7);
+  Membership next({.version = "1.0", .lease = absl::Seconds(5), .issued = 2, .term = 2});
+  clock_.Advance(absl::Hours(1));
+  next.Restore(ToSaved(server), clock_.Now());
+  next.Restore(ToSaved(worker), clock_.Now());
+  EXPECT_TRUE(next.Renew(server.incarnation, clock_.Now()).ok());
+  EXPECT_EQ(NameOf(*next.Find(worker.incarnation)), NameOf(worker));
+  EXPECT_EQ(next.NextExpiry(), clock_.Now() + absl::Seconds(5)) << "leases begin anew";
+  auto again = Request(proto::ROLE_SERVER, 9);
+  again.set_index(0);
+  EXPECT_THAT(std::string(Message(next.Register(again, clock_.Now()).status())),
+              HasSubstr("is there already"));
+}
+
+// The record of the earlier life has lost what was written last.
+TEST_F(MembershipTest, WhoHasNoRecordComesBackAsItWas) {
+  const auto request = [&](uint64_t cluster, uint64_t incarnation, int64_t term) {
+    proto::RegisterRequest wanted = Request(proto::ROLE_WORKER, 1, incarnation);
+    wanted.set_index(3);
+    wanted.mutable_earlier()->set_cluster(cluster);
+    wanted.mutable_earlier()->set_incarnation(incarnation);
+    wanted.mutable_earlier()->set_term(term);
+    return wanted;
+  };
+  Membership next({.version = "1.0", .seed = 4, .issued = 10, .cluster = 8, .term = 3});
+  const uint64_t lost = (uint64_t{5} << 24) | 12;
+  EXPECT_TRUE(next.MayComeBack(lost));
+  const auto refused = [&](const proto::RegisterRequest& wanted) {
+    return next.Register(wanted, clock_.Now()).status();
+  };
+  EXPECT_THAT(std::string(Message(refused(request(7, lost, 2)))), HasSubstr("another cluster"));
+  EXPECT_TRUE(absl::IsNotFound(refused(request(8, (uint64_t{5} << 24) | 10, 2))))
+      << "the record would know it";
+  EXPECT_TRUE(absl::IsNotFound(refused(request(8, lost, 3)))) << "it was a member in this life";
+  const auto back = next.Register(request(8, lost, 2), clock_.Now());
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->incarnation, lost);
+  EXPECT_EQ(back->index, 3);
+  EXPECT_EQ(next.issued(), 12);
+  EXPECT_TRUE(next.Register(request(8, lost, 2), clock_.Now()).ok()) << "a repetition";
+  next.Remove(lost);
+  EXPECT_FALSE(next.MayComeBack(lost));
+  EXPECT_TRUE(absl::IsNotFound(refused(request(8, lost, 2)))) << "its lease is over";
+  EXPECT_FALSE(members_.MayComeBack(lost)) << "a first life has none before it";
+}
+
 }  // namespace
 }  // namespace shoal::server

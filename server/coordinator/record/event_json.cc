@@ -41,6 +41,13 @@ Json ToJson(const proto::DoneEvent& event) {
           {"checkpoint", event.checkpoint()}};
 }
 
+Json ToJson(const proto::RestartEvent& event) {
+  return {{"event", "coordinator_restarted"},
+          {"step", event.step()},
+          {"seconds", event.seconds()},
+          {"term", event.term()}};
+}
+
 Json ToJson(const proto::FailedEvent& event) {
   return {{"event", "failed"},
           {"step", event.step()},

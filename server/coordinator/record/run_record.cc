@@ -80,6 +80,35 @@ std::string RecordFolder(const std::string& checkpoint_directory) {
   return checkpoint_directory + "/record";
 }
 
+absl::StatusOr<int64_t> LastEventNumber(const std::string& checkpoint_directory) {
+  constexpr off_t kTail = 1 << 20;  // a thousand steps
+  const std::string path = fmt::format("{}/{}", RecordFolder(checkpoint_directory), kRecordFile);
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) {
+    const int error_number = errno;
+    return error_number == ENOENT
+               ? absl::StatusOr<int64_t>(0)
+               : ErrnoToStatus(error_number, fmt::format("cannot read {}", path));
+  }
+  const off_t end = lseek(fd.get(), 0, SEEK_END);
+  std::string tail(static_cast<size_t>(std::min(end, kTail)), '\0');
+  const ssize_t read = pread(fd.get(), tail.data(), tail.size(), end - std::min(end, kTail));
+  if (read < 0) {
+    const int error_number = errno;
+    return ErrnoToStatus(error_number, fmt::format("cannot read {}", path));
+  }
+  tail.resize(static_cast<size_t>(read));
+  tail.resize(tail.rfind('\n') == std::string::npos ? 0 : tail.rfind('\n'));
+  const std::vector<std::string> lines = absl::StrSplit(tail, '\n');
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    const Json json = Json::parse(*line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object() && json.contains("number")) {
+      return json["number"].get<int64_t>();
+    }
+  }
+  return 0;
+}
+
 absl::StatusOr<RunRecord> RunRecord::Open(const std::string& checkpoint_directory, bool resume,
                                           const std::string& job_yaml, absl::Time now,
                                           bool tensorboard) {

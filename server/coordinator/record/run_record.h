@@ -18,6 +18,9 @@ namespace shoal::server {
 std::string RecordFolder(const std::string& checkpoint_directory);
 inline constexpr char kRecordFile[] = "metrics.jsonl";  // in that folder
 
+// Of the last whole line that has one; 0: none has.
+absl::StatusOr<int64_t> LastEventNumber(const std::string& checkpoint_directory);
+
 // Not thread-safe; calls may block on the disk.
 class RunRecord {
  public:

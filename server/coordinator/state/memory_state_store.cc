@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/base/random.h"
 #include "core/base/status.h"
 #include "server/coordinator/state/state_store.h"
 
@@ -8,10 +9,23 @@ namespace {
 
 class MemoryStateStore final : public StateStore {
  public:
+  MemoryStateStore() { state_.cluster = std::stoull(SecureToken().substr(0, 16), nullptr, 16); }
+
+  absl::Status BeginTerm() override {
+    ++state_.term;
+    return absl::OkStatus();
+  }
   absl::StatusOr<SavedState> Load() override { return state_; }
-  absl::StatusOr<int64_t> BeginTerm() override { return ++term_; }
-  absl::Status SaveIncarnations(int64_t issued) override {
+  absl::Status SaveMember(const proto::SavedMember& member, int64_t issued) override {
     state_.incarnations = issued;
+    SHOAL_RETURN_IF_ERROR(RemoveMember(member.incarnation()));
+    state_.members.push_back(member);
+    return absl::OkStatus();
+  }
+  absl::Status RemoveMember(uint64_t incarnation) override {
+    std::erase_if(state_.members, [&](const proto::SavedMember& member) {
+      return member.incarnation() == incarnation;
+    });
     return absl::OkStatus();
   }
   absl::Status BeginJob(const std::string& id, const std::string& request) override {
@@ -20,6 +34,15 @@ class MemoryStateStore final : public StateStore {
     }
     std::erase_if(state_.jobs, [](const SavedJob& job) { return !job.outcome.empty(); });
     state_.jobs.push_back({.id = id, .request = request});
+    return absl::OkStatus();
+  }
+  absl::Status SaveRun(const std::string& id, const proto::SavedRun& run, bool begins) override {
+    if (const absl::StatusOr<SavedJob*> job = Find(id); job.ok()) {
+      (*job)->run = run;
+      if (begins) {
+        (*job)->last_commit.reset();
+      }
+    }
     return absl::OkStatus();
   }
   absl::Status RecordCommit(const std::string& id, const CommitRecord& commit) override {
@@ -31,6 +54,19 @@ class MemoryStateStore final : public StateStore {
                                 const CheckpointRecord& checkpoint) override {
     SHOAL_ASSIGN_OR_RETURN(SavedJob * job, Find(id));
     job->checkpoints.push_back(checkpoint);
+    return absl::OkStatus();
+  }
+  absl::Status SaveEvent(const std::string& id, const proto::JobEvent& event) override {
+    SHOAL_ASSIGN_OR_RETURN(SavedJob * job, Find(id));
+    job->events.push_back(event);
+    std::erase_if(job->events, [&](const proto::JobEvent& old) {
+      return old.number() <= event.number() - kMaxEvents;
+    });
+    return absl::OkStatus();
+  }
+  absl::Status StopJob(const std::string& id, const std::string& reason) override {
+    SHOAL_ASSIGN_OR_RETURN(SavedJob * job, Find(id));
+    job->stop = reason;
     return absl::OkStatus();
   }
   absl::Status EndJob(const std::string& id, const std::string& outcome) override {
@@ -49,7 +85,6 @@ class MemoryStateStore final : public StateStore {
   }
 
   SavedState state_;
-  int64_t term_ = 0;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 
 #include <fstream>
+#include <set>
 
 #include "core/base/status.h"
 #include "core/base/testing/folder.h"
@@ -37,45 +38,132 @@ TEST_P(StateStoreTest, StartsEmpty) {
   EXPECT_TRUE(state.jobs.empty());
 }
 
+proto::SavedMember Member(uint64_t incarnation) {
+  proto::SavedMember member;
+  member.set_incarnation(incarnation);
+  member.set_index(2);
+  member.mutable_registered()->set_address("host:1");
+  return member;
+}
+
+proto::JobEvent Event(int64_t number) {
+  proto::JobEvent event;
+  event.set_number(number);
+  event.mutable_step()->set_step(number);
+  return event;
+}
+
 TEST_P(StateStoreTest, RemembersAndForgetsByJob) {
-  const CommitRecord commit = {
+  CommitRecord commit = {
       .step = 7, .attempt = 2, .learning_rate = 1e-3, .clip_coefficient = 0.25, .generation = 3};
-  ASSERT_TRUE(store_->SaveIncarnations(12).ok());
+  commit.event.set_loss(1.5);
   ASSERT_TRUE(store_->BeginJob("job-1", std::string("model\0x", 7)).ok());
   ASSERT_TRUE(store_->RecordCommit("job-1", {.step = 6}).ok());
   ASSERT_TRUE(store_->RecordCommit("job-1", commit).ok());
   ASSERT_TRUE(store_->RecordCheckpoint("job-1", {.step = 5, .path = "c/step-00000005"}).ok());
+  ASSERT_TRUE(store_->SaveEvent("job-1", Event(1)).ok());
+  ASSERT_TRUE(store_->SaveEvent("job-1", Event(4)).ok());
+  ASSERT_TRUE(store_->StopJob("job-1", "asked to").ok());
   if (durable()) {
     Open();
   }
   SavedState state = *store_->Load();
-  EXPECT_EQ(state.incarnations, 12);
   ASSERT_EQ(state.jobs.size(), 1U);
   EXPECT_EQ(state.jobs[0].id, "job-1");
   EXPECT_EQ(state.jobs[0].request, std::string("model\0x", 7));
   EXPECT_EQ(state.jobs[0].outcome, "");
-  EXPECT_EQ(state.jobs[0].last_commit, commit);
+  EXPECT_EQ(state.jobs[0].stop, "asked to");
+  EXPECT_FALSE(state.jobs[0].run.has_value());
+  ASSERT_TRUE(state.jobs[0].last_commit.has_value());
+  EXPECT_EQ(state.jobs[0].last_commit->step, 7);
+  EXPECT_EQ(state.jobs[0].last_commit->attempt, 2);
+  EXPECT_EQ(state.jobs[0].last_commit->learning_rate, 1e-3);
+  EXPECT_EQ(state.jobs[0].last_commit->clip_coefficient, 0.25);
+  EXPECT_EQ(state.jobs[0].last_commit->generation, 3);
+  EXPECT_EQ(state.jobs[0].last_commit->event.loss(), 1.5);
   EXPECT_EQ(state.jobs[0].checkpoints,
             (std::vector<CheckpointRecord>{{.step = 5, .path = "c/step-00000005"}}));
+  ASSERT_EQ(state.jobs[0].events.size(), 2U);
+  EXPECT_EQ(state.jobs[0].events[1].number(), 4);
   ASSERT_TRUE(store_->EndJob("job-1", "done").ok());
   EXPECT_EQ(store_->Load()->jobs[0].outcome, "done");
   ASSERT_TRUE(store_->BeginJob("job-2", "second").ok());
   state = *store_->Load();
-  EXPECT_EQ(state.incarnations, 12);
   ASSERT_EQ(state.jobs.size(), 1U);
   EXPECT_EQ(state.jobs[0].id, "job-2");
   EXPECT_EQ(state.jobs[0].outcome, "");
   EXPECT_FALSE(state.jobs[0].last_commit.has_value());
   EXPECT_TRUE(state.jobs[0].checkpoints.empty());
+  EXPECT_TRUE(state.jobs[0].events.empty());
 }
 
-TEST_P(StateStoreTest, EachLifeHasAHigherTerm) {
-  EXPECT_EQ(*store_->BeginTerm(), 1);
+TEST_P(StateStoreTest, RemembersMembers) {
+  const uint64_t large = 0xf000'0000'0000'0001;
+  ASSERT_TRUE(store_->SaveMember(Member(7), 1).ok());
+  ASSERT_TRUE(store_->SaveMember(Member(large), 2).ok());
+  ASSERT_TRUE(store_->SaveMember(Member(9), 12).ok());
+  ASSERT_TRUE(store_->RemoveMember(9).ok());
+  ASSERT_TRUE(store_->RemoveMember(10).ok()) << "who is not there";
   if (durable()) {
     Open();
   }
-  EXPECT_EQ(*store_->BeginTerm(), 2);
-  EXPECT_EQ(*store_->BeginTerm(), 3);
+  const SavedState state = *store_->Load();
+  EXPECT_EQ(state.incarnations, 12);
+  ASSERT_EQ(state.members.size(), 2U);
+  std::set<uint64_t> incarnations;
+  for (const proto::SavedMember& member : state.members) {
+    incarnations.insert(member.incarnation());
+    EXPECT_EQ(member.index(), 2);
+    EXPECT_EQ(member.registered().address(), "host:1");
+  }
+  EXPECT_EQ(incarnations, (std::set<uint64_t>{7, large}));
+}
+
+// A commit is its run's: what another one begins with is no commit of it.
+TEST_P(StateStoreTest, ARunBeginsWithoutACommit) {
+  ASSERT_TRUE(store_->BeginJob("job-1", "first").ok());
+  ASSERT_TRUE(store_->RecordCommit("job-1", {.step = 3}).ok());
+  proto::SavedRun run;
+  run.set_run(4);
+  ASSERT_TRUE(store_->SaveRun("job-1", run, /*begins=*/false).ok());
+  EXPECT_EQ(store_->Load()->jobs[0].last_commit->step, 3);
+  *run.add_servers() = Member(7);
+  ASSERT_TRUE(store_->SaveRun("job-1", run, /*begins=*/true).ok());
+  if (durable()) {
+    Open();
+  }
+  const SavedState state = *store_->Load();
+  EXPECT_FALSE(state.jobs[0].last_commit.has_value());
+  EXPECT_EQ(state.jobs[0].run->run(), 4);
+  EXPECT_EQ(state.jobs[0].run->servers(0).incarnation(), 7U);
+  EXPECT_TRUE(store_->SaveRun("job-2", run, /*begins=*/true).ok()) << "it is forgotten already";
+  EXPECT_EQ(store_->Load()->jobs.size(), 1U);
+}
+
+TEST_P(StateStoreTest, KeepsTheNewestEvents) {
+  ASSERT_TRUE(store_->BeginJob("job-1", "first").ok());
+  const int64_t count = StateStore::kMaxEvents + 200;
+  for (int64_t number = 1; number <= count; ++number) {
+    ASSERT_TRUE(store_->SaveEvent("job-1", Event(number)).ok());
+  }
+  const SavedState state = *store_->Load();
+  const std::vector<proto::JobEvent>& events = state.jobs[0].events;
+  EXPECT_GE(std::ssize(events), StateStore::kMaxEvents);
+  EXPECT_LT(std::ssize(events), StateStore::kMaxEvents + 100);
+  EXPECT_EQ(events.back().number(), count);
+}
+
+TEST_P(StateStoreTest, EachLifeHasAHigherTerm) {
+  ASSERT_TRUE(store_->BeginTerm().ok());
+  const SavedState first = *store_->Load();
+  EXPECT_EQ(first.term, 1);
+  EXPECT_NE(first.cluster, 0U);
+  if (durable()) {
+    Open();
+  }
+  ASSERT_TRUE(store_->BeginTerm().ok());
+  EXPECT_EQ(store_->Load()->term, 2);
+  EXPECT_EQ(store_->Load()->cluster, first.cluster);
 }
 
 TEST_P(StateStoreTest, KeepsTheRecordsOfJobsApart) {
@@ -120,7 +208,7 @@ TEST(SqliteStateStoreTest, ASecondCoordinatorIsRefused) {
   const std::string path = folder / "state";
   const auto first = OpenSqliteStateStore(path);
   ASSERT_TRUE(first.ok()) << first.status();
-  ASSERT_TRUE((*first)->SaveIncarnations(1).ok());
+  ASSERT_TRUE((*first)->BeginTerm().ok());
   EXPECT_EQ(OpenSqliteStateStore(path).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -149,6 +237,31 @@ TEST(SqliteStateStoreTest, ReadsWhatAnOlderProgramWrote) {
   ASSERT_EQ(state.jobs.size(), 1U);
   EXPECT_EQ(state.jobs[0].id, "job-1");
   EXPECT_EQ(state.jobs[0].request, "");
+}
+
+TEST(SqliteStateStoreTest, ReadsVersion3) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "state";
+  Execute(path, R"(
+    CREATE TABLE jobs (id TEXT PRIMARY KEY, request BLOB NOT NULL, outcome TEXT NOT NULL);
+    INSERT INTO jobs VALUES ('job-1', 'request', '');
+    CREATE TABLE commits (job TEXT PRIMARY KEY, step INTEGER NOT NULL, attempt INTEGER NOT NULL,
+                          learning_rate REAL NOT NULL, clip_coefficient REAL NOT NULL,
+                          generation INTEGER NOT NULL) WITHOUT ROWID;
+    INSERT INTO commits VALUES ('job-1', 5, 1, 0.5, 1, 1);
+    PRAGMA user_version = 3;
+  )");
+  for (int life = 1; life <= 2; ++life) {
+    const auto store = OpenSqliteStateStore(path);
+    ASSERT_TRUE(store.ok()) << store.status();
+    ASSERT_TRUE((*store)->BeginTerm().ok());
+    const SavedState state = *(*store)->Load();
+    EXPECT_EQ(state.term, life);
+    ASSERT_EQ(state.jobs.size(), 1U);
+    EXPECT_EQ(state.jobs[0].request, "request");
+    EXPECT_EQ(state.jobs[0].last_commit->step, 5);
+    EXPECT_FALSE(state.jobs[0].run.has_value());
+  }
 }
 
 TEST(SqliteStateStoreTest, RefusesWhatANewerProgramWrote) {

@@ -68,6 +68,16 @@ absl::Status FakeCheckpointFiles::Take(bool /*resume*/) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<int64_t> FakeCheckpointFiles::LastRecorded() {
+  absl::MutexLock lock(&disk_.mutex);
+  int64_t last = 0;
+  std::istringstream lines(disk_.record);
+  for (std::string line; std::getline(lines, line);) {
+    last = Json::parse(line).value("number", last);
+  }
+  return last;
+}
+
 absl::Status FakeCheckpointFiles::Record(const std::string& lines) {
   absl::MutexLock lock(&disk_.mutex);
   disk_.record += lines;

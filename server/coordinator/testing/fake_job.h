@@ -54,6 +54,7 @@ class FakeCheckpointFiles final : public CheckpointFiles {
   FakeCheckpointFiles(FakeDisk& disk, int servers) : disk_(disk), servers_(servers) {}
   absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() override;
   absl::Status Take(bool resume) override;
+  absl::StatusOr<int64_t> LastRecorded() override;
   absl::Status Record(const std::string& lines) override;
   absl::StatusOr<std::string> Create(int64_t step) override;
   absl::Status Discard(int64_t step) override;

@@ -29,6 +29,9 @@ class EmptyServer final : public rpc::ParameterServerService {
     ++pushes_;
   }
 
+  absl::StatusOr<proto::TakeOverReply> TakeOver(const proto::TakeOverRequest&) override {
+    return proto::TakeOverReply();
+  }
   absl::StatusOr<proto::ConfigureReply> Configure(const proto::ConfigureRequest& request) override {
     absl::MutexLock lock(&mutex_);
     index_ = request.server_index();

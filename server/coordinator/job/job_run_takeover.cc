@@ -1,0 +1,224 @@
+// A run of an earlier life of the coordinator goes on where it is: servers are asked, a commit that
+// is recorded is repeated at those that missed it, and the step under way begins as another
+// attempt. takeover.h decides.
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "server/coordinator/job/job_run.h"
+#include "server/coordinator/job/shard_map_message.h"
+
+namespace shoal::server {
+namespace {
+
+constexpr absl::Duration kBetweenQuestions = absl::Milliseconds(200);
+
+std::vector<Member> MembersOf(const google::protobuf::RepeatedPtrField<proto::SavedMember>& saved) {
+  std::vector<Member> members;
+  for (const proto::SavedMember& member : saved) {
+    members.push_back(FromSaved(member));
+  }
+  return members;
+}
+
+}  // namespace
+
+proto::SavedRun JobRun::DescribeRun() const {
+  proto::SavedRun run;
+  run.set_run(job_.run);
+  run.set_first_version(loaded_version_);
+  run.set_wanted_workers(job_.workers);
+  run.set_formation(formation_);
+  for (const Member& server : servers_) {
+    *run.add_servers() = ToSaved(server);
+  }
+  for (const Member& worker : workers_) {
+    *run.add_workers() = ToSaved(worker);
+  }
+  *run.mutable_shard_map() = ToMessage(job_.shard_map);
+  return run;
+}
+
+void JobRun::TakeOver(const EarlierRun& earlier) {
+  SHOAL_CHECK(phase_ == Phase::kWaiting);
+  const proto::SavedRun& saved = earlier.saved;
+  job_.run = saved.run();
+  job_.servers = saved.servers_size();
+  job_.workers = saved.wanted_workers();
+  loaded_version_ = saved.first_version();
+  formation_ = saved.formation();
+  job_.shard_map = FromMessage(saved.shard_map());
+  SetMembers(MembersOf(saved.servers()), MembersOf(saved.workers()));
+  takeover_.emplace();
+  takeover_->run = earlier;
+  takeover_->answers.resize(servers_.size());
+  phase_ = Phase::kTakingOver;
+  SetState("taking over");
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    AskWhereItIs(server);
+  }
+  environment_.disk([this] {
+    const absl::Status taken = job_.checkpoints->Take(/*resume=*/true);
+    const absl::StatusOr<int64_t> last_event =
+        taken.ok() ? job_.checkpoints->LastRecorded() : absl::StatusOr<int64_t>(taken);
+    environment_.post([this, last_event] { OnRecordRead(last_event); });
+  });
+}
+
+void JobRun::AskWhereItIs(size_t server) {
+  proto::TakeOverRequest request;
+  request.set_job_id(job_.id);
+  request.set_term(environment_.term);
+  control_->Call(static_cast<int>(server), &rpc::ParameterServerService::TakeOver, request,
+                 [this, server](const absl::StatusOr<proto::TakeOverReply>& reply) {
+                   environment_.post([this, server, reply] { OnAnswer(server, reply); });
+                 });
+}
+
+// Who cannot be reached is asked until its lease says that it is lost.
+void JobRun::AskAgain(absl::Time now) {
+  std::erase_if(takeover_->ask_again, [&](const auto& entry) {
+    const auto [server, due] = entry;
+    if (now >= due) {
+      AskWhereItIs(server);
+    }
+    return now >= due;
+  });
+}
+
+absl::Time JobRun::NextAsk() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [server, due] : takeover_->ask_again) {
+    next = std::min(next, due);
+  }
+  return next;
+}
+
+void JobRun::OnAnswer(size_t server, const absl::StatusOr<proto::TakeOverReply>& reply) {
+  if (over()) {
+    return;
+  }
+  if (IsUnreachable(reply.status())) {
+    takeover_->ask_again[server] = environment_.clock.Now() + kBetweenQuestions;
+    return;
+  }
+  if (!reply.ok()) {
+    Fail(fmt::format("{} cannot be taken over: {}", NameOf(servers_[server]),
+                     Message(reply.status())));
+    return;
+  }
+  takeover_->answers[server] = {
+      .server = NameOf(servers_[server]), .holds = reply->holds(), .at = *reply};
+  DecideOnAnswers();
+}
+
+void JobRun::OnRecordRead(const absl::StatusOr<int64_t>& last_event) {
+  if (over()) {
+    return;
+  }
+  if (!last_event.ok()) {
+    Fail(std::string(Message(last_event.status())));
+    return;
+  }
+  takeover_->recorded = *last_event;
+  DecideOnAnswers();
+}
+
+void JobRun::DecideOnAnswers() {
+  std::vector<ServerAnswer> answers;
+  for (const auto& answer : takeover_->answers) {
+    if (!answer.has_value() || !takeover_->recorded.has_value()) {
+      return;
+    }
+    answers.push_back(*answer);
+  }
+  const proto::SavedRun& saved = takeover_->run.saved;
+  const TakeoverDecision decision = DecideTakeover({.first_version = saved.first_version(),
+                                                    .generation = job_.shard_map.generation,
+                                                    .commit = takeover_->run.commit},
+                                                   answers);
+  switch (decision.what) {
+    case TakeoverDecision::What::kRestart:
+      FailByLoss(decision.message);
+      return;
+    case TakeoverDecision::What::kConfigure:
+      if (decision.version != version_) {
+        FailByLoss("its checkpoint is another than when it began");
+        return;
+      }
+      takeover_.reset();
+      phase_ = Phase::kConfiguring;
+      SetState("loading");
+      if (version_ < job_.last_step) {
+        RequestPlan(version_ + 1);
+      }
+      Configure();
+      return;
+    case TakeoverDecision::What::kCommit:
+      LogInfo("step {} attempt {} is recorded, and committed again where it is not",
+              decision.commit.step, decision.commit.attempt);
+      step_ = decision.commit.step;
+      attempt_ = decision.commit.attempt;
+      phase_ = Phase::kCommitting;
+      CallAll(
+          &rpc::ParameterServerService::Commit,
+          [request = CommitRequestOf(decision.commit)](int) { return request; },
+          [this, decision](const std::vector<proto::CommitReply>&) { GoOn(decision); });
+      return;
+    case TakeoverDecision::What::kTrain:
+      GoOn(decision);
+      return;
+  }
+}
+
+bool JobRun::HasTold(int64_t step) const {
+  int64_t told = 0;
+  for (const proto::JobEvent& event : events_->After(0)) {
+    told = event.has_step() ? event.step().step() : told;
+  }
+  return told == step;
+}
+
+// One that was due, and is not complete.
+bool JobRun::OwesCheckpoint() const {
+  const int64_t every = job_.job.checkpoint.every_steps;
+  const int64_t newest = newest_checkpoint_.has_value() ? newest_checkpoint_->step : 0;
+  return every > 0 && version_ / every > newest / every;
+}
+
+void JobRun::GoOn(const TakeoverDecision& decision) {
+  for (const auto& answer : takeover_->answers) {
+    server_gpus_.push_back(answer->at.configured().gpu());
+  }
+  version_ = decision.version;
+  attempts_before_ = decision.attempt;
+  // What was told and not written any more.
+  for (const proto::JobEvent& event : events_->After(*takeover_->recorded)) {
+    RecordEvent(event);
+  }
+  record_->Open();
+  if (decision.commit.step == version_ && version_ > 0) {
+    last_loss_ = decision.commit.event.loss();
+    if (!HasTold(version_)) {
+      proto::JobEvent event;
+      *event.mutable_step() = decision.commit.event;
+      Append(std::move(event));
+    }
+  }
+  const absl::Time now = environment_.clock.Now();
+  proto::JobEvent event;
+  event.mutable_restart()->set_seconds(absl::ToDoubleSeconds(now - environment_.started));
+  event.mutable_restart()->set_step(version_);
+  event.mutable_restart()->set_term(environment_.term);
+  Append(std::move(event));
+  LogInfo("{} goes on after step {}", job_.id, version_);
+  checkpoint_started_ = now;
+  checkpoint_again_ = OwesCheckpoint() ? now : absl::InfiniteFuture();
+  takeover_.reset();
+  SetState("training");
+  Change();
+  AfterCommit();
+}
+
+}  // namespace shoal::server
