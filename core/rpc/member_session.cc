@@ -7,6 +7,7 @@
 #include "core/base/logging.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/rpc/log_lines.h"
 
 namespace shoal::rpc {
 namespace {
@@ -105,6 +106,7 @@ void MemberSession::Renew() {
         return;
       }
     }
+    AddLogLines(*request.mutable_log());
     const absl::Time asked = clock.Now();
     const auto reply =
         coordinator_->Call(&CoordinatorService::RenewLease, request, {.deadline = lease_ / 3});
@@ -114,6 +116,7 @@ void MemberSession::Renew() {
     }
     if (reply.ok()) {
       renewed = asked;
+      request.clear_log();
       lease_ = reply->lease_seconds() > 0 ? absl::Seconds(reply->lease_seconds()) : lease_;
     } else if (absl::IsNotFound(reply.status()) || absl::IsUnauthenticated(reply.status()) ||
                clock.Now() >= renewed + lease_) {
@@ -138,6 +141,7 @@ void MemberSession::Leave(const std::string& reason) {
   proto::LeaveRequest request;
   request.set_incarnation(incarnation_);
   request.set_reason(reason);
+  AddLogLines(*request.mutable_log());
   if (const absl::Status left =
           coordinator_->Call(&CoordinatorService::Leave, request, {.deadline = kLeaveDeadline})
               .status();

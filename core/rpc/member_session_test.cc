@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "core/base/clock.h"
+#include "core/base/kept_lines.h"
 #include "core/base/status.h"
 #include "core/rpc/coordinator_service.h"
 #include "gtest/gtest.h"
@@ -26,6 +28,9 @@ class Registrar final : public CoordinatorService {
   absl::StatusOr<proto::ListJobsReply> ListJobs(const proto::ListJobsRequest&) override {
     return Unimplemented("not here");
   }
+  absl::StatusOr<proto::ReadLogReply> ReadLog(const proto::ReadLogRequest&) override {
+    return Unimplemented("not here");
+  }
   absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request) override {
     EXPECT_NE(request.nonce(), 0U);
     EXPECT_GT(request.pid(), 0);
@@ -43,6 +48,9 @@ class Registrar final : public CoordinatorService {
   absl::StatusOr<proto::RenewLeaseReply> RenewLease(
       const proto::RenewLeaseRequest& request) override {
     EXPECT_EQ(request.incarnation(), 77U);
+    for (const proto::LogLine& line : request.log().lines()) {
+      lines += line.message() + "\n";
+    }
     if (forgotten) {
       return NotFound("who?");
     }
@@ -75,6 +83,7 @@ class Registrar final : public CoordinatorService {
   std::atomic<int> renewals = 0;
   std::atomic<int> leaves = 0;
   std::string reason;
+  std::string lines;  // as members logged them
 };
 
 class MemberSessionTest : public ::testing::Test {
@@ -106,12 +115,14 @@ class MemberSessionTest : public ::testing::Test {
 
 TEST_F(MemberSessionTest, RenewsUntilTheJobIsOver) {
   registrar_.over = true;
+  ProcessLines().Add({.time = RealClock().Now(), .level = "info", .message = "loaded"});
   const auto session = Join();
   EXPECT_EQ(session->index(), 3);
   EXPECT_EQ(session->incarnation(), 77U);
   ASSERT_TRUE(ended_.WaitForNotificationWithTimeout(absl::Seconds(30)));
   EXPECT_TRUE(end_.ok()) << end_;
   EXPECT_GE(registrar_.renewals, 3);
+  EXPECT_EQ(registrar_.lines, "loaded\n") << "once";
   session->Leave("done");
   session->Leave("again");
   EXPECT_EQ(registrar_.leaves, 1);

@@ -213,9 +213,17 @@ absl::Status CoordinatorCore::Touch(uint64_t incarnation) {
   return ended() ? absl::OkStatus() : renewed;
 }
 
+void CoordinatorCore::AddLog(const Member& member, const proto::NewLines& lines) {
+  logs_.Add(fmt::format("{}-{}", RoleName(member.role), member.index), lines,
+            environment_.clock.Now());
+}
+
 absl::StatusOr<proto::RenewLeaseReply> CoordinatorCore::Renew(
     const proto::RenewLeaseRequest& request) {
   SHOAL_RETURN_IF_ERROR(Touch(request.incarnation()));
+  if (const Member* member = members_.Find(request.incarnation()); member != nullptr) {
+    AddLog(*member, request.log());
+  }
   proto::RenewLeaseReply reply;
   reply.set_shut_down(IsDoneWith(request.incarnation()));
   reply.set_lease_seconds(absl::ToDoubleSeconds(members_.lease()));
@@ -228,6 +236,7 @@ absl::StatusOr<proto::LeaveReply> CoordinatorCore::Leave(const proto::LeaveReque
   if (!member.has_value()) {
     return proto::LeaveReply();  // A repetition, or its lease was over.
   }
+  AddLog(*member, request.log());
   CountMembers();
   LogInfo("{} left{}{}", NameOf(*member), request.reason().empty() ? "" : ": ", request.reason());
   OnLost(*member,

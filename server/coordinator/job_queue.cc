@@ -61,6 +61,7 @@ void CoordinatorCore::ForgetOldJobs() {
       return false;
     }
     --remembered;
+    logs_.Forget(run->job().id);
     forgotten_changes_ += run->changes() + 1;
     return true;
   });
@@ -149,6 +150,9 @@ void CoordinatorCore::OfferMembers() {
     if (run->released() && !run->restarts()) {
       continue;
     }
+    if (ahead == 0) {
+      logs_.Turn(run->job().id, environment_.clock.Now());
+    }
     if (run->waiting()) {
       ahead == 0 ? Offer(*run) : run->Queue(ahead);
     } else if (ahead == 0 && run->HasRoom()) {
@@ -173,6 +177,14 @@ void CoordinatorCore::Offer(JobRun& run) {
     members_.set_lease(absl::Seconds(cluster.lease_seconds));
   }
   run.Offer(std::move(servers), std::move(workers));
+}
+
+absl::StatusOr<proto::ReadLogReply> CoordinatorCore::ReadLog(
+    const proto::ReadLogRequest& request) const {
+  SHOAL_ASSIGN_OR_RETURN(const JobRun* run, FindOrNewest(request.job_id()));
+  proto::ReadLogReply reply = logs_.Read(run->job().id, request.after_line());
+  reply.set_over(run->over() && !run->restarts());
+  return reply;
 }
 
 proto::ListJobsReply CoordinatorCore::List() const {

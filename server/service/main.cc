@@ -205,7 +205,7 @@ int Main(int argc, char** argv) {
   if (const std::optional<int> over = rpc::ParseCommandLine(app, argc, argv); over.has_value()) {
     return *over;
   }
-  InitLogging({.process = "server", .level = flags.program.log_level});
+  InitLogging({.process = "server", .level = flags.program.log_level, .keep = true});
   if (const absl::Status valid = transport::Validate(flags.listen); !valid.ok()) {
     LogError("{}", Message(valid));
     return rpc::kExitUsage;

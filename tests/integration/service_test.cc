@@ -22,6 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::Duration kLimit = absl::Seconds(60);
 
@@ -214,6 +215,20 @@ TEST_F(Service, JobsQueueUpAndHaveTheBitsTheyHaveAlone) {
   EXPECT_EQ(attached.exit_code, 0) << attached.errors;
   EXPECT_THAT(attached.output, HasSubstr("done after step 12"));
   EXPECT_NE(Ask({"attach", "job-none"}).exit_code, 0);
+
+  for (const auto& [id, other] : {std::pair{first, last}, {last, first}}) {
+    const std::string log = Ask({"logs", id}).output;
+    for (const std::string line :
+         {"coordinator: " + id + " is done", "server-0: ", "server-1: ", "worker-0: "}) {
+      EXPECT_THAT(log, HasSubstr(line));
+    }
+    EXPECT_THAT(log, Not(HasSubstr(other + " is done")));
+  }
+  EXPECT_NE(Ask({"logs", "job-none"}).exit_code, 0);
+  const std::string local = RunShoal({"logs", *folder_ + "/job.yaml"}).output;
+  for (const char* process : {"coordinator: ", "server-1: ", "worker-0: "}) {
+    EXPECT_THAT(local, HasSubstr(process));
+  }
 
   const ProgramResult followed = Train("followed", {});
   EXPECT_EQ(followed.exit_code, 0) << followed.errors;
