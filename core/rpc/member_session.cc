@@ -128,6 +128,17 @@ void MemberSession::Renew() {
   }
 }
 
+absl::StatusOr<bool> MemberSession::AskToLeave(const std::string& reason) {
+  proto::LeaveRequest request;
+  request.set_incarnation(incarnation_);
+  request.set_reason(reason);
+  request.set_when_free(true);
+  SHOAL_ASSIGN_OR_RETURN(
+      const proto::LeaveReply reply,
+      coordinator_->Call(&CoordinatorService::Leave, request, {.deadline = kLeaveDeadline}));
+  return !reply.wait();
+}
+
 void MemberSession::Leave(const std::string& reason) {
   {
     absl::MutexLock lock(&mutex_);

@@ -49,6 +49,9 @@ class MemberSession {
   int index() const { return index_; }
   uint64_t incarnation() const { return incarnation_; }
 
+  // Asks to leave once the job at hand has let go of this process, as LeaveRequest.when_free says.
+  // False: not yet, ask again.
+  absl::StatusOr<bool> AskToLeave(const std::string& reason);
   // Ends renewals and tells the coordinator that this process leaves, which fails a running job
   // with `reason`. Takes two seconds at most. Idempotent.
   void Leave(const std::string& reason);

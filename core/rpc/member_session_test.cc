@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "core/base/clock.h"
 #include "core/base/kept_lines.h"
 #include "core/base/status.h"
@@ -60,6 +61,11 @@ class Registrar final : public CoordinatorService {
     return reply;
   }
   absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest& request) override {
+    if (request.when_free()) {
+      proto::LeaveReply reply;
+      reply.set_wait(needed);
+      return reply;
+    }
     reason = request.reason();
     ++leaves;
     return proto::LeaveReply();
@@ -80,6 +86,7 @@ class Registrar final : public CoordinatorService {
 
   std::atomic<bool> over = false;
   std::atomic<bool> forgotten = false;
+  std::atomic<bool> needed = false;  // by a job, whoever asks to leave
   std::atomic<int> renewals = 0;
   std::atomic<int> leaves = 0;
   std::string reason;
@@ -127,6 +134,21 @@ TEST_F(MemberSessionTest, RenewsUntilTheJobIsOver) {
   session->Leave("again");
   EXPECT_EQ(registrar_.leaves, 1);
   EXPECT_EQ(registrar_.reason, "done");
+}
+
+TEST_F(MemberSessionTest, WhoAsksToLeaveStaysAMemberMeanwhile) {
+  registrar_.needed = true;
+  const auto session = Join();
+  EXPECT_FALSE(*session->AskToLeave("SIGTERM"));
+  const int renewals = registrar_.renewals;
+  const absl::Time patience = absl::Now() + absl::Seconds(30);
+  while (registrar_.renewals < renewals + 2 && absl::Now() < patience) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_GE(registrar_.renewals, renewals + 2);
+  EXPECT_EQ(registrar_.leaves, 0);
+  registrar_.needed = false;
+  EXPECT_TRUE(*session->AskToLeave("SIGTERM"));
 }
 
 TEST(MemberSession, ACoordinatorThatIsNotThereIsNamedAtOnce) {

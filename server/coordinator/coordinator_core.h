@@ -105,6 +105,7 @@ class CoordinatorCore {
   std::vector<Member> FreeMembers(proto::Role role) const;
   bool IsDoneWith(uint64_t incarnation) const;
   absl::Status Touch(uint64_t incarnation);
+  bool KeepsFromLeaving(const proto::LeaveRequest& request);
   void OfferMembers();
   void RemoveUnreachable();
   void OnLost(const Member& member, const std::string& why);

@@ -127,6 +127,14 @@ std::optional<Member> Membership::Remove(uint64_t incarnation) {
   return member;
 }
 
+std::optional<Member> Membership::MarkLeaving(uint64_t incarnation) {
+  const auto found = members_.find(incarnation);
+  if (found == members_.end() || std::exchange(found->second.leaving, true)) {
+    return std::nullopt;
+  }
+  return found->second;
+}
+
 void Membership::ExtendLeases(absl::Duration by) {
   for (auto& [incarnation, member] : members_) {
     member.renewed += by;

@@ -31,7 +31,8 @@ struct Member {
   int64_t pid = 0;
   proto::HostFacts facts;
   uint64_t nonce = 0;
-  bool stays = false;  // takes another job when one is over
+  bool stays = false;    // takes another job when one is over
+  bool leaving = false;  // takes none from now on
   absl::Time renewed;
   absl::Duration lease;  // as it was told last, so that a change of the lease never ends one that
                          // is being kept
@@ -62,6 +63,8 @@ class Membership {
   // NotFound if the incarnation is not (or no longer) a member's.
   absl::Status Renew(uint64_t incarnation, absl::Time now);
   std::optional<Member> Remove(uint64_t incarnation);
+  // Returns the member, unless it was leaving before or is none.
+  std::optional<Member> MarkLeaving(uint64_t incarnation);
   // As if all had renewed later by that much.
   void ExtendLeases(absl::Duration by);
   // Removes and returns the members whose lease is over at `now`.
