@@ -31,6 +31,7 @@ struct MemberOptions {
   bool stays = false;                           // for job after job
   absl::Duration patience = absl::Seconds(30);  // for the coordinator to become reachable
   std::function<bool()> stop = nullptr;         // ends that wait, with Cancelled
+  int64_t free_memory_bytes = 0;                // of the host, for a job; 0: unknown
 };
 
 // Whether the coordinator does not take this process, now or later.

@@ -1,5 +1,6 @@
 // shoal-server: holds partitions of models. Registers with the coordinator, follows its commands,
 // and exits when the job ends, when its lease is lost, or on SIGTERM, then after a checkpoint.
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -149,6 +150,12 @@ absl::Status LeaveAfterCheckpoint(rpc::MemberSession& session, const std::string
   return absl::OkStatus();
 }
 
+// As MemberOptions has it; a machine that has none left is not one that does not say.
+int64_t FreeMemory() {
+  const absl::StatusOr<int64_t> available = AvailableMemory();
+  return available.ok() ? std::max<int64_t>(1, *available) : 0;
+}
+
 // Registers, and blocks until membership ends or a signal comes. With --stay waits for the
 // coordinator however long it takes.
 absl::Status BeMember(const Flags& flags, const rpc::Token& token, const std::string& address,
@@ -158,7 +165,8 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const std::st
                                 .index = index,
                                 .takes_over = flags.member.index == rpc::kIndexAuto,
                                 .stays = flags.member.stay,
-                                .stop = [&end] { return end.signalled(); }};
+                                .stop = [&end] { return end.signalled(); },
+                                .free_memory_bytes = FreeMemory()};
   if (flags.member.stay) {
     options.patience = absl::InfiniteDuration();
   }

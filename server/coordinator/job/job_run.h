@@ -47,6 +47,7 @@
 #include "server/coordinator/job/event_log.h"
 #include "server/coordinator/job/expected_pushes.h"
 #include "server/coordinator/job/server_client.h"
+#include "server/coordinator/job/server_demand.h"
 #include "server/coordinator/job/step_measurements.h"
 #include "server/coordinator/job/step_planner.h"
 #include "server/coordinator/job/step_result.h"
@@ -72,6 +73,7 @@ struct LoadedJob {
   bool trace = false;  // workers report spans
   // For that many servers.
   std::function<plan::ShardMap(int servers)> place_shards;
+  ServerBytes server_bytes;  // empty: not to be checked
   plan::ShardMap shard_map;
   PushPlan pushes;
   std::optional<proto::PipelinePlan> pipeline;  // where a step runs as a schedule

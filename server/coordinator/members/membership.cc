@@ -46,6 +46,9 @@ absl::Status Check(const proto::RegisterRequest& request, const std::string& ver
   if (request.address().size() > kMaxNameBytes || request.host().size() > kMaxNameBytes) {
     return InvalidArgument("address or host is longer than {} bytes", kMaxNameBytes);
   }
+  if (request.free_memory_bytes() < 0) {
+    return InvalidArgument("{} bytes of free memory", request.free_memory_bytes());
+  }
   return Check(request.facts());
 }
 
@@ -96,6 +99,7 @@ absl::StatusOr<Member> Membership::Register(const proto::RegisterRequest& reques
                          .host = request.host(),
                          .pid = request.pid(),
                          .facts = request.facts(),
+                         .free_memory_bytes = request.free_memory_bytes(),
                          .nonce = request.nonce(),
                          .stays = request.stays(),
                          .renewed = now,

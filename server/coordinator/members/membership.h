@@ -30,6 +30,7 @@ struct Member {
   std::string host;
   int64_t pid = 0;
   proto::HostFacts facts;
+  int64_t free_memory_bytes = 0;  // of its host, for a job; 0: unknown
   uint64_t nonce = 0;
   bool stays = false;    // takes another job when one is over
   bool leaving = false;  // takes none from now on
