@@ -1,4 +1,4 @@
-// `shoal jobs`, `attach`, `logs` and `stop`: the jobs of a coordinator, without their job files.
+// `shoal jobs`, `attach` and `stop`: the jobs of a coordinator, without their job files.
 #include <memory>
 #include <string>
 

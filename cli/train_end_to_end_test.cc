@@ -49,7 +49,7 @@ class TrainEndToEnd : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = FreshDirectory("train_end_to_end");
-    ASSERT_NO_FATAL_FAILURE(shoal::testing::MakeTinyModel(folder_));
+    ASSERT_NO_FATAL_FAILURE(shoal::testing::MakeModel(folder_));
     WriteJob(8, 4);
   }
   void TearDown() override { fs::remove_all(folder_); }

@@ -61,6 +61,7 @@ void AddPlan(CLI::App& app, CommandAction& action);
 void AddSimulate(CLI::App& app, CommandAction& action);
 void AddStatus(CLI::App& app, CommandAction& action);
 void AddJobs(CLI::App& app, CommandAction& action);
+void AddLogs(CLI::App& app, CommandAction& action);
 void AddPlot(CLI::App& app, CommandAction& action);
 void AddCompare(CLI::App& app, CommandAction& action);
 void AddDoctor(CLI::App& app, CommandAction& action);

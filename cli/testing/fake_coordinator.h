@@ -163,6 +163,9 @@ class FakeCoordinator : public rpc::CoordinatorService {
   absl::StatusOr<proto::ListJobsReply> ListJobs(const proto::ListJobsRequest&) override {
     return Unimplemented("not here");
   }
+  absl::StatusOr<proto::ReadLogReply> ReadLog(const proto::ReadLogRequest&) override {
+    return None();
+  }
   absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest&) override {
     return None();
   }

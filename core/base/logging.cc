@@ -5,7 +5,10 @@
 #include <memory>
 
 #include "absl/synchronization/mutex.h"
+#include "core/base/clock.h"
+#include "core/base/kept_lines.h"
 #include "spdlog/pattern_formatter.h"
+#include "spdlog/sinks/base_sink.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 
 namespace shoal {
@@ -35,6 +38,17 @@ class ProcessNameFlag final : public spdlog::custom_flag_formatter {
   }
 };
 
+class KeepingSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& line) override {
+    const spdlog::string_view_t level = spdlog::level::to_string_view(line.level);
+    ProcessLines().Add({.time = RealClock().Now(),
+                        .level = std::string(level.data(), level.size()),
+                        .message = std::string(line.payload.data(), line.payload.size())});
+  }
+  void flush_() override {}
+};
+
 }  // namespace
 
 void InitLogging(const LogOptions& options) {
@@ -48,6 +62,11 @@ void InitLogging(const LogOptions& options) {
                      R"("process":"%N","pid":%P,"message":"%v"})"
                    : "%Y-%m-%d %H:%M:%S.%e %^%-5l%$ %N: %v");
   logger->set_formatter(std::move(formatter));
+  if (options.keep) {
+    auto keeping = std::make_shared<KeepingSink>();
+    keeping->set_level(spdlog::level::info);
+    logger->sinks().push_back(std::move(keeping));
+  }
   logger->flush_on(spdlog::level::warn);
   spdlog::set_default_logger(std::move(logger));
 }

@@ -14,6 +14,7 @@ struct LogOptions {
   std::string process = "shoal";  // e.g. "server-1"
   std::string level = "info";     // trace, debug, info, warn, error, off
   bool json = false;              // one JSON object per line
+  bool keep = false;              // lines of info and above, for ProcessLines (kept_lines.h)
 };
 void InitLogging(const LogOptions& options);
 // Takes effect from the next line on. Thread-safe; call it only a few times per process, as names

@@ -102,6 +102,8 @@ struct RdmaOptions {
 // Where servers keep master weights, moments and sums of gradients: service.memory.
 enum class PartitionMemory { kHost, kCuda };
 
+enum class OnServerLoss { kAuto, kRestore, kFail };
+
 // The limit of service.push_slots: a client has one page for acknowledgements.
 inline constexpr int64_t kMostPushSlots = 64;
 
@@ -117,6 +119,7 @@ struct ServiceOptions {
   std::vector<std::string> transports = {"shm", "verbs", "tcp"};
   RdmaOptions rdma;
   int64_t threads_per_server = 0;  // 0: the machine's cores divided by the local servers
+  OnServerLoss on_server_loss = OnServerLoss::kAuto;
 
   bool operator==(const ServiceOptions&) const = default;
 };
@@ -184,6 +187,13 @@ struct Job {
   QueueOptions queue;
   LogOptions log;
   EmulateOptions emulate;
+
+  // Whether the job goes on without what a lost server held since the newest checkpoint.
+  bool RestoresOnServerLoss() const {
+    return service.on_server_loss == OnServerLoss::kAuto
+               ? checkpoint.every_steps > 0 || checkpoint.every_seconds > 0
+               : service.on_server_loss == OnServerLoss::kRestore;
+  }
 
   bool operator==(const Job&) const = default;
 };

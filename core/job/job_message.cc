@@ -47,6 +47,7 @@ void VisitService(S& service, const Visit& visit) {
   visit("service.push_slots", service.push_slots);
   visit("service.transports", service.transports);
   visit("service.threads_per_server", service.threads_per_server);
+  visit("service.on_server_loss", service.on_server_loss);
   visit("service.rdma.devices", service.rdma.devices);
   visit("service.rdma.gid_index", service.rdma.gid_index);
   visit("service.rdma.mtu", service.rdma.mtu_bytes);

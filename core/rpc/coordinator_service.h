@@ -21,6 +21,7 @@ class CoordinatorService {
   virtual absl::StatusOr<proto::GetStatusReply> GetStatus(
       const proto::GetStatusRequest& request) = 0;
   virtual absl::StatusOr<proto::ListJobsReply> ListJobs(const proto::ListJobsRequest& request) = 0;
+  virtual absl::StatusOr<proto::ReadLogReply> ReadLog(const proto::ReadLogRequest& request) = 0;
   virtual absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request) = 0;
   virtual absl::StatusOr<proto::RenewLeaseReply> RenewLease(
       const proto::RenewLeaseRequest& request) = 0;

@@ -7,6 +7,7 @@
 #include "core/base/logging.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/rpc/log_lines.h"
 
 namespace shoal::rpc {
 namespace {
@@ -56,6 +57,7 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(
   }
   request.set_stays(options.stays);
   request.set_takes_over(options.takes_over);
+  request.set_free_memory_bytes(options.free_memory_bytes);
   request.set_nonce(std::stoull(SecureToken().substr(0, 16), nullptr, 16));
   proto::RegisterReply reply;  // twice does no harm: the nonce tells that it is the same process
   SHOAL_RETURN_IF_ERROR(CallPatiently(
@@ -87,6 +89,7 @@ MemberSession::MemberSession(std::shared_ptr<Channel> coordinator,
       request_(request),
       core_(reply, RealClock().Now()) {
   request_.set_index(index_);
+  renewal_.set_incarnation(incarnation_);
   thread_ = std::thread([this] { Keep(); });
 }
 
@@ -111,10 +114,12 @@ void MemberSession::Act() {
         coordinator_->Call(&CoordinatorService::Register, request_, {.deadline = core_.deadline()});
     no_answer = core_.OnRegistered(reply, asked, clock.Now());
   } else {
-    proto::RenewLeaseRequest request;
-    request.set_incarnation(incarnation_);
-    const auto reply = coordinator_->Call(&CoordinatorService::RenewLease, request,
+    AddLogLines(*renewal_.mutable_log());
+    const auto reply = coordinator_->Call(&CoordinatorService::RenewLease, renewal_,
                                           {.deadline = core_.deadline()});
+    if (reply.ok()) {
+      renewal_.clear_log();
+    }
     no_answer = core_.OnRenewed(reply, asked, clock.Now());
   }
   if (!no_answer.ok() && !told_) {
@@ -135,6 +140,17 @@ void MemberSession::Keep() {
   }
 }
 
+absl::StatusOr<bool> MemberSession::AskToLeave(const std::string& reason) {
+  proto::LeaveRequest request;
+  request.set_incarnation(incarnation_);
+  request.set_reason(reason);
+  request.set_when_free(true);
+  SHOAL_ASSIGN_OR_RETURN(
+      const proto::LeaveReply reply,
+      coordinator_->Call(&CoordinatorService::Leave, request, {.deadline = kLeaveDeadline}));
+  return !reply.wait();
+}
+
 void MemberSession::Leave(const std::string& reason) {
   {
     absl::MutexLock lock(&mutex_);
@@ -148,6 +164,7 @@ void MemberSession::Leave(const std::string& reason) {
   proto::LeaveRequest request;
   request.set_incarnation(incarnation_);
   request.set_reason(reason);
+  AddLogLines(*request.mutable_log());
   if (const absl::Status left =
           coordinator_->Call(&CoordinatorService::Leave, request, {.deadline = kLeaveDeadline})
               .status();

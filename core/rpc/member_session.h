@@ -32,6 +32,7 @@ struct MemberOptions {
   bool stays = false;                           // for job after job
   absl::Duration patience = absl::Seconds(30);  // for the coordinator to become reachable
   std::function<bool()> stop = nullptr;         // ends that wait, with Cancelled
+  int64_t free_memory_bytes = 0;                // of the host, for a job; 0: unknown
 };
 
 // Whether the coordinator does not take this process, now or later.
@@ -50,6 +51,9 @@ class MemberSession {
   int index() const { return index_; }
   uint64_t incarnation() const { return incarnation_; }
 
+  // Asks to leave once the job at hand has let go of this process, as LeaveRequest.when_free says.
+  // False: not yet, ask again.
+  absl::StatusOr<bool> AskToLeave(const std::string& reason);
   // Ends renewals and tells the coordinator that this process leaves, which fails a running job
   // with `reason`. Takes two seconds at most. Idempotent.
   void Leave(const std::string& reason);
@@ -68,6 +72,7 @@ class MemberSession {
   const std::function<void(const absl::Status&)> on_end_;
   // Of the thread.
   proto::RegisterRequest request_;
+  proto::RenewLeaseRequest renewal_;  // with the lines that it has not said yet
   MemberCore core_;
   bool told_ = false;  // that there is no answer
 

@@ -4,6 +4,9 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "core/base/clock.h"
+#include "core/base/kept_lines.h"
 #include "core/base/status.h"
 #include "core/rpc/coordinator_service.h"
 #include "gtest/gtest.h"
@@ -24,6 +27,9 @@ class Registrar final : public CoordinatorService {
     return Unimplemented("not here");
   }
   absl::StatusOr<proto::ListJobsReply> ListJobs(const proto::ListJobsRequest&) override {
+    return Unimplemented("not here");
+  }
+  absl::StatusOr<proto::ReadLogReply> ReadLog(const proto::ReadLogRequest&) override {
     return Unimplemented("not here");
   }
   absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request) override {
@@ -51,6 +57,9 @@ class Registrar final : public CoordinatorService {
   absl::StatusOr<proto::RenewLeaseReply> RenewLease(
       const proto::RenewLeaseRequest& request) override {
     EXPECT_EQ(request.incarnation(), 77U);
+    for (const proto::LogLine& line : request.log().lines()) {
+      lines += line.message() + "\n";
+    }
     if (forgotten) {
       return NotFound("who?");
     }
@@ -60,6 +69,11 @@ class Registrar final : public CoordinatorService {
     return reply;
   }
   absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest& request) override {
+    if (request.when_free()) {
+      proto::LeaveReply reply;
+      reply.set_wait(needed);
+      return reply;
+    }
     reason = request.reason();
     ++leaves;
     return proto::LeaveReply();
@@ -81,9 +95,11 @@ class Registrar final : public CoordinatorService {
   std::atomic<bool> over = false;
   std::atomic<bool> forgotten = false;
   std::atomic<bool> takes_back = false;
+  std::atomic<bool> needed = false;  // by a job, whoever asks to leave
   std::atomic<int> renewals = 0;
   std::atomic<int> leaves = 0;
   std::string reason;
+  std::string lines;  // as members logged them
 };
 
 class MemberSessionTest : public ::testing::Test {
@@ -115,16 +131,33 @@ class MemberSessionTest : public ::testing::Test {
 
 TEST_F(MemberSessionTest, RenewsUntilTheJobIsOver) {
   registrar_.over = true;
+  ProcessLines().Add({.time = RealClock().Now(), .level = "info", .message = "loaded"});
   const auto session = Join();
   EXPECT_EQ(session->index(), 3);
   EXPECT_EQ(session->incarnation(), 77U);
   ASSERT_TRUE(ended_.WaitForNotificationWithTimeout(absl::Seconds(30)));
   EXPECT_TRUE(end_.ok()) << end_;
   EXPECT_GE(registrar_.renewals, 3);
+  EXPECT_EQ(registrar_.lines, "loaded\n") << "once";
   session->Leave("done");
   session->Leave("again");
   EXPECT_EQ(registrar_.leaves, 1);
   EXPECT_EQ(registrar_.reason, "done");
+}
+
+TEST_F(MemberSessionTest, WhoAsksToLeaveStaysAMemberMeanwhile) {
+  registrar_.needed = true;
+  const auto session = Join();
+  EXPECT_FALSE(*session->AskToLeave("SIGTERM"));
+  const int renewals = registrar_.renewals;
+  const absl::Time patience = absl::Now() + absl::Seconds(30);
+  while (registrar_.renewals < renewals + 2 && absl::Now() < patience) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_GE(registrar_.renewals, renewals + 2);
+  EXPECT_EQ(registrar_.leaves, 0);
+  registrar_.needed = false;
+  EXPECT_TRUE(*session->AskToLeave("SIGTERM"));
 }
 
 TEST(MemberSession, ACoordinatorThatIsNotThereIsNamedAtOnce) {

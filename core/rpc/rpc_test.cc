@@ -44,6 +44,9 @@ class FakeCoordinator final : public CoordinatorService {
   absl::StatusOr<proto::ListJobsReply> ListJobs(const proto::ListJobsRequest&) override {
     return Unimplemented("not here");
   }
+  absl::StatusOr<proto::ReadLogReply> ReadLog(const proto::ReadLogRequest&) override {
+    return Unimplemented("not here");
+  }
   absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request) override {
     proto::RegisterReply reply;
     reply.set_index(static_cast<int>(request.pid()) + 1);

@@ -113,7 +113,7 @@ class GrpcService final : public grpc::Service, public Service {
 std::unique_ptr<Service> MakeCoordinatorService(CoordinatorService* service) {
   using S = CoordinatorService;
   return std::make_unique<GrpcService<S>>(
-      service, &S::SubmitJob, &S::StopJob, &S::GetStatus, &S::ListJobs, &S::Register,
+      service, &S::SubmitJob, &S::StopJob, &S::GetStatus, &S::ListJobs, &S::ReadLog, &S::Register,
       &S::RenewLease, &S::Leave, &S::JoinJob, &S::NextStep, &S::DrawMicrobatch, &S::WatchJob);
 }
 

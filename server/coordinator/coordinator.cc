@@ -6,6 +6,7 @@
 #include "core/base/logging.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/rpc/log_lines.h"
 #include "core/rpc/refuses_connections.h"
 
 namespace shoal::server {
@@ -175,9 +176,16 @@ void Coordinator::Notice() {
   }
 }
 
+void Coordinator::TakeLines() {
+  proto::NewLines lines;
+  rpc::AddLogLines(lines);
+  core_.AddLog(lines);
+}
+
 void Coordinator::RunTimer() {
   absl::MutexLock lock(&mutex_);
   while (!stopping_) {
+    TakeLines();
     timer_target_ = core_.NextTick();
     const absl::Time before = clock_.Now();
     const absl::Duration wait = std::min(timer_target_ - before, kTimerInterval);
@@ -236,6 +244,13 @@ absl::StatusOr<proto::ListJobsReply> Coordinator::ListJobs(const proto::ListJobs
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(CheckOpen());
   return core_.List();
+}
+
+absl::StatusOr<proto::ReadLogReply> Coordinator::ReadLog(const proto::ReadLogRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  SHOAL_RETURN_IF_ERROR(CheckOpen());
+  TakeLines();
+  return core_.ReadLog(request);
 }
 
 template <typename Request, typename Reply>

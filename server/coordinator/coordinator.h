@@ -50,6 +50,7 @@ class Coordinator final : public rpc::CoordinatorService {
   absl::StatusOr<proto::StopJobReply> StopJob(const proto::StopJobRequest& request) override;
   absl::StatusOr<proto::GetStatusReply> GetStatus(const proto::GetStatusRequest& request) override;
   absl::StatusOr<proto::ListJobsReply> ListJobs(const proto::ListJobsRequest& request) override;
+  absl::StatusOr<proto::ReadLogReply> ReadLog(const proto::ReadLogRequest& request) override;
   absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request) override;
   absl::StatusOr<proto::RenewLeaseReply> RenewLease(
       const proto::RenewLeaseRequest& request) override;
@@ -80,6 +81,7 @@ class Coordinator final : public rpc::CoordinatorService {
   void Post(const std::function<void()>& work);
   // Call before releasing the lock: wakes those for whom something has changed.
   void Notice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeLines() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunTimer();
   // Waits for a job if none is named and there is none yet.

@@ -75,7 +75,7 @@ JobRun* CoordinatorCore::JobOf(uint64_t incarnation) const {
 std::vector<Member> CoordinatorCore::FreeMembers(proto::Role role) const {
   std::vector<Member> members = members_.members(role);
   std::erase_if(members, [this](const Member& member) {
-    return in_earlier_run_.contains(member.incarnation) ||
+    return member.leaving || in_earlier_run_.contains(member.incarnation) ||
            std::ranges::any_of(jobs_, [&member](const auto& run) {
              return !run->released() && run->TakesPart(member.incarnation);
            });
@@ -251,9 +251,17 @@ absl::Status CoordinatorCore::CheckMember(uint64_t incarnation) {
              : renewed;
 }
 
+void CoordinatorCore::AddLog(const Member& member, const proto::NewLines& lines) {
+  logs_.Add(fmt::format("{}-{}", RoleName(member.role), member.index), lines,
+            environment_.clock.Now());
+}
+
 absl::StatusOr<proto::RenewLeaseReply> CoordinatorCore::Renew(
     const proto::RenewLeaseRequest& request) {
   SHOAL_RETURN_IF_ERROR(Touch(request.incarnation()));
+  if (const Member* member = members_.Find(request.incarnation()); member != nullptr) {
+    AddLog(*member, request.log());
+  }
   proto::RenewLeaseReply reply;
   reply.set_shut_down(IsDoneWith(request.incarnation()));
   reply.set_lease_seconds(absl::ToDoubleSeconds(members_.lease()));
@@ -262,12 +270,33 @@ absl::StatusOr<proto::RenewLeaseReply> CoordinatorCore::Renew(
   return reply;
 }
 
+// Whether a member that asks to leave is to wait: a job has not let go of it.
+bool CoordinatorCore::KeepsFromLeaving(const proto::LeaveRequest& request) {
+  const std::string& why = request.reason();
+  if (const auto member = members_.MarkLeaving(request.incarnation()); member.has_value()) {
+    LogInfo("{} asks to leave: {}", NameOf(*member), why);
+    for (const auto& run : jobs_) {
+      run->OnLeaving(*member, why);
+    }
+    OfferMembers();
+  }
+  return std::ranges::any_of(jobs_, [&request](const auto& run) {
+    return !run->released() && run->TakesPart(request.incarnation());
+  });
+}
+
 absl::StatusOr<proto::LeaveReply> CoordinatorCore::Leave(const proto::LeaveRequest& request) {
+  if (request.when_free() && KeepsFromLeaving(request)) {
+    proto::LeaveReply reply;
+    reply.set_wait(true);
+    return reply;
+  }
   const std::optional<Member> member = Remove(request.incarnation());
   if (!member.has_value()) {
     return proto::LeaveReply();  // A repetition, or its lease was over.
   }
   environment_.reached("leaving");
+  AddLog(*member, request.log());
   CountMembers();
   LogInfo("{} left{}{}", NameOf(*member), request.reason().empty() ? "" : ": ", request.reason());
   OnLost(*member,

@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "core/base/random.h"
 #include "proto/coordinator.pb.h"
+#include "server/coordinator/job/job_logs.h"
 #include "server/coordinator/job/job_run.h"
 #include "server/coordinator/members/membership.h"
 
@@ -59,6 +60,7 @@ class CoordinatorCore {
   absl::StatusOr<std::shared_ptr<EventLog>> Events(const std::string& job_id) const;
   absl::StatusOr<proto::GetStatusReply> Status(const std::string& job_id) const;  // OK without one
   proto::ListJobsReply List() const;
+  absl::StatusOr<proto::ReadLogReply> ReadLog(const proto::ReadLogRequest& request) const;
 
   absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request);
   // The address of the member that a request would take over from; empty: there is none.
@@ -71,6 +73,11 @@ class CoordinatorCore {
   absl::StatusOr<std::optional<proto::NextStepReply>> Next(const proto::NextStepRequest& request);
   // Never waits.
   absl::StatusOr<proto::DrawMicrobatchReply> Draw(const proto::DrawMicrobatchRequest& request);
+
+  // What the coordinator itself has logged.
+  void AddLog(const proto::NewLines& lines) {
+    logs_.Add("coordinator", lines, environment_.clock.Now());
+  }
 
   // Stops all jobs. Takes no others from now on, and members are to leave.
   void End(const std::string& reason);
@@ -115,10 +122,12 @@ class CoordinatorCore {
   // From the record too.
   std::optional<Member> Remove(uint64_t incarnation);
   void Unrecord(const Member& member);
+  bool KeepsFromLeaving(const proto::LeaveRequest& request);
   void OfferMembers();
   void RemoveUnreachable();
   void OnLost(const Member& member, const std::string& why);
   void CountMembers();
+  void AddLog(const Member& member, const proto::NewLines& lines);
 
   Membership members_;
   JobEnvironment environment_;
@@ -127,6 +136,7 @@ class CoordinatorCore {
   absl::Duration patience_;                    // of members, for this coordinator's next life
   std::vector<std::unique_ptr<JobRun>> jobs_;  // as submitted
   int64_t forgotten_changes_ = 0;              // of jobs that were here
+  JobLogs logs_;
   // Workers of a run that was started again, until they ask for another: they may be in its step
   // still.
   std::set<uint64_t> in_earlier_run_;

@@ -109,6 +109,8 @@ class QueueTest : public ::testing::Test {
           LoadedJob job = testing::MakeFakeJob({.servers = 1, .workers = 1}, disk_);
           job.job.checkpoint.directory = request.token_file();
           job.request = request;
+          job.job.cluster.servers = request.job().cluster().servers();
+          job.server_bytes = server_bytes_;
           return job;
         },
         kNoServers, OpenSqliteStateStore(folder_ / "state").value(), RealClock(), metrics_);
@@ -118,12 +120,15 @@ class QueueTest : public ::testing::Test {
     server.set_version("1");
     server.set_address("127.0.0.1:1");
     server.set_stays(true);
-    EXPECT_TRUE(coordinator_->Register(server).ok());
+    server.set_host("here");
+    server.set_free_memory_bytes(1 << 20);
+    server_ = coordinator_->Register(server)->incarnation();
   }
 
-  absl::StatusOr<proto::SubmitJobReply> Submit(const std::string& directory) {
+  absl::StatusOr<proto::SubmitJobReply> Submit(const std::string& directory, bool waits = false) {
     proto::SubmitJobRequest request;
     request.set_token_file(directory);
+    request.set_wait_for_servers(waits);
     return coordinator_->SubmitJob(request);
   }
   std::vector<std::string> States() {
@@ -138,8 +143,38 @@ class QueueTest : public ::testing::Test {
   const TemporaryFolder folder_;
   testing::FakeDisk disk_;
   Metrics metrics_;
+  ServerBytes server_bytes_;
+  uint64_t server_ = 0;  // incarnation of the only one
   std::unique_ptr<Coordinator> coordinator_;
 };
+
+TEST_F(QueueTest, WhatDoesNotFitIsRefusedOrWaitsForEnoughServers) {
+  server_bytes_ = [](int servers) {
+    return std::vector<int64_t>(static_cast<size_t>(servers), (3 << 20) / servers);
+  };
+  const absl::Status refused = Submit("a").status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Message(refused),
+            "with 1 server the job needs 3.0 MiB of memory of the one on here, where 1.0 MiB are "
+            "free: 3 servers with as much would do: start more, or let it wait with "
+            "--wait-for-servers");
+  ASSERT_TRUE(Submit("a", /*waits=*/true).ok());
+  EXPECT_THAT(States(), ElementsAre("waiting for 2 servers and 1 worker"));
+}
+
+TEST_F(QueueTest, AServerThatNoJobHasLeavesAtOnce) {
+  ASSERT_TRUE(Submit("a").ok());
+  EXPECT_THAT(States(), ElementsAre("waiting for 1 worker"));
+  proto::LeaveRequest leave;
+  leave.set_incarnation(server_);
+  leave.set_when_free(true);
+  for (int again = 0; again < 2; ++again) {
+    const auto reply = coordinator_->Leave(leave);
+    ASSERT_TRUE(reply.ok());
+    EXPECT_FALSE(reply->wait());
+  }
+  EXPECT_THAT(States(), ElementsAre("waiting for 1 server and 1 worker"));
+}
 
 TEST_F(QueueTest, JobsWaitInOrder) {
   const std::string first = Submit("a")->job_id();
@@ -188,7 +223,10 @@ TEST_F(QueueTest, IsBounded) {
   for (int job = 0; job < CoordinatorCore::kMaxWaiting; ++job) {
     ASSERT_TRUE(Submit(std::to_string(job)).ok());
   }
-  EXPECT_EQ(Submit("more").status().code(), absl::StatusCode::kResourceExhausted);
+  const absl::Status full = Submit("more").status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Message(full), "100 jobs wait already: stop one, or try again later");
+  EXPECT_EQ(States().size(), static_cast<size_t>(CoordinatorCore::kMaxWaiting)) << "none is lost";
   coordinator_->Interrupt("the end of all at once");
   coordinator_->WaitUntilDone();
 }

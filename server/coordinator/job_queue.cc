@@ -51,13 +51,6 @@ absl::Status CoordinatorCore::CheckRoom(const LoadedJob& job) const {
   if (ending >= kMaxEnding) {
     return Unavailable("{} jobs are being ended: try again later", ending);
   }
-  const int64_t servers = std::ssize(members_.members(proto::ROLE_SERVER));
-  if (servers < std::max<int64_t>(1, job.job.cluster.servers) && !job.request.wait_for_servers()) {
-    return FailedPrecondition(
-        "the job takes {} servers (cluster.servers) and {} are there: start more, or let it wait "
-        "with --wait-for-servers",
-        std::max<int64_t>(1, job.job.cluster.servers), servers);
-  }
   return absl::OkStatus();
 }
 
@@ -74,6 +67,7 @@ void CoordinatorCore::ForgetOldJobs() {
       return false;
     }
     --remembered;
+    logs_.Forget(run->job().id);
     forgotten_changes_ += run->changes() + 1;
     return true;
   });
@@ -92,8 +86,12 @@ absl::StatusOr<proto::SubmitJobReply> CoordinatorCore::Submit(
   if (environment_.stays) {
     // A later life must know them: of those that it sees come, none need be the last.
     plan::ClusterOptions& cluster = job.job.cluster;
-    const int64_t servers = std::ssize(members_.members(proto::ROLE_SERVER));
-    cluster.servers = cluster.servers > 0 ? cluster.servers : std::max<int64_t>(1, servers);
+    std::vector<Member> servers = members_.members(proto::ROLE_SERVER);
+    std::erase_if(servers, [](const Member& server) { return server.leaving; });
+    SHOAL_ASSIGN_OR_RETURN(cluster.servers,
+                           DecideServers(servers, {.servers = cluster.servers,
+                                                   .waits = job.request.wait_for_servers(),
+                                                   .bytes = job.server_bytes}));
     cluster.workers =
         cluster.workers > 0 ? cluster.workers : std::max(cluster.pipeline.stages, workers());
     *job.request.mutable_job() = plan::ToMessage(job.job);
@@ -221,6 +219,9 @@ void CoordinatorCore::OfferMembers() {
     if (run->released() && !run->restarts()) {
       continue;
     }
+    if (ahead == 0) {
+      logs_.Turn(run->job().id, environment_.clock.Now());
+    }
     if (run->waiting()) {
       ahead == 0 ? Offer(*run) : run->Queue(ahead);
     } else if (ahead == 0 && run->HasRoom()) {
@@ -245,6 +246,14 @@ void CoordinatorCore::Offer(JobRun& run) {
     Prepare(run.job().job);
   }
   run.Offer(std::move(servers), std::move(workers));
+}
+
+absl::StatusOr<proto::ReadLogReply> CoordinatorCore::ReadLog(
+    const proto::ReadLogRequest& request) const {
+  SHOAL_ASSIGN_OR_RETURN(const JobRun* run, FindOrNewest(request.job_id()));
+  proto::ReadLogReply reply = logs_.Read(run->job().id, request.after_line());
+  reply.set_over(run->over() && !run->restarts());
+  return reply;
 }
 
 proto::ListJobsReply CoordinatorCore::List() const {

@@ -1,10 +1,12 @@
 // shoal-server: holds partitions of models. Registers with the coordinator, follows its commands,
-// and exits when the job ends, when its lease is lost, or on SIGTERM.
+// and exits when the job ends, when its lease is lost, or on SIGTERM, then after a checkpoint.
+#include <algorithm>
 #include <optional>
 #include <string>
 
 #include "CLI/CLI.hpp"
 #include "absl/synchronization/mutex.h"
+#include "core/base/clock.h"
 #include "core/base/flag_checks.h"
 #include "core/base/logging.h"
 #include "core/base/memory/host_memory.h"
@@ -12,6 +14,7 @@
 #include "core/base/status.h"
 #include "core/base/threads/lock_order.h"
 #include "core/base/threads/signal_thread.h"
+#include "core/base/threads/steady_await.h"
 #include "core/rpc/health.h"
 #include "core/rpc/member_session.h"
 #include "core/rpc/parameter_server_service.h"
@@ -37,6 +40,13 @@ struct Flags {
   transport::RdmaFlags rdma;
 };
 
+// How often a server that is to leave asks whether it may.
+constexpr absl::Duration kBetweenAsks = absl::Milliseconds(200);
+// How long it goes on asking a coordinator that does not answer.
+constexpr absl::Duration kAskPatience = absl::Seconds(10);
+// A second signal that comes sooner is taken for the same one.
+constexpr absl::Duration kSecondCountsAfter = absl::Seconds(2);
+
 // The end of the process: the session's thread reports the end of membership, or a signal comes.
 class End {
  public:
@@ -53,8 +63,14 @@ class End {
   }
   void Signal(const std::string& name) {
     absl::MutexLock lock(&mutex_);
-    signal_ = name;
-    over_ = true;
+    const absl::Time now = RealClock().Now();
+    if (signal_.empty()) {
+      signal_ = name;
+      signalled_at_ = now;
+      over_ = true;
+    } else if (now - signalled_at_ >= kSecondCountsAfter) {
+      at_once_ = true;
+    }
   }
   // Blocks until the end. Returns the signal's name; empty: membership ended.
   std::string Await() {
@@ -66,6 +82,11 @@ class End {
     absl::MutexLock lock(&mutex_);
     return !signal_.empty();
   }
+  // Waits for a second signal; true: it came.
+  bool AwaitSecond(absl::Duration limit) {
+    absl::MutexLock lock(&mutex_);
+    return AwaitFor(&mutex_, absl::Condition(&at_once_), limit);
+  }
   // How membership ended; OK before that.
   absl::Status membership() const {
     absl::MutexLock lock(&mutex_);
@@ -75,6 +96,8 @@ class End {
  private:
   mutable absl::Mutex mutex_;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  bool at_once_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time signalled_at_ ABSL_GUARDED_BY(mutex_);
   std::string signal_ ABSL_GUARDED_BY(mutex_);
   absl::Status membership_ ABSL_GUARDED_BY(mutex_);
 };
@@ -103,6 +126,36 @@ absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
   };
 }
 
+// Stays for its job until a checkpoint has what this server holds.
+absl::Status LeaveAfterCheckpoint(rpc::MemberSession& session, const std::string& signal,
+                                  End& end) {
+  LogInfo("{}: leaving once no job needs this server; again after 2 s: at once", signal);
+  absl::Time answered = RealClock().Now();
+  while (end.membership().ok()) {
+    const absl::StatusOr<bool> left = session.AskToLeave(signal);
+    if (left.ok() && *left) {
+      return absl::OkStatus();
+    }
+    answered = left.ok() ? RealClock().Now() : answered;
+    if (RealClock().Now() - answered > kAskPatience) {
+      LogWarning("the coordinator does not say whether this server is needed: {}",
+                 Message(left.status()));
+      return absl::OkStatus();
+    }
+    if (end.AwaitSecond(kBetweenAsks)) {
+      return Unavailable("second {}: ending without a checkpoint of what this server holds",
+                         signal);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// As MemberOptions has it; a machine that has none left is not one that does not say.
+int64_t FreeMemory() {
+  const absl::StatusOr<int64_t> available = AvailableMemory();
+  return available.ok() ? std::max<int64_t>(1, *available) : 0;
+}
+
 // Registers, and blocks until membership ends or a signal comes. With --stay waits for the
 // coordinator however long it takes.
 absl::Status BeMember(const Flags& flags, const rpc::Token& token, const std::string& address,
@@ -112,7 +165,8 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const std::st
                                 .index = index,
                                 .takes_over = flags.member.index == rpc::kIndexAuto,
                                 .stays = flags.member.stay,
-                                .stop = [&end] { return end.signalled(); }};
+                                .stop = [&end] { return end.signalled(); },
+                                .free_memory_bytes = FreeMemory()};
   if (flags.member.stay) {
     options.patience = absl::InfiniteDuration();
   }
@@ -127,9 +181,10 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const std::st
   LogInfo("registered with the coordinator at {}", flags.member.coordinator);
   health.SetReady(true);
   if (const std::string signal = end.Await(); !signal.empty()) {
-    LogInfo("{}: leaving", signal);
+    health.SetReady(false);
+    const absl::Status left = LeaveAfterCheckpoint(**session, signal, end);
     (*session)->Leave(signal);
-    return absl::OkStatus();
+    return left;
   }
   if (flags.member.stay) {
     LogInfo("no longer a member: {}", Message(end.membership()));
@@ -205,7 +260,7 @@ int Main(int argc, char** argv) {
   if (const std::optional<int> over = rpc::ParseCommandLine(app, argc, argv); over.has_value()) {
     return *over;
   }
-  InitLogging({.process = "server", .level = flags.program.log_level});
+  InitLogging({.process = "server", .level = flags.program.log_level, .keep = true});
   if (const absl::Status valid = transport::Validate(flags.listen); !valid.ok()) {
     LogError("{}", Message(valid));
     return rpc::kExitUsage;

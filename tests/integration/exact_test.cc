@@ -1,5 +1,7 @@
 // Exact mode: the same bits whatever the delays, the number of servers, workers and threads, and
 // whether or not the run was interrupted.
+#include <utility>
+
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "tests/support/final_state.h"
@@ -66,6 +68,34 @@ TEST_F(Exact, AnyNumberOfServersAndWorkersEndsWithTheSameBits) {
     }
     const TrainRun run =
         Train(ExactJob(servers, workers, kSteps, checkpoints, threads), {"--resume=auto"});
+    ASSERT_EQ(run.program.exit_code, 0) << run.program.errors;
+    const std::vector<float> state = FinalState(checkpoints);
+    if (reference.empty()) {
+      reference = state;
+    }
+    EXPECT_TRUE(state == reference);
+  }
+}
+
+// Its products are large enough to be cut into pieces, which threads share.
+TEST(ExactInBf16, ThreadsServersAndWorkersChangeNoBit) {
+  const std::string folder = FreshDirectory("bf16");
+  ASSERT_NO_FATAL_FAILURE(MakeModel(folder, "25m"));
+  std::vector<float> reference;
+  for (const auto& [processes, threads] : {std::pair{1, 1}, {2, 1}, {1, 2}, {2, 2}}) {
+    SCOPED_TRACE(fmt::format("{0} servers, {0} workers, {1} threads", processes, threads));
+    const std::string checkpoints = FreshDirectory("bf16-run");
+    const TrainRun run = Train(fmt::format(R"(
+model: {0}/model
+data: {{train: {0}/train.jsonl, template: chatml, max_sequence_tokens: 256, microbatch_tokens: 256,
+    oversize: skip}}
+train: {{steps: 3, minibatch_samples: 4, compute: bf16, learning_rate: 1e-3,
+    threads_per_worker: {2}}}
+service: {{accumulate: exact}}
+cluster: {{local: {{servers: {1}, workers: {1}}}}}
+checkpoint: {{directory: {3}, every_steps: 0, export_huggingface: false}}
+)",
+                                           folder, processes, threads, checkpoints));
     ASSERT_EQ(run.program.exit_code, 0) << run.program.errors;
     const std::vector<float> state = FinalState(checkpoints);
     if (reference.empty()) {

@@ -37,7 +37,7 @@ class LocalRestart : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = new std::string(FreshDirectory("local_restart"));
-    ASSERT_NO_FATAL_FAILURE(MakeTinyModel(*folder_));
+    ASSERT_NO_FATAL_FAILURE(MakeModel(*folder_));
     const std::string job = fmt::format(R"(
 model: model
 data: {{train: train.jsonl, template: chatml, max_sequence_tokens: 512, microbatch_tokens: 1024,
@@ -212,12 +212,31 @@ TEST_F(LocalRestart, AStageOfAPipelineToo) {
   ExpectTheSameEnd();
 }
 
-TEST_F(LocalRestart, AWorkerThatIsToldToLeaveIsReplaced) {
-  Start();
-  AwaitStep(5);
-  Kill("/shoal-worker", SIGTERM);
+TEST_F(LocalRestart, WhoIsToldToLeaveIsReplacedAndCostsNoStep) {
+  for (const auto& [program, status] : {std::pair{"/shoal-worker", 75}, {"/shoal-server", 0}}) {
+    Start({"--overwrite"});
+    seen_ = 0;
+    AwaitStep(5);
+    Kill(program, SIGTERM);
+    ExpectTheSameEnd();
+    EXPECT_THAT(errors_, HasSubstr(fmt::format("exited with status {}: started again", status)));
+    EXPECT_EQ(std::ssize(ParseSteps(run_->OutputSoFar())), kSteps) << "each once";
+  }
+}
+
+TEST_F(LocalRestart, ItsLogsAreReadAsOne) {
+  Start({"--keep-logs"});
+  AwaitStep(1);
+  const ProgramResult during = RunShoal({"logs", "--run", directory_, "--follow"});
   ExpectTheSameEnd();
-  EXPECT_THAT(errors_, HasSubstr("exited with status 75: started again"));
+  const ProgramResult after = RunShoal({"logs", "--run", directory_, "--json"});
+  for (const ProgramResult* logs : {&during, &after}) {
+    EXPECT_EQ(logs->exit_code, 0) << logs->errors;
+    for (const char* process : {"coordinator", "server-0", "server-1", "worker-0", "worker-1"}) {
+      EXPECT_THAT(logs->output, HasSubstr(process));
+    }
+  }
+  EXPECT_THAT(during.output, HasSubstr(fmt::format("is done at step {}", kSteps)));
 }
 
 TEST_F(LocalRestart, AWorkerThatHungTakesPartAgainOnceItGoesOn) {

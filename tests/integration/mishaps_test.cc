@@ -60,7 +60,7 @@ class Shared : public ::testing::Environment {
   void SetUp() override {
     random = Random(Seed());
     folder = FreshDirectory("mishaps");
-    ASSERT_NO_FATAL_FAILURE(MakeTinyModel(folder));
+    ASSERT_NO_FATAL_FAILURE(MakeModel(folder));
     const std::string job = fmt::format(R"(
 model: model
 data: {{train: train.jsonl, template: chatml, max_sequence_tokens: 512, microbatch_tokens: 1024,

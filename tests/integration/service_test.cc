@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <numeric>
 #include <sstream>
 
 #include "core/base/file.h"
@@ -21,7 +23,9 @@ namespace shoal::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::Duration kLimit = absl::Seconds(60);
 
@@ -38,7 +42,7 @@ class Service : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = new std::string(FreshDirectory("service"));
-    ASSERT_NO_FATAL_FAILURE(MakeTinyModel(*folder_));
+    ASSERT_NO_FATAL_FAILURE(MakeModel(*folder_));
     const std::string job = R"(
 model: model
 data: {train: train.jsonl, template: chatml, max_sequence_tokens: 512, microbatch_tokens: 1024,
@@ -86,10 +90,26 @@ checkpoint: {directory: alone, every_steps: 3}
         BinDirectory() + "/shoal-coordinator", "--stay", "--listen", address_, "--token-file",
         token_, "--state", run_ + "/state.db", "--lease-seconds", "2"});
   }
-  std::unique_ptr<Program> StartMember(const std::string& program) {
-    return std::make_unique<Program>(std::vector<std::string>{BinDirectory() + "/" + program,
-                                                              "--stay", "--coordinator", address_,
-                                                              "--token-file", token_});
+  std::unique_ptr<Program> StartMember(
+      const std::string& program, const std::vector<std::string>& more = {},
+      const std::map<std::string, std::string>& environment = {}) const {
+    std::vector<std::string> command = {BinDirectory() + "/" + program,
+                                        "--stay",
+                                        "--coordinator",
+                                        address_,
+                                        "--token-file",
+                                        token_};
+    command.insert(command.end(), more.begin(), more.end());
+    return std::make_unique<Program>(command, environment);
+  }
+  // So that something can happen in the middle of a job.
+  void SlowDownWorkers() {
+    for (const size_t worker : {1U, 3U}) {
+      members_[worker]->Signal(SIGTERM);
+      members_[worker]->Wait(kLimit);
+      members_[worker] = StartMember("shoal-worker", {"--fault-seed", "1"});
+    }
+    AwaitMembers(4);
   }
 
   ProgramResult Ask(std::vector<std::string> command) const {
@@ -153,6 +173,28 @@ checkpoint: {directory: alone, every_steps: 3}
       absl::SleepFor(absl::Milliseconds(5));
     }
   }
+  void AwaitState(const std::string& id, const std::string& part) const {
+    const absl::Time deadline = absl::Now() + kLimit;
+    nlohmann::json job;
+    do {
+      absl::SleepFor(absl::Milliseconds(5));
+      job = StateOf(id);
+    } while (job["state"].get<std::string>().find(part) == std::string::npos &&
+             !job["over"].get<bool>() && absl::Now() < deadline);
+    EXPECT_THAT(job["state"].get<std::string>(), HasSubstr(part));
+  }
+  // As the record has them, repeated ones too.
+  std::vector<int64_t> StepsOf(const std::string& name) const {
+    std::vector<int64_t> steps;
+    std::ifstream record(DirectoryOf(name) + "/record/metrics.jsonl");
+    for (std::string line; std::getline(record, line);) {
+      const auto event = nlohmann::json::parse(line);
+      if (event["event"] == "step") {
+        steps.push_back(event["step"].get<int64_t>());
+      }
+    }
+    return steps;
+  }
   std::string AwaitEnd(const std::string& id) const {
     const absl::Time deadline = absl::Now() + kLimit;
     nlohmann::json job;
@@ -165,7 +207,10 @@ checkpoint: {directory: alone, every_steps: 3}
 
   void EndTheCoordinator(int signal) {
     const std::string runs = Submit("runs");
+    const std::string diverges = Submit("diverges", {"--set", "train.learning_rate=1e38"});
+    const std::string stopped = Submit("stopped");
     const std::string waits = Submit("waits");
+    EXPECT_EQ(Ask({"stop", stopped}).exit_code, 0);
     Program follower({BinDirectory() + "/shoal", "attach", runs, "--coordinator", address_,
                       "--token-file", token_});
     AwaitStep(runs, 4);
@@ -174,7 +219,9 @@ checkpoint: {directory: alone, every_steps: 3}
     EXPECT_EQ(ended.exit_code, signal == SIGKILL ? 128 + SIGKILL : 0) << ended.errors;
     StartCoordinator();
     EXPECT_EQ(AwaitEnd(runs), "done");
+    EXPECT_EQ(AwaitEnd(diverges), "failed");
     EXPECT_EQ(AwaitEnd(waits), "done");
+    EXPECT_FALSE(fs::exists(DirectoryOf("stopped") + "/huggingface"));
     // Told of the end that a stop is, or reads on over one that nobody announced.
     EXPECT_EQ(follower.Wait(kLimit).exit_code, signal == SIGKILL ? 0 : 75);
     EXPECT_EQ(HashOf(DirectoryOf("runs")), *hash_);
@@ -215,6 +262,15 @@ TEST_F(Service, JobsQueueUpAndHaveTheBitsTheyHaveAlone) {
   EXPECT_THAT(attached.output, HasSubstr("done after step 12"));
   EXPECT_NE(Ask({"attach", "job-none"}).exit_code, 0);
 
+  for (const auto& [id, other] : {std::pair{first, last}, {last, first}}) {
+    const std::string log = Ask({"logs", id}).output;
+    for (const std::string& line : std::vector<std::string>{
+             "coordinator: " + id + " is done", "server-0: ", "server-1: ", "worker-0: "}) {
+      EXPECT_THAT(log, HasSubstr(line));
+    }
+    EXPECT_THAT(log, Not(HasSubstr(other + " is done")));
+  }
+  EXPECT_NE(Ask({"logs", "job-none"}).exit_code, 0);
   const ProgramResult followed = Train("followed", {});
   EXPECT_EQ(followed.exit_code, 0) << followed.errors;
   EXPECT_EQ(HashOf(DirectoryOf("followed")), *hash_);
@@ -257,6 +313,103 @@ TEST_F(Service, ALostMemberCostsNoJob) {
   }
 }
 
+TEST_F(Service, AServerThatIsToldToLeaveCostsNoStep) {
+  SlowDownWorkers();
+  const std::string id = Submit("leaves", {"--set", "checkpoint.every_steps=0"});
+  AwaitStep(id, 4);
+  members_[0]->Signal(SIGTERM);
+  members_[0]->Signal(SIGTERM);  // of its process group, say: the same one
+  const ProgramResult left = members_[0]->Wait(kLimit);
+  EXPECT_EQ(left.exit_code, 0) << left.errors;
+  AwaitState(id, "waiting for 1 server");
+  members_[0] = StartMember("shoal-server");
+  EXPECT_EQ(AwaitEnd(id), "done");
+  EXPECT_EQ(HashOf(DirectoryOf("leaves")), *hash_);
+  std::vector<int64_t> each(12);
+  std::iota(each.begin(), each.end(), 1);
+  EXPECT_EQ(StepsOf("leaves"), each);
+}
+
+// Nothing is written before it is lost, and the one in reserve takes its place.
+TEST_F(Service, ALossBeforeTheFirstCheckpointBeginsAgainFromTheModel) {
+  SlowDownWorkers();
+  members_.push_back(StartMember("shoal-server"));
+  AwaitMembers(5);
+  const std::string id = Submit("early", {"--set", "checkpoint.every_steps=0"});
+  AwaitStep(id, 4);
+  members_[0]->Signal(SIGKILL);
+  EXPECT_EQ(AwaitEnd(id), "done") << Ask({"attach", id}).errors;
+  EXPECT_EQ(HashOf(DirectoryOf("early")), *hash_);
+  EXPECT_GT(std::ranges::count(StepsOf("early"), 1), 1);
+  EXPECT_THAT(Ask({"logs", id}).output,
+              ContainsRegex("lost server 0.*: goes on from the model when"));
+}
+
+TEST_F(Service, AJobThatDoesNotRestoreEndsByNameWithItsServer) {
+  SlowDownWorkers();
+  const std::string id = Submit("fails", {"--set", "service.on_server_loss=fail"});
+  AwaitStep(id, 4);
+  members_[0]->Signal(SIGKILL);
+  EXPECT_EQ(AwaitEnd(id), "failed");
+  const ProgramResult attached = Ask({"attach", id});
+  EXPECT_EQ(attached.exit_code, 1);
+  EXPECT_THAT(attached.errors,
+              ContainsRegex("lost server 0 .*; go on from the checkpoint of step [36] with --res"));
+  members_[0]->Wait(kLimit);
+  members_[0] = StartMember("shoal-server");
+  AwaitMembers(4);
+  EXPECT_EQ(AwaitEnd(Submit("fails", {"--resume"})), "done");
+  EXPECT_EQ(HashOf(DirectoryOf("fails")), *hash_);
+}
+
+TEST_F(Service, AJobThatDoesNotFitIsRefusedWithFigures) {
+  const std::map<std::string, std::string> small = {{"SHOAL_HOST_MEMORY", "1MiB"}};
+  for (const size_t server : {0U, 2U}) {
+    members_[server]->Signal(SIGTERM);
+    members_[server]->Wait(kLimit);
+    members_[server] = StartMember("shoal-server", {}, small);
+  }
+  AwaitMembers(4);
+  const ProgramResult refused = Train("large", {"--detach"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.errors, ContainsRegex("with 2 servers the job needs .*iB of memory of the 2 "
+                                            "on .*, where .* are free: a smaller "));
+  EXPECT_EQ(std::ranges::count(refused.errors, '\n'), 1);
+  EXPECT_EQ(Ask({"jobs"}).output, "no jobs\n");
+}
+
+// What a user may get wrong beside a job that runs: one line each, and the job goes on.
+TEST_F(Service, AMistakeCostsTheJobAtHandNothing) {
+  SlowDownWorkers();
+  const std::string id = Submit("runs");
+  AwaitStep(id, 4);  // there is a checkpoint
+  const ProgramResult resumes = Train("runs", {"--detach", "--resume"});
+  EXPECT_EQ(resumes.exit_code, 2);
+  EXPECT_THAT(resumes.errors, HasSubstr("runs: stop it, or name another folder"));
+
+  const ProgramResult taken = StartMember("shoal-server", {"--index", "0"})->Wait(kLimit);
+  EXPECT_EQ(taken.exit_code, 1);
+  EXPECT_THAT(taken.errors, HasSubstr("is there already; start this one with another --index"));
+
+  const std::string other = run_ + "/other";
+  std::ofstream(other) << SecureToken();
+  fs::permissions(other, fs::perms::owner_read | fs::perms::owner_write);
+  for (const std::string program : {"shoal-server", "shoal-worker"}) {
+    const ProgramResult stranger = Program({BinDirectory() + "/" + program, "--stay",
+                                            "--coordinator", address_, "--token-file", other})
+                                       .Wait(kLimit);
+    EXPECT_EQ(stranger.exit_code, 1) << program;
+    EXPECT_THAT(stranger.errors, HasSubstr("another one than this process was started with"));
+  }
+  const ProgramResult asks = RunShoal({"jobs", "--coordinator", address_, "--token-file", other});
+  EXPECT_EQ(asks.exit_code, 1);
+  EXPECT_THAT(asks.errors, HasSubstr("another one than this process was started with"));
+  EXPECT_EQ(std::ranges::count(asks.errors, '\n'), 1);
+
+  EXPECT_EQ(AwaitEnd(id), "done");
+  EXPECT_EQ(HashOf(DirectoryOf("runs")), *hash_);
+}
+
 TEST_F(Service, ASignalEndsWhoStays) {
   EXPECT_EQ(AwaitEnd(Submit("job")), "done");
   for (const auto& member : members_) {
@@ -286,31 +439,56 @@ Held HeldBy(pid_t pid) {
           .threads = count(process + "/task")};
 }
 
+int64_t Median(std::vector<int64_t> values) {
+  std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
+  return values[values.size() / 2];
+}
+
+// What the later half of the values has over the earlier one: of a leak, half of what it makes.
+int64_t Growth(const std::vector<Held>& held, int64_t Held::*what) {
+  std::vector<int64_t> values;
+  std::ranges::transform(held, std::back_inserter(values),
+                         [what](const Held& now) { return now.*what; });
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  return Median({middle, values.end()}) - Median({values.begin(), middle});
+}
+
+// Of a night fifty jobs, with others and a restart of the coordinator among them.
 TEST_F(Service, NothingOfAJobStays) {
   const char* asked = std::getenv("SHOAL_SERVICE_JOBS");
   const int jobs = asked == nullptr ? 8 : std::atoi(asked);
-  std::vector<const Program*> processes = {coordinator_.get()};
-  for (const auto& member : members_) {
-    processes.push_back(member.get());
-  }
-  std::vector<Held> third;
+  constexpr int kFirst = 3;     // by then all is allocated that stays
+  constexpr int kRestart = 12;  // of the coordinator
+  constexpr int kLast = 25;
+  std::vector<std::vector<Held>> held(1 + members_.size());  // by process, then job
   for (int job = 1; job <= jobs; ++job) {
+    if (job == kRestart) {
+      EndTheCoordinator(SIGKILL);
+      held[0].clear();
+    }
     const std::string name = fmt::format("job-{}", job);
     ASSERT_EQ(AwaitEnd(Submit(name)), "done");
     ASSERT_EQ(HashOf(DirectoryOf(name)), *hash_);
     fs::remove_all(DirectoryOf(name));
-    if (job == 3) {
-      std::ranges::transform(processes, std::back_inserter(third),
-                             [](const Program* process) { return HeldBy(process->pid()); });
+    held[0].push_back(HeldBy(coordinator_->pid()));
+    for (size_t member = 0; member < members_.size(); ++member) {
+      held[1 + member].push_back(HeldBy(members_[member]->pid()));
     }
   }
   absl::SleepFor(absl::Seconds(1));  // connections that nobody uses are being closed
-  for (size_t i = 0; i < processes.size(); ++i) {
-    const Held now = HeldBy(processes[i]->pid());
+  for (size_t i = 0; i < held.size(); ++i) {
     SCOPED_TRACE(fmt::format("process {}", i));
-    EXPECT_LE(now.bytes, third[i].bytes + std::max<int64_t>(third[i].bytes / 50, 4 << 20));
-    EXPECT_LE(now.descriptors, third[i].descriptors + 2);
-    EXPECT_LE(now.threads, third[i].threads + 2);
+    const Held now = HeldBy(i == 0 ? coordinator_->pid() : members_[i - 1]->pid());
+    const Held& first = held[i][kFirst - 1];
+    EXPECT_LE(now.bytes, first.bytes + std::max<int64_t>(first.bytes / 50, 4 << 20));
+    EXPECT_LE(now.descriptors, first.descriptors + 2);
+    EXPECT_LE(now.threads, first.threads + 2);
+    if (std::ssize(held[i]) >= kFirst + kLast) {
+      held[i].erase(held[i].begin(), held[i].end() - kLast);
+      EXPECT_LE(Growth(held[i], &Held::bytes), 512 << 10);
+      EXPECT_LE(Growth(held[i], &Held::descriptors), 0);
+      EXPECT_LE(Growth(held[i], &Held::threads), 0);
+    }
   }
 }
 

@@ -76,6 +76,9 @@ class SimWorld {
   uint64_t worker_incarnation(int index) const {
     return workers_[static_cast<size_t>(index)]->incarnation();
   }
+  uint64_t server_incarnation(int index) const {
+    return server_members_[static_cast<size_t>(index)]->incarnation();
+  }
   const std::string& job_id() const { return command_.jobs().front().id; }
   // What happened.
   std::vector<proto::JobEvent> events();

@@ -27,8 +27,8 @@ struct TrainRun {
   std::string checkpoint;  // of the done event
 };
 
-// Makes train.jsonl (chatml), tokenizer and model (tiny) in the folder.
-void MakeTinyModel(const std::string& folder);
+// Makes train.jsonl (chatml), tokenizer and model (of a named shape) in the folder.
+void MakeModel(const std::string& folder, const std::string& shape = "tiny");
 
 // Parses what `shoal train --json` printed; a line that is not JSON fails the test.
 std::vector<StepLine> ParseSteps(const std::string& output);

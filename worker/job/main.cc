@@ -233,7 +233,7 @@ int Main(int argc, char** argv) {
     return *over;
   }
   SignalThread::Block();
-  InitLogging({.process = "worker", .level = flags.program.log_level});
+  InitLogging({.process = "worker", .level = flags.program.log_level, .keep = true});
   if (const absl::Status valid = transport::Validate(flags.listen); !valid.ok()) {
     LogError("{}", Message(valid));
     return rpc::kExitUsage;

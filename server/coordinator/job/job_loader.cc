@@ -9,6 +9,7 @@
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/partition.h"
 #include "core/plan/memory/memory_plan.h"
+#include "core/plan/memory/server_memory.h"
 #include "core/plan/pipeline/chosen_pipeline.h"
 #include "core/plan/pipeline/job_pipeline.h"
 #include "core/plan/schedule/stage_units.h"
@@ -207,6 +208,27 @@ absl::StatusOr<PushPlan> PushPlanOf(const plan::ModelSpec& spec, const plan::Job
   return pushes;
 }
 
+// What each needs beside what a server takes that has no job.
+std::vector<int64_t> ServersBytes(const plan::ModelSpec& spec, const plan::Job& job,
+                                  int64_t clients, const plan::ShardMap& map, int servers) {
+  const std::vector<plan::PartitionSpec> partitions =
+      plan::BuildPartitions(plan::BuildUnits(spec), job.service.partition_bytes);
+  std::vector<std::vector<plan::PartitionSpec>> held(static_cast<size_t>(servers));
+  for (size_t partition = 0; partition < partitions.size(); ++partition) {
+    for (const int server : map.servers[partition]) {
+      held[static_cast<size_t>(server)].push_back(partitions[partition]);
+    }
+  }
+  std::vector<int64_t> bytes;
+  for (const std::vector<plan::PartitionSpec>& of_server : held) {
+    bytes.push_back(
+        plan::PlanServerMemory(of_server, job.service, clients, plan::PlanReachedInGpu(job))
+            .total() -
+        plan::kServerProcessBytes);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_t workers) {
@@ -248,6 +270,12 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
   loaded.place_shards = [partitions = loaded.pushes.partitions](int servers) {
     return plan::PlaceShards(partitions, servers, /*generation=*/1);
   };
+  if (!job.cluster.local) {  // else shoal train has looked at the whole machine
+    loaded.server_bytes = [spec, job, clients = groups * job.cluster.pipeline.stages,
+                           place = loaded.place_shards](int servers) {
+      return ServersBytes(spec, job, clients, place(servers), servers);
+    };
+  }
   loaded.checkpoints = std::make_unique<CheckpointFolder>(job, spec, special);
   return loaded;
 }

@@ -324,15 +324,24 @@ void JobRun::Fence(const Member& worker) {
 
 void JobRun::OnLost(const Member& member, const std::string& why) {
   gone_.insert(member.incarnation);
-  over() ? OnHolderLost(member) : Lose(member, why);
+  over() ? OnHolderLost(member) : Lose(member, why, /*asked=*/false);
 }
 
-void JobRun::Lose(const Member& member, const std::string& why) {
+void JobRun::OnLeaving(const Member& server, const std::string& why) {
+  if (TakesPart(server.incarnation)) {
+    Lose(server, why, /*asked=*/true);
+  }
+}
+
+void JobRun::Lose(const Member& member, const std::string& why, bool asked) {
   if (over()) {
     return;
   }
   if (TakesPart(member.incarnation)) {
-    Record({{"event", "lost"}, {"step", step_}, {"member", NameOf(member)}, {"reason", why}});
+    Record({{"event", asked ? "leaving" : "lost"},
+            {"step", step_},
+            {"member", NameOf(member)},
+            {"reason", why}});
   }
   const LossDecision decision =
       DecideOnLoss(member, why,
@@ -340,6 +349,8 @@ void JobRun::Lose(const Member& member, const std::string& why) {
                     .takes_part = TakesPart(member.incarnation),
                     .ending = phase_ == Phase::kFinishing || stop_requested_,
                     .alone = groups_.stages() == 1,
+                    .asked = asked,
+                    .restores = job_.job.RestoresOnServerLoss(),
                     .step = step_});
   switch (decision.what) {
     case LossDecision::What::kGoOn:
@@ -354,12 +365,12 @@ void JobRun::Lose(const Member& member, const std::string& why) {
       }
       return;
     case LossDecision::What::kSaveAndFail:
-      failure_ = {.message = decision.message, .by_loss = true};
+      failure_ = {.message = decision.message, .by_loss = decision.restarts, .asked = asked};
       LogError("{}; the job ends with a checkpoint of its last commit", decision.message);
       EndAfterCommit();
       return;
     case LossDecision::What::kFail:
-      FailByLoss(decision.message);
+      EndBy({.message = decision.message, .by_loss = decision.restarts});
       return;
   }
 }
@@ -375,7 +386,7 @@ void JobRun::OnServerError(int server, const absl::Status& status) {
   const Member& member = servers_[static_cast<size_t>(server)];
   if (IsUnreachable(status)) {
     unreachable_.push_back(member);
-    Lose(member, std::string(Message(status)));
+    Lose(member, std::string(Message(status)), /*asked=*/false);
   } else {
     Fail(fmt::format("{} failed in step {}: {}", NameOf(member), step_, Message(status)));
   }

@@ -47,6 +47,7 @@
 #include "server/coordinator/job/event_log.h"
 #include "server/coordinator/job/expected_pushes.h"
 #include "server/coordinator/job/server_client.h"
+#include "server/coordinator/job/server_demand.h"
 #include "server/coordinator/job/step_measurements.h"
 #include "server/coordinator/job/step_planner.h"
 #include "server/coordinator/job/step_result.h"
@@ -73,6 +74,7 @@ struct LoadedJob {
   bool trace = false;  // workers report spans
   // For that many servers.
   std::function<plan::ShardMap(int servers)> place_shards;
+  ServerBytes server_bytes;  // empty: not to be checked
   plan::ShardMap shard_map;
   PushPlan pushes;
   std::optional<proto::PipelinePlan> pipeline;  // where a step runs as a schedule
@@ -140,6 +142,9 @@ class JobRun {
   void TakeIn(const std::vector<Member>& workers);
   // A member's lease is over, or it left before the job was over.
   void OnLost(const Member& member, const std::string& why);
+  // A server asks to leave, and stays until it is let go: a checkpoint of the last commit comes
+  // first.
+  void OnLeaving(const Member& server, const std::string& why);
   // Ends the job after the last commit, with a checkpoint to resume from; `for_good`, or until a
   // later life of its owner.
   void Stop(const std::string& reason, bool for_good = true);
@@ -222,7 +227,7 @@ class JobRun {
   void OnConfigured(const std::vector<proto::ConfigureReply>& replies);
   std::string Remedy() const;
   void SetState(const std::string& state);
-  void Lose(const Member& member, const std::string& why);
+  void Lose(const Member& member, const std::string& why, bool asked);
   void OnServerError(int server, const absl::Status& status);
   void Log(const absl::Status& status) const;
   void Change() { ++changes_; }
@@ -246,7 +251,7 @@ class JobRun {
   // last commit.
   void SaveAndFail(const std::string& message, bool non_finite = false);
   // Ends it by a loss: for good, or until members are there again.
-  void FailByLoss(const std::string& message);
+  void FailByLoss(const std::string& message, bool asked = false);
   void TellFailure(const std::string& message, bool non_finite);
   void TellEnd();
   void Finish(bool interrupted);
@@ -362,6 +367,7 @@ class JobRun {
     std::string message;
     bool non_finite = false;
     bool by_loss = false;
+    bool asked = false;  // the one that is lost
   };
   void EndBy(const Failure& failure);
   std::optional<Failure> failure_;  // why the job ends, after a checkpoint

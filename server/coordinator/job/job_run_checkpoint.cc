@@ -153,7 +153,8 @@ void JobRun::OnCheckpointFailed(const absl::Status& status) {
   if (failure_.has_value()) {
     EndBy({.message = fmt::format("{}; {}", failure_->message, why),
            .non_finite = failure_->non_finite,
-           .by_loss = failure_->by_loss});
+           .by_loss = failure_->by_loss,
+           .asked = failure_->asked});
     return;
   }
   if (++failed_checkpoints_ >= kFailedCheckpointsInARow) {

@@ -84,11 +84,14 @@ void JobRun::TellFailure(const std::string& message, bool non_finite) {
   Log(environment_.store.EndJob(job_.id, "failed: " + message));
 }
 
-void JobRun::FailByLoss(const std::string& message) {
+void JobRun::FailByLoss(const std::string& message, bool asked) {
   if (over()) {
     return;
   }
-  const int64_t restarts = version_ > first_version_ ? 1 : job_.restarts + 1;
+  // Who upgrades one server after the other leaves no time for a step between.
+  const int64_t more = asked ? 0 : 1;
+  const int64_t restarts =
+      version_ > first_version_ ? 1 : std::max<int64_t>(1, job_.restarts + more);
   if (!environment_.stays || stopped_ || restarts > job_.job.queue.max_restarts) {
     Fail(message + Remedy());
     return;
@@ -107,7 +110,7 @@ void JobRun::FailByLoss(const std::string& message) {
 }
 
 void JobRun::EndBy(const Failure& failure) {
-  failure.by_loss ? FailByLoss(failure.message)
+  failure.by_loss ? FailByLoss(failure.message, failure.asked)
                   : Fail(failure.message + Remedy(), failure.non_finite);
 }
 

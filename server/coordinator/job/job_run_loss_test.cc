@@ -85,6 +85,37 @@ TEST(LossOfAllTest, TheWaitForAWorkerHasAnEnd) {
   EXPECT_TRUE(world.disk.complete.contains(1)) << "what was committed is saved";
 }
 
+TEST_P(LossTest, AServerThatAsksToLeaveCostsNoStep) {
+  const auto& [point, nth] = GetParam();
+  SimWorld world({.steps = 6});
+  int asked = 0;
+  bool left = false;
+  std::function<void()> ask = [&] {
+    if (world.server_incarnation(1) == 0) {  // the answer to its registration is on its way
+      world.loop.After(absl::Milliseconds(1), ask);
+      return;
+    }
+    proto::LeaveRequest leave;
+    leave.set_incarnation(world.server_incarnation(1));
+    leave.set_reason("SIGTERM");
+    leave.set_when_free(true);
+    const auto reply = world.core().Leave(leave);
+    ASSERT_TRUE(reply.ok());
+    ASSERT_LT(++asked, 1000);
+    left = !reply->wait();
+    if (!left) {
+      world.loop.After(absl::Milliseconds(10), ask);
+    } else if (const int64_t version = world.servers.server(0).version(); version > 0) {
+      EXPECT_TRUE(world.disk.complete.contains(version)) << "it was let go before the checkpoint";
+    }
+  };
+  world.At(point, nth, [&] { world.loop.After(absl::ZeroDuration(), ask); });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_TRUE(left);
+  EXPECT_THAT(world.failure(), HasSubstr("server 1 (host sim, pid 101) is to leave: SIGTERM"));
+  EXPECT_EQ(world.servers.server(1).version(), world.servers.server(0).version());
+}
+
 TEST(LossAtTheEndTest, AWorkerIsNotNeededForTheLastCheckpoint) {
   SimWorld world({.steps = 2, .checkpoint_every = 0});
   world.servers.checkpoint_time = absl::Seconds(30);

@@ -6,15 +6,21 @@ namespace shoal::server {
 
 LossDecision DecideOnLoss(const Member& lost, const std::string& why, const JobSnapshot& job) {
   const bool server = lost.role == proto::ROLE_SERVER;
-  if (!job.takes_part || (job.ending && !server)) {
+  const bool needed = server && !job.asked;  // now
+  const std::string who =
+      fmt::format("{}{}{}", NameOf(lost), job.place.empty() ? "" : ", ", job.place);
+  if (!job.takes_part || (job.ending && !needed)) {
     return {.what = LossDecision::What::kGoOn,
-            .message = fmt::format("lost {}, which the job does not need: {}", NameOf(lost), why)};
+            .message = job.asked ? fmt::format("{} leaves when the job has ended: {}", who, why)
+                                 : fmt::format("lost {}, which the job does not need: {}",
+                                               NameOf(lost), why)};
   }
-  const LossDecision::What worker =
-      job.alone ? LossDecision::What::kGoOnWithout : LossDecision::What::kSaveAndFail;
-  return {.what = server ? LossDecision::What::kFail : worker,
-          .message = fmt::format("lost {}{}{} in step {}: {}", NameOf(lost),
-                                 job.place.empty() ? "" : ", ", job.place, job.step, why)};
+  const LossDecision::What later =
+      server || !job.alone ? LossDecision::What::kSaveAndFail : LossDecision::What::kGoOnWithout;
+  return {.what = needed ? LossDecision::What::kFail : later,
+          .restarts = !server || job.restores,
+          .message = job.asked ? fmt::format("{} is to leave: {}", who, why)
+                               : fmt::format("lost {} in step {}: {}", who, job.step, why)};
 }
 
 }  // namespace shoal::server

@@ -13,6 +13,8 @@ struct JobSnapshot {
   bool takes_part = false;  // the lost member was given work or weights of this job
   bool ending = false;      // no more steps: only servers are needed
   bool alone = false;       // a worker that is no stage of a group: others can do its packs
+  bool asked = false;       // it asked to leave, and stays until it is let go
+  bool restores = true;     // goes on after the loss of a server
   int64_t step = 0;         // the one in progress
 };
 
@@ -24,7 +26,8 @@ struct LossDecision {
     kFail,
   };
   What what = What::kGoOn;
-  std::string message;  // one line, for the event and the log
+  bool restarts = true;  // where the coordinator stays; else the job ends for good
+  std::string message;   // one line, for the event and the log
 };
 
 // `why` is how it was noticed: "its lease of 10 s is over".

@@ -25,6 +25,7 @@ Member MakeMember(const proto::RegisterRequest& request, int index, uint64_t inc
           .host = request.host(),
           .pid = request.pid(),
           .facts = request.facts(),
+          .free_memory_bytes = request.free_memory_bytes(),
           .nonce = request.nonce(),
           .stays = request.stays(),
           .renewed = absl::InfinitePast(),
@@ -67,6 +68,9 @@ absl::Status Check(const proto::RegisterRequest& request, const std::string& ver
   if (request.address().size() > kMaxNameBytes || request.host().size() > kMaxNameBytes) {
     return InvalidArgument("address or host is longer than {} bytes", kMaxNameBytes);
   }
+  if (request.free_memory_bytes() < 0) {
+    return InvalidArgument("{} bytes of free memory", request.free_memory_bytes());
+  }
   return Check(request.facts());
 }
 
@@ -98,6 +102,7 @@ proto::SavedMember ToSaved(const Member& member) {
   registered.set_host(member.host);
   registered.set_pid(member.pid);
   *registered.mutable_facts() = member.facts;
+  registered.set_free_memory_bytes(member.free_memory_bytes);
   registered.set_nonce(member.nonce);
   registered.set_stays(member.stays);
   return saved;
@@ -193,6 +198,14 @@ std::optional<Member> Membership::Remove(uint64_t incarnation) {
   Member member = std::move(found->second);
   members_.erase(found);
   return member;
+}
+
+std::optional<Member> Membership::MarkLeaving(uint64_t incarnation) {
+  const auto found = members_.find(incarnation);
+  if (found == members_.end() || std::exchange(found->second.leaving, true)) {
+    return std::nullopt;
+  }
+  return found->second;
 }
 
 void Membership::ExtendLeases(absl::Duration by) {

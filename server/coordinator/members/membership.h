@@ -35,8 +35,10 @@ struct Member {
   std::string host;
   int64_t pid = 0;
   proto::HostFacts facts;
+  int64_t free_memory_bytes = 0;  // of its host, for a job; 0: unknown
   uint64_t nonce = 0;
-  bool stays = false;  // takes another job when one is over
+  bool stays = false;    // takes another job when one is over
+  bool leaving = false;  // takes none from now on
   absl::Time renewed;
   absl::Duration lease;  // as it was told last, so that a change of the lease never ends one that
                          // is being kept
@@ -80,6 +82,8 @@ class Membership {
   // Whether an earlier life may have given it without a record, and it has not come back yet.
   bool MayComeBack(uint64_t incarnation) const;
   std::optional<Member> Remove(uint64_t incarnation);
+  // Returns the member, unless it was leaving before or is none.
+  std::optional<Member> MarkLeaving(uint64_t incarnation);
   // As if all had renewed later by that much.
   void ExtendLeases(absl::Duration by);
   // Removes and returns the members whose lease is over at `now`.

@@ -39,7 +39,7 @@ class CoordinatorCrash : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = new std::string(FreshDirectory("coordinator_crash"));
-    ASSERT_NO_FATAL_FAILURE(MakeTinyModel(*folder_));
+    ASSERT_NO_FATAL_FAILURE(MakeModel(*folder_));
     const std::string job = fmt::format(R"(
 model: model
 data: {{train: train.jsonl, template: chatml, max_sequence_tokens: 512, microbatch_tokens: 1024,
