@@ -21,9 +21,9 @@
 #include "absl/time/time.h"
 #include "core/base/random.h"
 #include "proto/coordinator.pb.h"
-#include "server/coordinator/job/job_logs.h"
 #include "server/coordinator/job/job_run.h"
 #include "server/coordinator/members/membership.h"
+#include "server/coordinator/record/job_logs.h"
 
 namespace shoal::server {
 

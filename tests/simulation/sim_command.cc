@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/base/status.h"
-#include "server/coordinator/job/event_log.h"
+#include "server/coordinator/record/event_log.h"
 #include "tests/simulation/process_ids.h"
 
 namespace shoal::simulation {

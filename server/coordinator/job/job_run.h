@@ -44,7 +44,6 @@
 #include "proto/coordinator.pb.h"
 #include "proto/server.pb.h"
 #include "server/coordinator/job/checkpoint_files.h"
-#include "server/coordinator/job/event_log.h"
 #include "server/coordinator/job/expected_pushes.h"
 #include "server/coordinator/job/server_client.h"
 #include "server/coordinator/job/server_demand.h"
@@ -55,6 +54,7 @@
 #include "server/coordinator/job/worker_groups.h"
 #include "server/coordinator/members/coordinator_metrics.h"
 #include "server/coordinator/members/membership.h"
+#include "server/coordinator/record/event_log.h"
 #include "server/coordinator/record/record_queue.h"
 #include "server/coordinator/state/state_store.h"
 

@@ -1,4 +1,4 @@
-#include "server/coordinator/job/event_log.h"
+#include "server/coordinator/record/event_log.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "server/coordinator/job/job_logs.h"
+#include "server/coordinator/record/job_logs.h"
 
 #include <vector>
 
