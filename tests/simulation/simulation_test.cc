@@ -1,5 +1,6 @@
 // Seeds of the simulation: SHOAL_SIMULATION_SEEDS of them from SHOAL_SIMULATION_SEED on.
 #include <cstdlib>
+#include <set>
 
 #include "core/base/threads/lock_order.h"
 #include "gmock/gmock.h"
@@ -66,6 +67,23 @@ TEST(FoundTest, ARegistrationRepeatedOnAFullDiskKeepsItsMember) {
                            {FaultKind::kDiskFull, "coordinator", 90'000'000, 20'000'000}}));
   EXPECT_THAT(world.RunAndCheck(), IsEmpty());
   EXPECT_TRUE(world.done().has_value()) << world.failure();
+}
+
+// Else a Commit of an earlier run that comes late is taken before its step is recorded.
+TEST(FoundTest, ARunThatBeginsAgainHasOtherAttempts) {
+  SimWorld world({.workers = 1, .steps = 3, .checkpoint_every = 4, .stays = true},
+                 Faults::FromList(1, {{FaultKind::kKill, "server-1", 50'000'000, 5'000'000'000}}));
+  std::set<std::pair<int64_t, int64_t>> sealed;
+  std::set<int64_t> steps;
+  world.hook = [&](const std::string_view point, int index) {
+    if (point == "commit" && index == 0) {
+      const server::StepState& state = world.servers.server(0).state;
+      EXPECT_TRUE(sealed.emplace(state.step(), state.attempt()).second);
+      steps.insert(state.step());
+    }
+  };
+  ASSERT_TRUE(world.Run());
+  EXPECT_GT(sealed.size(), steps.size()) << "no step was done again: " << world.failure();
 }
 
 }  // namespace

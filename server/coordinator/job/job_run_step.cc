@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kMaxAttempts = 3;
 // Attempts that end because a worker is lost are none of those.
 constexpr int64_t kMaxLosses = 64;
+constexpr int64_t kAttemptsOfARun = kMaxAttempts + kMaxLosses + 1;  // of one step, at most
 constexpr absl::Duration kFirstStallNotice = absl::Seconds(60);
 
 }  // namespace
@@ -70,7 +71,9 @@ void JobRun::OpenStep() {
   if (step_ != version_ + 1) {
     step_ = version_ + 1;
     step_opened_ = environment_.clock.Now();
-    attempt_ = std::exchange(attempts_before_, 0);
+    // Attempts of earlier runs had other numbers: a command or a push of theirs that comes late
+    // fits nothing.
+    attempt_ = std::max(job_.run * kAttemptsOfARun, std::exchange(attempts_before_, 0));
     failures_ = losses_ = 0;
   }
   phase_ = Phase::kPlanning;
