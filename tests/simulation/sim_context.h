@@ -51,6 +51,8 @@ class SimContext {
   SimNetwork network;
   Random random;
   std::vector<std::string> violations;
+  // The coordinator's disk has lost transactions: what servers say wins over what is left.
+  bool tail_lost = false;
   Hook hook = [](const char*, int) {};
 
  private:

@@ -41,7 +41,7 @@ void SimWorld::Kill(const Fault& fault) {
   }
   coordinator_.process().End();
   if (fault.kind == FaultKind::kPowerLoss) {
-    store->LosePower(context_.random);
+    context_.tail_lost = store->LosePower(context_.random) > 0 || context_.tail_lost;
     for (const auto& job : jobs_) {
       job->disk().shards.clear();
     }
