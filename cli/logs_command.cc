@@ -46,7 +46,8 @@ LineSource LinesOfFolder(const std::string& run) {
       };
 }
 
-LineSource LinesOfCoordinator(std::shared_ptr<rpc::Channel> coordinator, const std::string& id) {
+LineSource LinesOfCoordinator(const std::shared_ptr<rpc::Channel>& coordinator,
+                              const std::string& id) {
   auto after = std::make_shared<int64_t>(0);
   return [coordinator, id, after]() -> absl::StatusOr<NewLines> {
     proto::ReadLogRequest request;
