@@ -235,11 +235,9 @@ absl::Status Watch(const std::string& coordinator, const std::string& job_id,
 
 absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
                                  const ClusterOptions& options) {
-  const plan::PipelineOptions pipeline = job.cluster.pipeline;
-  job.cluster = {.servers = options.servers,
-                 .workers = options.workers,
-                 .local = options.local,
-                 .pipeline = pipeline};
+  job.cluster.servers = options.servers;
+  job.cluster.workers = options.workers;
+  job.cluster.local = options.local;
   const rpc::Token token = rpc::Token::Generate();
   SHOAL_ASSIGN_OR_RETURN(const auto coordinator, CoordinatorProcess::Start(token));
   std::vector<std::unique_ptr<ServerProcess>> servers;

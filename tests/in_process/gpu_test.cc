@@ -166,6 +166,7 @@ TEST_F(GpuTest, AWorkerLeavesRoomForWhatServersTakeOfItsGpu) {
   job_.train.residency = plan::Residency::kStep;
   job_.train.push = plan::PushPolicy::kStep;
   job_.service.memory = plan::PartitionMemory::kCuda;
+  job_.cluster.recovery_timeout_seconds = 1;  // no other worker will come
   const plan::MemoryPlan plan = plan::PlanMemory(*plan::NamedShape("tiny"), job_, 1, 1, {}).value();
   const int64_t needed = plan.stages[0].gpu.total();
   const std::shared_ptr<transport::FakeGpuMemory> reach = Reach({0});

@@ -358,6 +358,7 @@ void JobRun::Lose(const Member& member, const std::string& why, bool asked) {
       return;
     case LossDecision::What::kGoOnWithout:
       LogWarning("{}; the job goes on without it", decision.message);
+      last_lost_ = decision.message;
       if (std::erase_if(joiners_, [&member](const Joiner& joiner) {
             return joiner.member.incarnation == member.incarnation;
           }) == 0) {
@@ -411,8 +412,8 @@ void JobRun::Tick() {
   }
   if (phase_ == Phase::kShort && now >= NextTick()) {
     SaveAndFail(
-        fmt::format("still waiting for {} after {:.0f} s (cluster.recovery_timeout_seconds)",
-                    Missing(), job_.job.cluster.recovery_timeout_seconds));
+        fmt::format("still waiting for {} after {:.0f} s (cluster.recovery_timeout_seconds); {}",
+                    Missing(), job_.job.cluster.recovery_timeout_seconds, last_lost_));
     return;
   }
   if (phase_ == Phase::kRunning && now >= next_stall_notice_) {

@@ -387,6 +387,7 @@ class JobRun {
   std::vector<Joiner> joiners_;
   std::vector<uint64_t> lost_workers_;  // incarnations, until servers know
   absl::Time short_since_;              // in kShort
+  std::string last_lost_;               // worker, and why
   int64_t formation_ = 0;  // of workers that know each other; moves when they must join anew
 
   int64_t loaded_version_ = 0;  // by the servers, at the run's begin

@@ -82,6 +82,7 @@ TEST(LossOfAllTest, TheWaitForAWorkerHasAnEnd) {
   world.At("work", 2, [&] { world.KillWorker(0); });
   ASSERT_THAT(world.RunAndCheck(), IsEmpty());
   EXPECT_THAT(world.failure(), HasSubstr("still waiting for 1 worker after 1800 s"));
+  EXPECT_THAT(world.failure(), HasSubstr("lost worker 0")) << "what it was that it had";
   EXPECT_TRUE(world.disk.complete.contains(1)) << "what was committed is saved";
 }
 
