@@ -287,14 +287,17 @@ class Training {
     request.set_trace(trace_ != nullptr);
     request.set_wait_for_servers(options_.wait_for_servers);
     request.set_detached(options_.detach);
-    SHOAL_ASSIGN_OR_RETURN(
-        const proto::SubmitJobReply reply,
+    const auto reply =
         coordinator->Call(&rpc::CoordinatorService::SubmitJob, request,
-                          {.deadline = kSubmitDeadline, .wait_for_connection = true}));
-    job_id_ = reply.job_id();
-    if (reply.jobs_ahead() > 0) {
-      report_.OnNotice(fmt::format("{} waits for {} {} ahead", job_id_, reply.jobs_ahead(),
-                                   reply.jobs_ahead() == 1 ? "job" : "jobs"));
+                          {.deadline = kSubmitDeadline, .wait_for_connection = true});
+    if (!reply.ok() && options_.resume == kResumeAuto && !resumed_.has_value()) {
+      SHOAL_RETURN_IF_ERROR(CheckNotOvertaken(Directory()));
+    }
+    SHOAL_RETURN_IF_ERROR(reply.status());
+    job_id_ = reply->job_id();
+    if (const int64_t ahead = reply->jobs_ahead(); ahead > 0) {
+      report_.OnNotice(
+          fmt::format("{} waits for {} {} ahead", job_id_, ahead, ahead == 1 ? "job" : "jobs"));
     }
     return absl::OkStatus();
   }

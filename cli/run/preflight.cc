@@ -276,6 +276,15 @@ absl::Status CheckEmpty(const std::string& directory) {
       directory, newest->step);
 }
 
+absl::Status CheckNotOvertaken(const std::string& directory) {
+  SHOAL_ASSIGN_OR_RETURN(const auto newest, server::NewestCheckpoint(directory));
+  if (!newest.has_value()) {
+    return absl::OkStatus();
+  }
+  return Aborted("another run has completed {} meanwhile: start again, which goes on from it",
+                 newest->path);
+}
+
 void RemoveUnfinishedFiles(const std::string& directory) {
   std::error_code ends;  // the walk, whose own increment would throw
   std::error_code ignored;

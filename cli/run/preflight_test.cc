@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include "cli/run/command.h"
 #include "core/base/status.h"
 #include "core/base/testing/folder.h"
 #include "core/base/testing/status.h"
@@ -106,6 +107,15 @@ TEST_F(PreflightTest, AFlippedByteIsFoundBeforeAnythingRuns) {
     const absl::Status status = ChooseCheckpoint(folder_.path(), resume).status();
     EXPECT_THAT(std::string(Message(status)), HasSubstr(damaged + "/server-0000.shard"));
   }
+}
+
+TEST_F(PreflightTest, WhoIsOvertakenByAnotherRunMayStartAgain) {
+  EXPECT_TRUE(CheckNotOvertaken(folder_.path()).ok());
+  Write(plan::ToYaml(job_));
+  const absl::Status status = CheckNotOvertaken(folder_.path());
+  EXPECT_EQ(ExitCodeFor(status), ExitCode::kFailure) << "which a scheduler restarts";
+  EXPECT_THAT(std::string(Message(status)),
+              HasSubstr(server::CheckpointPath(folder_.path(), 3) + " meanwhile: start again"));
 }
 
 TEST_F(PreflightTest, AJobOfAnotherReleaseIsNoHindrance) {
