@@ -13,7 +13,7 @@
 
 int main(int argc, char** argv) {
   shoal::StopCheckingLockOrder();
-  shoal::InitLogging({.process = "shoal", .level = "warn"});
+  shoal::InitLogging({.role = "shoal", .level = "warn"});
   shoal::cli::Output output(STDOUT_FILENO, shoal::cli::StopSignals::Came);
   shoal::cli::Output errors(STDERR_FILENO, shoal::cli::StopSignals::Came);
   std::ostream out(&output);

@@ -6,7 +6,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "core/base/dynamic_library.h"
+#include "core/base/process/dynamic_library.h"
 #include "core/base/status.h"
 #include "core/gpu/cuda_status.h"
 #include "core/gpu/gpus.h"

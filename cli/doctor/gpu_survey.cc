@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/base/dynamic_library.h"
+#include "core/base/process/dynamic_library.h"
 #include "core/base/status.h"
 #include "worker/backend/open/open_device.h"
 

@@ -1,12 +1,16 @@
 #include "core/base/logging.h"
 
-#include <atomic>
-#include <deque>
+#include <unistd.h>
+
 #include <memory>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/kept_lines.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
 #include "spdlog/pattern_formatter.h"
 #include "spdlog/sinks/base_sink.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
@@ -14,15 +18,27 @@
 namespace shoal {
 namespace {
 
-// The current name. Names are few and kept forever, so that a thread in the middle of a line may
-// still read the previous one.
-std::atomic<const std::string*> process_name = nullptr;
+// What lines say of the process that writes them.
+struct Context {
+  std::string role;
+  int index = -1;
+  std::string job;
+  int64_t step = 0;
+};
+absl::Mutex context_mutex(absl::kConstInit);
 
-const std::string* Keep(const std::string& name) {
-  static absl::Mutex mutex(absl::kConstInit);
-  static auto& names = *new std::deque<std::string>();
-  absl::MutexLock lock(&mutex);
-  return &names.emplace_back(name);
+Context& ProcessContext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_mutex) {
+  static auto& context = *new Context();
+  return context;
+}
+
+Context CurrentContext() {
+  absl::MutexLock lock(&context_mutex);
+  return ProcessContext();
+}
+
+std::string NameOf(const Context& process) {
+  return process.index < 0 ? process.role : fmt::format("{}-{}", process.role, process.index);
 }
 
 // %N: the process's name when the line is written.
@@ -30,13 +46,52 @@ class ProcessNameFlag final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& /*message*/, const std::tm& /*time*/,
               spdlog::memory_buf_t& line) override {
-    const std::string& name = *process_name.load(std::memory_order_acquire);
+    const std::string name = NameOf(CurrentContext());
     line.append(name.data(), name.data() + name.size());
   }
   std::unique_ptr<custom_flag_formatter> clone() const override {
     return std::make_unique<ProcessNameFlag>();
   }
 };
+
+// One object a line. Messages may quote what came from the network: bytes that are not UTF-8 are
+// replaced.
+class JsonFormatter final : public spdlog::formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& line) override {
+    const Context process = CurrentContext();
+    const spdlog::string_view_t level = spdlog::level::to_string_view(message.level);
+    nlohmann::ordered_json object = {
+        {"ts", absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::FromChrono(message.time),
+                                absl::UTCTimeZone())},
+        {"level", std::string(level.data(), level.size())},
+        {"role", process.role}};
+    if (process.index >= 0) {
+      object["index"] = process.index;
+    }
+    object["pid"] = ::getpid();
+    if (!process.job.empty()) {
+      object["job"] = process.job;
+      if (process.step > 0) {
+        object["step"] = process.step;
+      }
+    }
+    object["message"] = std::string(message.payload.data(), message.payload.size());
+    const std::string text =
+        object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    line.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<formatter> clone() const override { return std::make_unique<JsonFormatter>(); }
+};
+
+std::unique_ptr<spdlog::formatter> MakeFormatter(bool json) {
+  if (json) {
+    return std::make_unique<JsonFormatter>();
+  }
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<ProcessNameFlag>('N').set_pattern("%Y-%m-%d %H:%M:%S.%e %^%-5l%$ %N: %v");
+  return formatter;
+}
 
 class KeepingSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  protected:
@@ -52,16 +107,14 @@ class KeepingSink final : public spdlog::sinks::base_sink<spdlog::details::null_
 }  // namespace
 
 void InitLogging(const LogOptions& options) {
-  NameProcess(options.process);
+  {
+    absl::MutexLock lock(&context_mutex);
+    ProcessContext() = {.role = options.role};
+  }
   auto logger = std::make_shared<spdlog::logger>(
       "shoal", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
   logger->set_level(spdlog::level::from_str(options.level));
-  auto formatter = std::make_unique<spdlog::pattern_formatter>();
-  formatter->add_flag<ProcessNameFlag>('N').set_pattern(
-      options.json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",)"
-                     R"("process":"%N","pid":%P,"message":"%v"})"
-                   : "%Y-%m-%d %H:%M:%S.%e %^%-5l%$ %N: %v");
-  logger->set_formatter(std::move(formatter));
+  logger->set_formatter(MakeFormatter(options.json));
   if (options.keep) {
     auto keeping = std::make_shared<KeepingSink>();
     keeping->set_level(spdlog::level::info);
@@ -71,8 +124,16 @@ void InitLogging(const LogOptions& options) {
   spdlog::set_default_logger(std::move(logger));
 }
 
-void NameProcess(const std::string& name) {
-  process_name.store(Keep(name), std::memory_order_release);
+void NameProcess(int index) {
+  absl::MutexLock lock(&context_mutex);
+  ProcessContext().index = index;
+}
+
+void SetLogContext(const std::string& job, int64_t step) {
+  absl::MutexLock lock(&context_mutex);
+  Context& process = ProcessContext();
+  process.job = job;
+  process.step = step;
 }
 
 }  // namespace shoal

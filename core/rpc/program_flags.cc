@@ -72,6 +72,9 @@ void AddProgramFlags(CLI::App& app, const std::string& program, ProgramFlags& fl
       "Port for probes (gRPC health of `live` and `ready`, no token); 0 picks a free one");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error or off")
       ->capture_default_str();
+  app.add_option("--log-format", flags.log_format, "text, or json: one object a line")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"text", "json"}));
   app.set_version_flag("--version", fmt::format("{} {}", program, ProgramVersion()));
 }
 
@@ -95,6 +98,10 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
   return std::nullopt;
+}
+
+LogOptions LogOptionsOf(const std::string& role, const ProgramFlags& flags) {
+  return {.role = role, .level = flags.log_level, .json = flags.log_format == "json", .keep = true};
 }
 
 absl::Status ServeMetrics(const ProgramFlags& flags, Metrics& metrics) {

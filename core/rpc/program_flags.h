@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/base/logging.h"
 #include "core/base/metrics.h"
 
 namespace CLI {
@@ -24,6 +25,7 @@ struct ProgramFlags {
   std::string metrics_host = "0.0.0.0";
   int health_port = -1;  // likewise
   std::string log_level = "info";
+  std::string log_format = "text";  // or json
 };
 // Also adds --version, which prints `program`.
 void AddProgramFlags(CLI::App& app, const std::string& program, ProgramFlags& flags);
@@ -45,6 +47,9 @@ void AddMemberFlags(CLI::App& app, const std::string& members, MemberFlags& flag
 
 // Returns the exit code if the program must end here: wrong flags, or --help.
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);
+
+// Of a program that stands in lines as `role`. Keeps them for `shoal logs`.
+LogOptions LogOptionsOf(const std::string& role, const ProgramFlags& flags);
 
 // Serves metrics if the flags give a port.
 absl::Status ServeMetrics(const ProgramFlags& flags, Metrics& metrics);

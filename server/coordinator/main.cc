@@ -112,7 +112,7 @@ int Main(int argc, char** argv) {
   if (const std::optional<int> over = rpc::ParseCommandLine(app, argc, argv); over.has_value()) {
     return *over;
   }
-  InitLogging({.process = "coordinator", .level = flags.program.log_level, .keep = true});
+  InitLogging(rpc::LogOptionsOf("coordinator", flags.program));
   SignalThread::Block();
   const absl::Status status = Serve(flags);
   if (!status.ok()) {

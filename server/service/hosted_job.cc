@@ -58,6 +58,7 @@ absl::StatusOr<proto::BeginAttemptReply> HostedJob::BeginAttempt(
     SHOAL_RETURN_IF_ERROR(store_->failure());
     store_->Clear();
     state_.Opened(request.step(), request.attempt());
+    SetLogContext(request.job_id(), request.step());
     for (const uint64_t lost : request.lost_worker()) {
       if (fenced_.insert(lost).second) {
         intake_->Remove(lost);

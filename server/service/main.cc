@@ -177,7 +177,7 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const std::st
     return absl::OkStatus();  // a signal came first
   }
   SHOAL_RETURN_IF_ERROR(session.status());
-  NameProcess(fmt::format("server-{}", (*session)->index()));
+  NameProcess((*session)->index());
   LogInfo("registered with the coordinator at {}", flags.member.coordinator);
   health.SetReady(true);
   if (const std::string signal = end.Await(); !signal.empty()) {
@@ -260,7 +260,7 @@ int Main(int argc, char** argv) {
   if (const std::optional<int> over = rpc::ParseCommandLine(app, argc, argv); over.has_value()) {
     return *over;
   }
-  InitLogging({.process = "server", .level = flags.program.log_level, .keep = true});
+  InitLogging(rpc::LogOptionsOf("server", flags.program));
   if (const absl::Status valid = transport::Validate(flags.listen); !valid.ok()) {
     LogError("{}", Message(valid));
     return rpc::kExitUsage;

@@ -86,6 +86,7 @@ absl::StatusOr<const proto::ConfigureReply*> ParameterService::BeginLoading(
                               jobs_.begin()->first);
   }
   loading_ = request.job_id();
+  SetLogContext(loading_);
   return nullptr;
 }
 
@@ -184,6 +185,7 @@ void ParameterService::Release(const std::string& job_id) {
   }
   job->Stop();
   LogInfo("{} is over", job_id);
+  SetLogContext("");
 }  // What it held goes with the last call that uses it.
 
 absl::StatusOr<proto::ReleaseJobReply> ParameterService::ReleaseJob(

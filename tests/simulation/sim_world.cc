@@ -37,7 +37,7 @@ SimWorld::SimWorld(const SimOptions& options, FakeDisk& fake_disk, Faults faults
       invariants_(context_, servers,
                   [this](const std::string& directory) { return JobIn(directory); }) {
   static const bool quiet = [] {
-    InitLogging({.process = "simulation", .level = "off"});  // thousands of runs
+    InitLogging({.role = "simulation", .level = "off"});  // thousands of runs
     return true;
   }();
   static_cast<void>(quiet);

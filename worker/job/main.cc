@@ -129,7 +129,7 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const DeviceF
   SHOAL_RETURN_IF_ERROR(joined.status());
   rpc::MemberSession& session = **joined;
   const std::string name = fmt::format("worker-{}", session.index());
-  NameProcess(name);
+  NameProcess(session.index());
   LogInfo("registered with the coordinator at {}", flags.member.coordinator);
   health.SetReady(true);
   WorkerJobOptions options;
@@ -233,7 +233,7 @@ int Main(int argc, char** argv) {
     return *over;
   }
   SignalThread::Block();
-  InitLogging({.process = "worker", .level = flags.program.log_level, .keep = true});
+  InitLogging(rpc::LogOptionsOf("worker", flags.program));
   if (const absl::Status valid = transport::Validate(flags.listen); !valid.ok()) {
     LogError("{}", Message(valid));
     return rpc::kExitUsage;

@@ -136,6 +136,7 @@ absl::StatusOr<Trainer::Next> Trainer::Loop(WorkerJob& job, const proto::JoinJob
       return reply->job_over() ? Next::kJoin : Next::kJoinAgain;
     }
     if (reply->has_work() && !draining()) {
+      SetLogContext(join.job_id(), reply->work().step());
       watch.BeginStep();
       *request.mutable_finished() = job.RunStep(reply->work());
       watch.EndStep();
@@ -153,6 +154,7 @@ absl::StatusOr<Trainer::Next> Trainer::RunJob(const WorkerJobOptions& options) {
   if (join.shut_down()) {
     return Next::kLeave;
   }
+  SetLogContext(join.job_id());
   LogInfo("{} takes part in {}", options.name, join.job_id());
   WorkerJobOptions own = options;
   own.draw = [this, id = join.job_id(), run = join.run()](proto::DrawMicrobatchRequest request) {
@@ -172,6 +174,7 @@ absl::StatusOr<Trainer::Next> Trainer::RunJob(const WorkerJobOptions& options) {
     grace_ = absl::Seconds(job->grace_seconds());
   }
   const absl::StatusOr<Next> next = Loop(*job, join, options.incarnation);
+  SetLogContext("");
   absl::MutexLock lock(&mutex_);
   job_ = nullptr;
   return next;

@@ -24,7 +24,7 @@ double Quantile(std::vector<double> values, double q) {
 int main(int argc, char** argv) {
   constexpr double kBarMs = 5.0;
   const int64_t steps = argc > 1 ? std::strtoll(argv[1], nullptr, 10) : 500;
-  shoal::InitLogging({.process = "bench", .level = "off"});
+  shoal::InitLogging({.role = "bench", .level = "off"});
   const std::string state =
       (std::filesystem::temp_directory_path() / ("control-plane-" + shoal::SecureToken())).string();
   const auto result = shoal::server::testing::RunLoopback({.steps = steps, .state_file = state});

@@ -100,6 +100,7 @@ void JobRun::SetMembers(std::vector<Member> servers, std::vector<Member> workers
 
 void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   SHOAL_CHECK(phase_ == Phase::kWaiting);
+  SetLogContext(job_.id);
   SetMembers(std::move(servers), std::move(workers));
   absl::Status begins = CheckStages();
   loaded_version_ = version_;

@@ -285,6 +285,7 @@ void JobRun::Clear() {
       record_.reset();
       environment_.post([this] {
         cleared_ = true;
+        SetLogContext("");
         if (!restarts_) {
           job_.steps.reset();
           job_.checkpoints.reset();

@@ -70,6 +70,7 @@ void JobRun::OpenStep() {
   SetState("training");
   if (step_ != version_ + 1) {
     step_ = version_ + 1;
+    SetLogContext(job_.id, step_);
     step_opened_ = environment_.clock.Now();
     // Attempts of earlier runs had other numbers: a command or a push of theirs that comes late
     // fits nothing.

@@ -1,6 +1,6 @@
 // Loads NCCL at run time: from where the loader finds it, from the folders of the environment
 // variable SHOAL_CUDA_LIBRARIES, or from ../lib next to the program. It stays loaded.
-#include "core/base/dynamic_library.h"
+#include "core/base/process/dynamic_library.h"
 #include "core/base/status.h"
 #include "worker/collectives/nccl/nccl_api.h"
 

@@ -1,6 +1,6 @@
 #include "worker/ops/cuda/matmul/cublas_lt.h"
 
-#include "core/base/dynamic_library.h"
+#include "core/base/process/dynamic_library.h"
 #include "core/base/status.h"
 
 namespace shoal::worker::cuda {

@@ -1,4 +1,4 @@
-#include "core/base/dynamic_library.h"
+#include "core/base/process/dynamic_library.h"
 
 #include <dlfcn.h>
 #include <link.h>
