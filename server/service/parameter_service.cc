@@ -36,7 +36,7 @@ absl::StatusOr<std::shared_ptr<HostedJob>> ParameterService::Find(const std::str
     return FailedPrecondition("this server is loading weights of {}", loading_);
   }
   if (jobs_.empty()) {
-    return FailedPrecondition("this server is not configured");
+    return NotFound("{} is not here: this server is not configured", job_id);
   }
   std::vector<std::string> here;
   for (const auto& [id, job] : jobs_) {
@@ -75,15 +75,15 @@ absl::StatusOr<const proto::ConfigureReply*> ParameterService::BeginLoading(
   if (const auto found = jobs_.find(request.job_id()); found != jobs_.end()) {
     const HostedJob& job = *found->second;
     if (!google::protobuf::util::MessageDifferencer::Equals(request, job.request())) {
-      return FailedPrecondition(
+      return AlreadyExists(
           "{} is configured already, as server {} of {} with another job file or shard map",
           request.job_id(), job.request().server_index(), job.request().servers());
     }
     return &job.reply();
   }
   if (std::ssize(jobs_) >= options_.max_jobs) {
-    return FailedPrecondition("this server cannot take {}: it holds {} already", request.job_id(),
-                              jobs_.begin()->first);
+    return AlreadyExists("this server cannot take {}: it holds {} already", request.job_id(),
+                         jobs_.begin()->first);
   }
   loading_ = request.job_id();
   SetLogContext(loading_);
@@ -210,7 +210,7 @@ absl::StatusOr<proto::ConnectReply> ParameterService::Connect(
     const proto::ConnectRequest& request) {
   return Counted("connect", [&]() -> absl::StatusOr<proto::ConnectReply> {
     const absl::StatusOr<std::shared_ptr<HostedJob>> job = Find(request.job_id());
-    if (absl::IsFailedPrecondition(job.status())) {
+    if (absl::IsFailedPrecondition(job.status()) || (!job.ok() && jobs().empty())) {
       return Unavailable("{}; try again", Message(job.status()));  // the job is still loading
     }
     SHOAL_RETURN_IF_ERROR(job.status());

@@ -386,7 +386,11 @@ std::string JobRun::Remedy() const {
 
 void JobRun::OnServerError(int server, const absl::Status& status) {
   const Member& member = servers_[static_cast<size_t>(server)];
-  if (IsUnreachable(status)) {
+  // Another process answers at its address by now and knows nothing of the job, or it has taken one
+  // by a call that came late.
+  const bool other =
+      phase_ == Phase::kConfiguring ? absl::IsAlreadyExists(status) : absl::IsNotFound(status);
+  if (IsUnreachable(status) || other) {
     unreachable_.push_back(member);
     Lose(member, std::string(Message(status)), /*asked=*/false);
   } else {

@@ -327,8 +327,10 @@ class JobRun {
   void OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& replies);
   void OnShardFailed(int server, const absl::Status& status);
   void OnCheckpointDone(const absl::StatusOr<std::string>& path);
+  void TakeCheckpoint(const std::string& path);
   void OnCheckpointFailed(const absl::Status& status);
   void GoOnAfterCheckpoint();
+  bool IsSaved() const;  // version_, in the newest checkpoint
   bool CheckpointDue() const;
 
   // Calls every server, in the job's name, and goes on with `then` when all have answered well. An

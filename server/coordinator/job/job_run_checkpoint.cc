@@ -13,10 +13,17 @@ constexpr absl::Duration kBetweenTries = absl::Seconds(60);
 
 }  // namespace
 
+bool JobRun::IsSaved() const {
+  return newest_checkpoint_.has_value() && newest_checkpoint_->step == version_;
+}
+
 bool JobRun::CheckpointDue() const {
   const plan::CheckpointOptions& options = job_.job.checkpoint;
   if (version_ >= job_.last_step || stop_requested_) {
     return false;  // Finish writes that one
+  }
+  if (IsSaved()) {
+    return false;  // as a run finds it that takes over
   }
   const absl::Time now = environment_.clock.Now();
   return (options.every_steps > 0 && version_ % options.every_steps == 0) ||
@@ -100,6 +107,9 @@ void JobRun::OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& rep
 
 void JobRun::OnCheckpointDone(const absl::StatusOr<std::string>& path) {
   if (over()) {
+    if (path.ok() && restarts_) {
+      TakeCheckpoint(*path);  // that is where the next run begins
+    }
     return;
   }
   checkpoint_in_progress_ = false;
@@ -107,23 +117,26 @@ void JobRun::OnCheckpointDone(const absl::StatusOr<std::string>& path) {
     OnCheckpointFailed(path.status());
     return;
   }
-  checkpoint_.path = *path;
+  TakeCheckpoint(*path);
   failed_checkpoints_ = 0;
-  newest_checkpoint_ = checkpoint_;
   const absl::Time now = environment_.clock.Now();
   const double seconds = absl::ToDoubleSeconds(now - checkpoint_started_);
   environment_.metrics.checkpoint_duration.Observe(seconds);
   environment_.metrics.last_checkpoint_timestamp.Set(
       absl::ToDoubleSeconds(now - absl::UnixEpoch()));
-  Log(environment_.store.RecordCheckpoint(job_.id,
-                                          {.step = checkpoint_.step, .path = checkpoint_.path}));
-  LogInfo("checkpoint of step {} is complete: {}", checkpoint_.step, checkpoint_.path);
   proto::JobEvent event;
   event.mutable_checkpoint()->set_step(checkpoint_.step);
   event.mutable_checkpoint()->set_path(checkpoint_.path);
   event.mutable_checkpoint()->set_seconds(seconds);
   Append(std::move(event));
   GoOnAfterCheckpoint();
+}
+
+void JobRun::TakeCheckpoint(const std::string& path) {
+  checkpoint_.path = path;
+  newest_checkpoint_ = checkpoint_;
+  Log(environment_.store.RecordCheckpoint(job_.id, {.step = checkpoint_.step, .path = path}));
+  LogInfo("checkpoint of step {} is complete: {}", checkpoint_.step, path);
 }
 
 void JobRun::GoOnAfterCheckpoint() {

@@ -121,8 +121,7 @@ void JobRun::Finish(bool interrupted) {
     SetState("checkpointing");
     return;  // OnCheckpointDone comes back here
   }
-  const bool saved = newest_checkpoint_.has_value() && newest_checkpoint_->step == version_;
-  if (version_ > 0 && !saved) {
+  if (version_ > 0 && !IsSaved()) {
     SetState("checkpointing");
     BeginCheckpoint();
     return;

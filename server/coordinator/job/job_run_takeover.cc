@@ -144,9 +144,11 @@ void JobRun::DecideOnAnswers() {
       return;
     case TakeoverDecision::What::kConfigure:
       if (decision.version != version_) {
-        FailByLoss("its checkpoint is another than when it began");
+        FailByLoss(fmt::format(
+            "a server no longer holds the job, and its record of step {} is lost", version_));
         return;
       }
+      attempts_before_ = decision.attempt;
       takeover_.reset();
       phase_ = Phase::kConfiguring;
       SetState("loading");

@@ -78,10 +78,16 @@ TakeoverDecision DecideTakeover(const RecordedRun& run, const std::vector<Server
                                  server.server, server.at.generation(), run.generation));
     }
   }
-  if (!std::ranges::all_of(servers, &ServerAnswer::holds)) {
-    return {.what = What::kConfigure, .version = version, .commit = {}, .message = ""};
-  }
   TakeoverDecision decision = {.version = version, .commit = last, .message = ""};
+  for (const ServerAnswer& server : servers) {
+    if (server.at.step() == version + 1) {
+      decision.attempt = std::max(decision.attempt, server.at.attempt());
+    }
+  }
+  if (!std::ranges::all_of(servers, &ServerAnswer::holds)) {
+    decision.what = What::kConfigure;
+    return decision;
+  }
   for (const ServerAnswer& server : servers) {
     const bool published = server.at.version() == version;
     if (!published && !CanCommit(server.at, last)) {
@@ -90,9 +96,6 @@ TakeoverDecision DecideTakeover(const RecordedRun& run, const std::vector<Server
     }
     if (!published) {
       decision.what = What::kCommit;
-    }
-    if (server.at.step() == version + 1) {
-      decision.attempt = std::max(decision.attempt, server.at.attempt());
     }
   }
   return decision;

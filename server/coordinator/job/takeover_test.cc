@@ -142,7 +142,12 @@ TEST(Takeover, AServerWithoutTheJob) {
   const TakeoverDecision loading =
       DecideTakeover(Recorded(0), {At(0, 0, 0, proto::ATTEMPT_PHASE_NONE), NotHere()});
   EXPECT_EQ(loading.what, What::kConfigure);
+  EXPECT_EQ(loading.attempt, 0);
   EXPECT_EQ(DecideTakeover(Recorded(0), {NotHere(), NotHere()}).what, What::kConfigure);
+  const TakeoverDecision began =
+      DecideTakeover(Recorded(0), {At(0, 1, 2, proto::ATTEMPT_PHASE_SEALED), NotHere()});
+  EXPECT_EQ(began.what, What::kConfigure);
+  EXPECT_EQ(began.attempt, 2);
   for (const RecordedRun& run : {Recorded(4), Recorded(0)}) {
     const TakeoverDecision lost = DecideTakeover(run, {Ready(4), NotHere()});
     EXPECT_EQ(lost.what, What::kRestart);

@@ -14,8 +14,7 @@ EventLog::EventLog(std::vector<proto::JobEvent> saved, int64_t term, Save save, 
       capacity_(capacity),
       capacity_bytes_(capacity_bytes),
       events_(saved.begin(), saved.end()),
-      last_saved_(saved.empty() ? 0 : saved.back().number()),
-      last_(last_saved_) {
+      last_(saved.empty() ? 0 : saved.back().number()) {
   for (const proto::JobEvent& event : events_) {
     bytes_ += event.ByteSizeLong();
   }
@@ -24,7 +23,12 @@ EventLog::EventLog(std::vector<proto::JobEvent> saved, int64_t term, Save save, 
 bool EndsJob(const proto::JobEvent& event) { return event.has_done() || event.has_failed(); }
 
 int64_t EventLog::NewAfter(int64_t after, int64_t term) const {
-  return term < term_ ? std::min(after, last_saved_) : after;
+  if (term >= term_) {
+    return after;
+  }
+  absl::MutexLock lock(&mutex_);
+  const auto later = std::ranges::upper_bound(events_, term, {}, &proto::JobEvent::term);
+  return std::min(after, later == events_.end() ? last_ : later->number() - 1);
 }
 
 int64_t EventLog::Append(std::vector<proto::JobEvent> events, bool outlive) {

@@ -27,7 +27,7 @@ class EventLog {
                     size_t capacity = kDefaultCapacity, size_t capacity_bytes = kDefaultBytes);
 
   // The number after which the events are new to one that saw `after` in the life of `term`: what
-  // it saw of an earlier life may be lost.
+  // it saw of an earlier life may be lost, and its number given again by a life after that.
   int64_t NewAfter(int64_t after, int64_t term) const;
 
   // Sets numbers and term, and returns the last number. No event may follow one that ends the job
@@ -62,7 +62,6 @@ class EventLog {
   SteadyCondition changed_;
   std::deque<proto::JobEvent> events_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  const int64_t last_saved_;  // by earlier lives
   int64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };

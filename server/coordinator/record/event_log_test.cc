@@ -67,6 +67,11 @@ TEST(EventLogTest, ALaterLifeGoesOn) {
   EXPECT_EQ(second.NewAfter(9, /*term=*/1), 4);
   EXPECT_EQ(second.NewAfter(3, /*term=*/1), 3);
   EXPECT_EQ(second.NewAfter(5, /*term=*/2), 5);
+
+  // So they are where a third life tells of it.
+  const EventLog third(saved, 3, save);
+  EXPECT_EQ(third.NewAfter(5, /*term=*/1), 4);
+  EXPECT_EQ(third.NewAfter(9, /*term=*/2), 5);
 }
 
 TEST(EventLogTest, ShrinksToItsNewest) {
