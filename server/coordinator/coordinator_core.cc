@@ -4,6 +4,7 @@
 
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/base/testing/planted.h"
 #include "core/job/job_id.h"
 
 namespace shoal::server {
@@ -169,7 +170,7 @@ absl::StatusOr<proto::RegisterReply> CoordinatorCore::Register(
   SHOAL_ASSIGN_OR_RETURN(const Member member, members_.Register(request, environment_.clock.Now()));
   // Before the answer, so that a later life of this coordinator knows it. A repeated call finds a
   // member that a job may have.
-  if (members_.size() != members) {
+  if (members_.size() != members || SHOAL_PLANTED("member-dropped")) {
     if (const absl::Status saved =
             environment_.store.SaveMember(ToSaved(member), members_.issued());
         !saved.ok()) {
@@ -329,7 +330,10 @@ absl::StatusOr<std::optional<proto::JoinJobReply>> CoordinatorCore::Join(
 
 absl::StatusOr<std::optional<proto::NextStepReply>> CoordinatorCore::Next(
     const proto::NextStepRequest& request) {
-  SHOAL_RETURN_IF_ERROR(CheckMember(request.incarnation()));
+  if (const absl::Status member = CheckMember(request.incarnation());
+      !member.ok() && !SHOAL_PLANTED("fenced-report")) {
+    return member;
+  }
   SHOAL_ASSIGN_OR_RETURN(JobRun * run, Find(request.job_id()));
   return run->Next(request);
 }

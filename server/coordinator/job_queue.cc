@@ -3,6 +3,7 @@
 
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/base/testing/planted.h"
 #include "server/coordinator/coordinator_core.h"
 
 namespace shoal::server {
@@ -183,7 +184,8 @@ absl::Status CoordinatorCore::Enqueue(LoadedJob job, std::optional<CompleteCheck
 void CoordinatorCore::StartAgain(std::unique_ptr<JobRun>& run) {
   forgotten_changes_ += run->changes() + 1;
   const std::shared_ptr<EventLog> events = run->events();
-  const std::optional<CompleteCheckpoint> newest = run->newest_checkpoint();
+  const std::optional<CompleteCheckpoint> newest =
+      SHOAL_PLANTED("restore-forgotten") ? std::nullopt : run->newest_checkpoint();
   for (const Member& worker : run->workers()) {
     if (members_.Find(worker.incarnation) != nullptr) {
       in_earlier_run_.insert(worker.incarnation);

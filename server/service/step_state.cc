@@ -1,6 +1,7 @@
 #include "server/service/step_state.h"
 
 #include "core/base/status.h"
+#include "core/base/testing/planted.h"
 
 namespace shoal::server {
 
@@ -70,7 +71,7 @@ absl::StatusOr<Decision> StepState::Commit(int64_t step, int64_t attempt) const 
       return Decision::kExecute;
     }
     if (phase_ == Phase::kReady) {
-      return Decision::kRepeat;
+      return SHOAL_PLANTED("commit-twice") ? Decision::kExecute : Decision::kRepeat;
     }
   }
   return FailedPrecondition("cannot commit step {} attempt {}: {}", step, attempt, Describe());

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/testing/planted.h"
+
 namespace shoal::server {
 
 class KeySet {
@@ -21,7 +23,7 @@ class KeySet {
     if (key > kMaxKey) {
       return Outcome::kTooLarge;
     }
-    if (Contains(key)) {
+    if (Contains(key) && !SHOAL_PLANTED("key-twice")) {
       return Outcome::kSeen;
     }
     bits_.resize(std::max(bits_.size(), WordOf(key) + 1));

@@ -28,6 +28,11 @@ const char* PointOf(const google::protobuf::Message& request) {
                                              : kPoints->at(request.GetDescriptor()->name());
 }
 
+int64_t TermOf(const google::protobuf::Message& request) {
+  const auto* term = request.GetDescriptor()->FindFieldByName("term");
+  return request.GetReflection()->GetInt64(request, term);
+}
+
 }  // namespace
 
 uint64_t NextWeights(uint64_t weights, int64_t step, const std::vector<int64_t>& samples) {
@@ -68,8 +73,9 @@ class FakeServers::Client final : public server::ServerClient {
     const char* point = PointOf(request);
     SimContext& context = all_.context_;
     all_.context_.network.Call<Copy>(
-        caller_, all_.process(index), {.deadline = absl::InfiniteDuration()},
-        [this, index, point, here, &context, &reply, all = &all_](const auto& answer) {
+        caller_, all_.process(index), {.deadline = absl::InfiniteDuration(), .owner = here_},
+        [this, index, point, term = TermOf(request), here, &context, &reply,
+         all = &all_](const auto& answer) {
           context.Note("command", static_cast<uint64_t>(index),
                        [&] { return fmt::format("{} at server-{}", point, index); });
           context.hook(point, index);
@@ -77,8 +83,11 @@ class FakeServers::Client final : public server::ServerClient {
           if (!process.alive()) {
             return;
           }
-          const auto execute = [all, index, here, answer, &reply] {
+          const auto execute = [all, index, here, answer, term, &reply] {
             const absl::Status status = here(all->server(index));
+            if (status.ok()) {
+              all->on_obeyed(index, term);
+            }
             Copy copy(reply.New());
             copy->CopyFrom(reply);
             status.ok() ? answer(copy) : answer(status);
@@ -87,11 +96,7 @@ class FakeServers::Client final : public server::ServerClient {
               point == std::string_view("write") || context.faults.Fires(point, context.loop.now());
           slow ? process.After(all->checkpoint_time, execute) : execute();
         },
-        [&reply, done = std::move(done), here,
-         alive = std::weak_ptr<bool>(here_)](const absl::StatusOr<Copy>& copy) {
-          if (alive.expired()) {
-            return;
-          }
+        [&reply, done = std::move(done), here](const absl::StatusOr<Copy>& copy) {
           if (copy.ok()) {
             reply.CopyFrom(**copy);
           }
@@ -103,7 +108,7 @@ class FakeServers::Client final : public server::ServerClient {
   FakeServers& all_;
   SimProcess& caller_;
   std::vector<int> servers_;
-  const std::shared_ptr<bool> here_ = std::make_shared<bool>();
+  const std::shared_ptr<void> here_ = std::make_shared<bool>();
 };
 
 server::ServerClientFactory FakeServers::ClientsOf(SimProcess& caller) {
@@ -121,7 +126,8 @@ void FakeServer::Forget() {
   state = server::StepState();
   newest_commit.Clear();
   weights = 0;
-  keys.clear();
+  highest_term = 0;
+  keys.Clear();
   samples.clear();
   pinned.clear();
   fenced.clear();
@@ -129,7 +135,7 @@ void FakeServer::Forget() {
 
 absl::Status FakeServer::CheckJob(const std::string& id) const {
   if (!configured) {
-    return FailedPrecondition("this server is not configured");
+    return NotFound("{} is not here: this server is not configured", id);
   }
   return id == job_id ? absl::OkStatus()
                       : NotFound("{} is not here; this server holds {}", id, job_id);
@@ -157,13 +163,13 @@ absl::StatusOr<proto::TakeOverReply> FakeServer::TakeOver(const proto::TakeOverR
 absl::StatusOr<proto::ConfigureReply> FakeServer::Configure(const proto::ConfigureRequest& wanted) {
   SHOAL_RETURN_IF_ERROR(term_.Admit(wanted.term(), "a command"));
   if (configured && wanted.job_id() != job_id) {
-    return FailedPrecondition("this server cannot take {}: it holds {} already", wanted.job_id(),
-                              job_id);
+    return AlreadyExists("this server cannot take {}: it holds {} already", wanted.job_id(),
+                         job_id);
   }
   proto::ConfigureRequest same = wanted;
   same.clear_term();  // a later life's is the same job
   if (configured && !google::protobuf::util::MessageDifferencer::Equals(same, request)) {
-    return FailedPrecondition("{} is configured already", job_id);
+    return AlreadyExists("{} is configured already", job_id);
   }
   if (!configured) {
     configured = true;
@@ -202,7 +208,7 @@ absl::StatusOr<proto::BeginAttemptReply> FakeServer::BeginAttempt(
     state.Opened(wanted.step(), wanted.attempt());
     all_->barrier_workers.assign(wanted.barrier_worker().begin(), wanted.barrier_worker().end());
     fenced.insert(wanted.lost_worker().begin(), wanted.lost_worker().end());
-    keys.clear();
+    keys.Clear();
     samples.clear();
   }
   return proto::BeginAttemptReply();
@@ -219,7 +225,7 @@ absl::StatusOr<proto::PrepareReply> FakeServer::Prepare(const proto::PrepareRequ
   auto* partition = reply.add_partitions();  // partition k is on server k
   partition->set_partition(request.server_index());
   partition->set_sum_of_squares(static_cast<double>(request.server_index() + 1));
-  partition->set_pushes(std::ssize(keys));
+  partition->set_pushes(keys.count());
   if (all_->lost_pushes > 0) {
     --all_->lost_pushes;
     partition->set_pushes(partition->pushes() - 1);
@@ -298,7 +304,10 @@ absl::Status FakeServer::Push(const std::string& id, uint64_t incarnation, int64
       !state.IsCurrentAttempt(step, attempt)) {
     return FailedPrecondition("push refused");
   }
-  if (keys.insert(key).second) {
+  if (all_->context_.faults.Fires("a push is acknowledged and lost", all_->context_.loop.now())) {
+    return absl::OkStatus();
+  }
+  if (keys.Insert(key) == server::KeySet::Outcome::kNew) {
     samples.insert(samples.end(), pushed.begin(), pushed.end());
   }
   return absl::OkStatus();

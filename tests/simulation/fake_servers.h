@@ -18,6 +18,7 @@
 #include "server/coordinator/job/server_client.h"
 #include "server/coordinator/testing/fake_job.h"
 #include "server/service/step_state.h"
+#include "server/store/key_set.h"
 #include "tests/simulation/sim_context.h"
 #include "tests/simulation/sim_process.h"
 
@@ -58,6 +59,8 @@ class FakeServer final : public rpc::ParameterServerService {
                     int64_t attempt, const std::vector<int64_t>& pushed);
 
   int64_t version() const { return state.version(); }
+  // Of all commands that have come to this process.
+  int64_t highest_term = 0;
   // All that a process holds is gone with it.
   void Forget();
 
@@ -68,7 +71,7 @@ class FakeServer final : public rpc::ParameterServerService {
   server::StepState state;
   proto::CommitRequest newest_commit;
   uint64_t weights = 0;
-  std::set<int64_t> keys;                             // of this attempt's pushes
+  server::KeySet keys;                                // of this attempt's pushes
   std::vector<int64_t> samples;                       // of this attempt's pushes
   std::map<int64_t, std::vector<int64_t>> committed;  // step -> samples, of this job
   std::map<int64_t, uint64_t> pinned;                 // versions with their weights
@@ -110,6 +113,8 @@ class FakeServers {
   absl::Duration checkpoint_time = absl::Milliseconds(5);
   std::function<void(int index)> on_configured = [](int) {};
   std::function<void(int index)> on_committed = [](int) {};
+  // A command was carried out.
+  std::function<void(int index, int64_t term)> on_obeyed = [](int, int64_t) {};
 
  private:
   friend class FakeServer;

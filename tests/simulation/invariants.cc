@@ -27,6 +27,13 @@ void Invariants::OnRecorded(const std::string& job_id, const server::CommitRecor
     context_.Violation(fmt::format("I1: step {} of {} is recorded after step {}", record.step,
                                    job_id, history.recorded));
   }
+  if (const auto stopped = stopped_.find(job_id); stopped != stopped_.end() &&
+                                                  stopped->second.life == life_ &&
+                                                  ++stopped->second.recorded > 1) {
+    context_.Violation(
+        fmt::format("I20: step {} of {} is recorded, which was stopped", record.step, job_id));
+  }
+  const bool first = went_back || history.recorded == 0;
   history = {record.step, record.attempt, configured_};
   for (int index = 0; index < servers_.count(); ++index) {
     const FakeServer& server = servers_.server(index);
@@ -43,11 +50,24 @@ void Invariants::OnRecorded(const std::string& job_id, const server::CommitRecor
     std::vector<int64_t> samples = server.samples;
     std::ranges::sort(samples);
     SimJob* job = job_of_(server.request.job().checkpoint().directory());
+    if (job != nullptr && first) {
+      CheckRestored(*job, record.step - 1);
+    }
     if (sealed && job != nullptr && samples != job->SamplesOf(record.step)) {
       context_.Violation(fmt::format(
           "I3: step {} of {} is recorded, and server {} has {} samples instead of each of {} once",
           record.step, job_id, index, samples.size(), job->SamplesOf(record.step).size()));
     }
+  }
+}
+
+void Invariants::CheckRestored(SimJob& job, int64_t version) {
+  const auto& complete = job.disk().complete;
+  const int64_t newest = complete.empty() ? 0 : complete.rbegin()->first;
+  if (version != newest) {
+    context_.Violation(
+        fmt::format("I5: a run begins at version {}, and the newest complete checkpoint is of {}",
+                    version, newest));
   }
 }
 
@@ -80,6 +100,15 @@ void Invariants::OnCommitted(int index) {
         "I18: server {} has other weights after step {} than a run in which nothing goes wrong",
         index, server.version()));
   }
+}
+
+void Invariants::OnObeyed(int index, int64_t term) {
+  int64_t& highest = servers_.server(index).highest_term;
+  if (term < highest) {
+    context_.Violation(fmt::format("I8: server {} has obeyed a command of term {} after one of {}",
+                                   index, term, highest));
+  }
+  highest = std::max(highest, term);
 }
 
 void Invariants::OnRegistered(int process, int64_t life, uint64_t incarnation) {

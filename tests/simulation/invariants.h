@@ -3,9 +3,13 @@
 //   I1  a step is recorded once, and versions rise by 1
 //   I2  recorded: every server had the weights before it and has sealed its gradient
 //   I3  recorded: each push counts once, none is missing (and I16: each sample once per step)
+//   I5  a run begins at the newest complete checkpoint
+//   I8  no command of an earlier life of the coordinator changes a server after one of a later life
 //   I9  no incarnation is given twice, and one whose lease was over is not listened to again
 //   I14, I15  what watchers are told (sim_command.h)
+//   I20 a job that was stopped records the step under way and no more
 //   I17 it ends (sim_world.h)
+//   I19 a job fails only by what is lost, full or told wrongly (scenario.cc)
 //   I18 weights are those of a run in which nothing goes wrong
 #pragma once
 
@@ -32,8 +36,12 @@ class Invariants {
       : context_(context), servers_(servers), job_of_(std::move(job_of)) {}
 
   void OnRecorded(const std::string& job_id, const server::CommitRecord& record);
+  // From then on, in this life of the coordinator, only the step under way may be recorded.
+  void OnStopped(int64_t life, const std::string& job_id) { stopped_[job_id].life = life; }
+  void OnStarted(int64_t life) { life_ = life; }
   void OnConfigured(int server);
   void OnCommitted(int server);
+  void OnObeyed(int server, int64_t term);
   void OnRegistered(int process, int64_t life, uint64_t incarnation);
   // What the coordinator's present life answered to one that said who it is.
   void OnAnswered(int64_t life, uint64_t incarnation, const absl::Status& status);
@@ -44,12 +52,19 @@ class Invariants {
     int64_t attempt = 0;
     int64_t configured = 0;  // how often servers had been, by then
   };
+  struct Stopped {
+    int64_t life = 0;  // of the coordinator
+    int recorded = 0;  // steps since
+  };
   uint64_t WeightsAfter(SimJob& job, int64_t step);
+  void CheckRestored(SimJob& job, int64_t version);
 
   SimContext& context_;
   FakeServers& servers_;
   const JobOf job_of_;
   std::map<std::string, History> histories_;  // by job id
+  std::map<std::string, Stopped> stopped_;    // by job id
+  int64_t life_ = 0;                          // of the coordinator
   int64_t configured_ = 0;
   std::map<SimJob*, std::vector<uint64_t>> weights_;          // after step 0, 1, ...
   std::map<uint64_t, std::pair<int, int64_t>> incarnations_;  // process and life

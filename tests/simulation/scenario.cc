@@ -1,6 +1,7 @@
 #include "tests/simulation/scenario.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/base/random.h"
@@ -51,6 +52,7 @@ SimOptions DrawOptions(uint64_t seed, Drawer& draw) {
   options.jobs = options.stays && draw.Chance(0.4) ? static_cast<int>(draw.Between(2, 3)) : 1;
   options.failed_report = draw.Chance(0.1) ? draw.LogUniform(0.005, 0.1) : 0;
   options.repeated_report = draw.Chance(0.3) ? 0.3 : 0;
+  options.early_report = draw.Chance(0.1) ? draw.LogUniform(0.01, 0.2) : 0;
   options.slow_worker = draw.Chance(0.3) ? draw.LogUniform(0.01, 0.2) : 0;
   return options;
 }
@@ -135,6 +137,19 @@ std::string EndOf(const SimCommand::Followed& job) {
   return job.end->done().interrupted() ? "interrupted" : "done";
 }
 
+// A job fails only by what is lost, full or too slow, or by what workers and servers say wrongly.
+bool MayFail(const std::string& message) {
+  constexpr std::array kReasons = {
+      "lost server", "no longer holds the job", "lost worker", "still waiting for", "no space left",
+      "failed 3 times",
+      // A server lost its job while only its checkpoint was left to write.
+      "for the 3rd time in a row",
+      // Taken by an earlier life of the coordinator before it knew that it was registered.
+      "of the weights instead of"};
+  return std::ranges::any_of(
+      kReasons, [&](const char* reason) { return message.find(reason) != std::string::npos; });
+}
+
 Outcome Run(const Scenario& scenario, Faults faults) {
   SimWorld world(scenario.options, std::move(faults));
   const bool over = world.Run();
@@ -150,6 +165,10 @@ Outcome Run(const Scenario& scenario, Faults faults) {
   }
   for (const SimCommand::Followed& job : world.command().jobs()) {
     outcome.ends.push_back(EndOf(job));
+    if (job.end.has_value() && job.end->has_failed() && !MayFail(job.end->failed().message())) {
+      outcome.violations.push_back(
+          fmt::format("I19: {} fails: {}", job.id, job.end->failed().message()));
+    }
   }
   return outcome;
 }

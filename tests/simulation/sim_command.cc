@@ -88,7 +88,7 @@ void SimCommand::Take(Followed& job, int64_t life, int64_t of_term, const proto:
   context_.Note("event", static_cast<uint64_t>(event.number()),
                 [&] { return event.ShortDebugString(); });
   if (event.has_step()) {
-    CheckStep(job, life, event.step());
+    CheckStep(job, event.term(), event.step());
   }
   if (server::EndsJob(event)) {
     job.end = event;
@@ -99,14 +99,14 @@ void SimCommand::Take(Followed& job, int64_t life, int64_t of_term, const proto:
 }
 
 // Each step once, in order, unless the job went back to a checkpoint.
-void SimCommand::CheckStep(Followed& job, int64_t life, const proto::StepEvent& step) {
+void SimCommand::CheckStep(Followed& job, int64_t term, const proto::StepEvent& step) {
   const auto& complete = job.job->disk().complete;
   const bool goes_back = step.step() == 1 || complete.contains(step.step() - 1);
   const bool goes_on = step.step() == job.last_step + 1;
-  // That it was told is lost with a machine's power.
-  const bool again = step.step() == job.last_step && life != job.life_of_step;
-  // With a life of the coordinator go the events that nobody had read.
-  const bool may_miss = life != job.life_of_step;
+  // That it was told is lost with a machine's power: a later life of the coordinator tells it
+  // again, or, of what nobody had read, only its last.
+  const bool may_miss = term != job.term_of_step;
+  const bool again = step.step() == job.last_step && may_miss;
   const bool missed = may_miss && context_.tail_lost && step.step() > job.last_step;
   if (!goes_on && !again && !missed && !(goes_back && (step.step() <= job.last_step || may_miss))) {
     context_.Violation(fmt::format("I14: step {} of {} was told after step {}", step.step(), job.id,
@@ -117,7 +117,7 @@ void SimCommand::CheckStep(Followed& job, int64_t life, const proto::StepEvent& 
                                    step.step(), job.id, step.loss(), job.job->LossOf(step.step())));
   }
   job.last_step = step.step();
-  job.life_of_step = life;
+  job.term_of_step = term;
 }
 
 }  // namespace shoal::simulation

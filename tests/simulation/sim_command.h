@@ -29,7 +29,7 @@ class SimCommand {
     int64_t term = 0;     // of that event
     int64_t life = 0;     // of the coordinator that sent it
     int64_t last_step = 0;
-    int64_t life_of_step = 0;
+    int64_t term_of_step = 0;
     bool lost = false;  // the coordinator knows nothing of it any more
     std::optional<proto::JobEvent> end;
     bool over() const { return end.has_value() || lost || !refused.empty(); }
@@ -43,7 +43,7 @@ class SimCommand {
   void OnWatched(size_t job, const absl::StatusOr<Watched>& reply);
   // `of_term`: of the coordinator that sent it.
   void Take(Followed& job, int64_t life, int64_t of_term, const proto::JobEvent& event);
-  void CheckStep(Followed& job, int64_t life, const proto::StepEvent& step);
+  void CheckStep(Followed& job, int64_t term, const proto::StepEvent& step);
 
   SimContext& context_;
   SimCoordinator& coordinator_;

@@ -47,6 +47,7 @@ void SimCoordinator::Start() {
     return fmt::format("coordinator, term {}, {} members, {} jobs", saved.term,
                        saved.members.size(), saved.jobs.size());
   });
+  on_started(process_.life());
   core_ = std::make_unique<server::CoordinatorCore>(
       server::MembershipOptions{
           .version = "1",
@@ -214,9 +215,27 @@ void SimCoordinator::Stop(SimProcess& from, const std::string& job_id,
       from, process_, {},
       [this, job_id](const auto& answer) {
         const absl::Status stopped = core_->Stop(job_id, "test");
+        if (stopped.ok()) {
+          on_stopped(process_.life(), job_id);
+        }
         stopped.ok() ? answer(proto::StopJobReply()) : answer(stopped);
       },
       std::move(done));
+}
+
+// Of what it has not seen, because a later life told it.
+void SimCoordinator::CheckNothingIsMissed(const server::EventLog& log, int64_t after,
+                                          int64_t term) const {
+  if (term == term_ || after == 0) {
+    return;
+  }
+  for (const proto::JobEvent& event : log.After(0)) {
+    if (event.term() > term && event.number() <= after) {
+      context_.Violation(fmt::format("I15: event {} of term {} is not told to who has seen term {}",
+                                     event.number(), event.term(), term));
+      return;
+    }
+  }
 }
 
 void SimCoordinator::Watch(SimProcess& from, const std::string& job_id, int64_t after_event,
@@ -230,6 +249,7 @@ void SimCoordinator::Watch(SimProcess& from, const std::string& job_id, int64_t 
           return;
         }
         const int64_t after = (*log)->NewAfter(after_event, term);
+        CheckNothingIsMissed(**log, after, term);
         Wait(kWatchInterval, [this, answer, after, log = *log](bool expired) {
           std::vector<proto::JobEvent> events = log->After(after);
           if (events.empty() && !expired) {

@@ -63,6 +63,9 @@ class SimCoordinator {
   // Hears what was answered to a member while jobs go on.
   std::function<void(int64_t life, uint64_t incarnation, const absl::Status&)> on_answered =
       [](int64_t, uint64_t, const absl::Status&) {};
+  std::function<void(int64_t life)> on_started = [](int64_t) {};
+  std::function<void(int64_t life, const std::string& job_id)> on_stopped =
+      [](int64_t, const std::string&) {};
   Nanoseconds disk_full_until = 0;
   Nanoseconds disk_slow_until = 0;
 
@@ -79,6 +82,7 @@ class SimCoordinator {
       }
     }
   }
+  void CheckNothingIsMissed(const server::EventLog& log, int64_t after, int64_t term) const;
   void TakeUp(server::SavedJob saved, bool goes_on);
   absl::Status Resume(const server::SavedJob& saved);
   // Runs functions in order, each after a delay.

@@ -145,6 +145,10 @@ void SimNetwork::Fail(const std::shared_ptr<Try>& attempt, const absl::Status& s
   if (call->finished || attempt->number != call->tries || call->life != call->from.life()) {
     return;
   }
+  if (call->options.owner.has_value() && call->options.owner->expired()) {
+    call->finished = true;
+    return;
+  }
   if (!call->options.repeats || call->tries >= kTries) {
     Finish(call, status);
     return;
@@ -175,7 +179,11 @@ void SimNetwork::Finish(const std::shared_ptr<State>& call, const absl::StatusOr
   }
   call->finished = true;
   if (call->life == call->from.life()) {
-    call->from.Run([call, reply] { call->done(reply); });
+    call->from.Run([call, reply] {
+      if (!call->options.owner.has_value() || !call->options.owner->expired()) {
+        call->done(reply);
+      }
+    });
   }
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,6 +21,8 @@ namespace shoal::simulation {
 struct CallOptions {
   absl::Duration deadline = absl::Seconds(10);
   bool repeats = true;  // where the peer cannot be reached
+  // If there is one: with it goes the call.
+  std::optional<std::weak_ptr<void>> owner;
 };
 
 class SimNetwork {

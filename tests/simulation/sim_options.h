@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/time/time.h"
 
@@ -29,7 +30,7 @@ struct SimOptions {
   double repeated_report = 0;  // the report arrives a second time, later
   double failed_report = 0;    // the worker reports that it failed
   double slow_worker = 0;      // takes a hundred times longer
-  double early_report = 0;     // the worker leaves some of its own work undrawn
+  double early_report = 0;     // the worker leaves out some of its own work, or draws none of it
 
   bool exact = false;  // service.accumulate
   double lease_seconds = 10;
@@ -46,6 +47,9 @@ struct SimOptions {
 
   bool operator==(const SimOptions&) const = default;
 };
+
+// As C++: what differs from the defaults.
+std::string ToCode(const SimOptions& options);
 
 // How a worker lies, for directed tests.
 enum class Lie { kNone, kTargets, kMicrobatches, kForeign };

@@ -1,6 +1,7 @@
 #include "tests/simulation/sim_worker.h"
 
 #include "core/base/status.h"
+#include "core/model/contribution.h"
 #include "tests/simulation/sim_job.h"
 
 namespace shoal::simulation {
@@ -150,8 +151,10 @@ void SimWorker::Begin(const proto::StepWork& work) {
 void SimWorker::Compute() {
   Step& step = *step_;
   proto::FinishedReport& report = step.report;
-  if (step.next == step.work.microbatches_size()) {
-    if (step.work.draw() && !context_.Chance(options_.early_report)) {
+  const int left = step.work.microbatches_size() - step.next;
+  const bool early = left <= (step.work.draw() ? 0 : 1) && context_.Chance(options_.early_report);
+  if (left == 0 || early) {
+    if (step.work.draw() && !early) {
       Draw();
     } else {
       step.all_computed = true;
@@ -198,7 +201,7 @@ void SimWorker::PushTo(int server, const proto::MicrobatchWork& pack, int tries)
   const proto::StepWork& work = step_->work;
   const std::vector<int64_t> samples =
       OfStage({pack.samples().begin(), pack.samples().end()}, stage_);
-  const int64_t key = 1 + pack.number() * options_.stages + stage_;
+  const int64_t key = plan::Contribution::OfPack(pack.number(), options_.stages, stage_).key;
   context_.network.Call<Pushed>(
       process_, servers_.process(index), {.deadline = kPushDeadline},
       [this, index, key, samples, id = job_id_, mine = incarnation(), step = work.step(),

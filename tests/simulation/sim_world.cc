@@ -113,6 +113,11 @@ void SimWorld::Observe() {
   };
   servers.on_configured = [this](int index) { invariants_.OnConfigured(index); };
   servers.on_committed = [this](int index) { invariants_.OnCommitted(index); };
+  servers.on_obeyed = [this](int index, int64_t term) { invariants_.OnObeyed(index, term); };
+  coordinator_.on_started = [this](int64_t life) { invariants_.OnStarted(life); };
+  coordinator_.on_stopped = [this](int64_t life, const std::string& id) {
+    invariants_.OnStopped(life, id);
+  };
   coordinator_.on_answered = [this](int64_t life, uint64_t incarnation,
                                     const absl::Status& status) {
     invariants_.OnAnswered(life, incarnation, status);

@@ -2,10 +2,14 @@
 #include <cstdlib>
 #include <set>
 
+#include "core/base/testing/planted.h"
 #include "core/base/threads/lock_order.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/simulation/minimise.h"
+#include "tests/simulation/plants.h"
 #include "tests/simulation/scenario.h"
+#include "tests/simulation/seeds.h"
 #include "tests/simulation/sim_world.h"
 
 namespace shoal::simulation {
@@ -58,6 +62,31 @@ TEST(SimulationTest, ASampleThatCountsTwiceIsFound) {
   EXPECT_THAT(world.Violations(), ::testing::Contains(::testing::HasSubstr("I3: step 1")));
 }
 
+TEST(SimulationTest, EveryPlantedBugIsFound) {
+  StopCheckingLockOrder();
+  static_assert(kPlants.size() >= 12);
+  for (const Plant& plant : kPlants) {
+    const Summary summary = RunSeeds({.count = 20000, .plant = plant.name, .until_failure = true});
+    ASSERT_FALSE(summary.failures.empty()) << plant.name << ": " << plant.what;
+    const uint64_t seed = summary.failures.begin()->first;
+    EXPECT_THAT(RunScenario(DrawScenario(seed)).violations, IsEmpty()) << plant.name;
+    RecordProperty(plant.name, static_cast<int>(summary.seeds));
+  }
+}
+
+TEST(SimulationTest, AFailureIsMadeSmallAndSaidAsATest) {
+  const std::string plant = "pack-forgotten";
+  const Summary summary = RunSeeds({.count = 1000, .plant = plant, .until_failure = true});
+  ASSERT_FALSE(summary.failures.empty());
+  planted = plant;
+  const Scenario scenario = DrawScenario(summary.failures.begin()->first);
+  const Minimised minimised = Minimise(scenario);
+  planted = "";
+  EXPECT_LE(minimised.faults.size(), 2u) << "a worker that is lost is enough";
+  EXPECT_EQ(minimised.scenario.options.steps, 1);
+  EXPECT_THAT(ToTest(minimised), ::testing::HasSubstr("RunScenario("));
+}
+
 // What seeds have found, with as few faults as it takes.
 
 TEST(FoundTest, ARegistrationRepeatedOnAFullDiskKeepsItsMember) {
@@ -67,6 +96,29 @@ TEST(FoundTest, ARegistrationRepeatedOnAFullDiskKeepsItsMember) {
                            {FaultKind::kDiskFull, "coordinator", 90'000'000, 20'000'000}}));
   EXPECT_THAT(world.RunAndCheck(), IsEmpty());
   EXPECT_TRUE(world.done().has_value()) << world.failure();
+}
+
+TEST(FoundTest, ACheckpointThatCompletesAfterALossIsWhereTheNextRunBegins) {
+  const Outcome outcome = RunScenario({.options = {.seed = 491,
+                                                   .servers = 4,
+                                                   .workers = 1,
+                                                   .steps = 1,
+                                                   .samples = 6,
+                                                   .checkpoint_every = 0,
+                                                   .draw = true,
+                                                   .lease_seconds = 0.29080830742052316,
+                                                   .stays = true}},
+                                      {{FaultKind::kFreeze, "coordinator", 56413023, 20349978795}});
+  EXPECT_THAT(outcome.violations, IsEmpty());
+  EXPECT_THAT(outcome.ends, ::testing::ElementsAre("done"));
+}
+
+TEST(FoundTest, AServerStartedAgainAtItsAddressIsALossAndNoMore) {
+  const Outcome outcome =
+      RunScenario({.options = {.workers = 1, .steps = 3, .checkpoint_every = 4, .stays = true}},
+                  {{FaultKind::kKill, "server-1", 30'000'000, 1'000'000}});
+  EXPECT_THAT(outcome.violations, IsEmpty());
+  EXPECT_THAT(outcome.ends, ::testing::ElementsAre("done"));
 }
 
 // Else a Commit of an earlier run that comes late is taken before its step is recorded.

@@ -2,6 +2,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/base/testing/planted.h"
 
 namespace shoal::plan {
 
@@ -54,6 +55,7 @@ absl::Status PackLedger::Done(int group, size_t stage, const PackResult& result)
                    result.tokens, result.targets, result.number, pack.tokens, pack.targets);
   }
   if (pack.stages[stage]) {
+    pack.loss_sum += SHOAL_PLANTED("loss-twice") ? result.loss_sum : 0;
     return absl::OkStatus();
   }
   pack.stages[stage] = true;
@@ -78,6 +80,9 @@ std::vector<int64_t> PackLedger::TakeBack(int group) {
       pack.missing = stages_;
       waiting.push_back(static_cast<int64_t>(number));
     }
+  }
+  if (SHOAL_PLANTED("pack-forgotten") && waiting.size() > 1) {
+    waiting.pop_back();
   }
   return waiting;
 }

@@ -4,6 +4,7 @@
 #include "core/base/check.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/base/testing/planted.h"
 #include "server/coordinator/job/job_run.h"
 
 namespace shoal::server {
@@ -50,6 +51,7 @@ void JobRun::EndAfterCommit() {
       Finish(/*interrupted=*/true);
       break;
     default:
+      stop_requested_ = !SHOAL_PLANTED("stop-forgotten");
       break;  // The commit or checkpoint under way ends, then OpenStep finds stop_requested_.
   }
 }

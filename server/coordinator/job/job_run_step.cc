@@ -4,6 +4,7 @@
 #include "core/base/check.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/base/testing/planted.h"
 #include "server/coordinator/job/job_run.h"
 #include "server/coordinator/job/report_sum.h"
 
@@ -253,7 +254,8 @@ void JobRun::TakeReport(size_t worker, const proto::FinishedReport& report) {
   const size_t stage = groups_.StageOf(worker);
   const int group = static_cast<int>(groups_.GroupOf(worker));
   const auto redealt = std::ssize(redealt_[worker]);
-  if (const int64_t left = ledger_->Left(group, stage) - redealt; left > 0) {
+  if (const int64_t left = ledger_->Left(group, stage) - redealt;
+      left > 0 && !SHOAL_PLANTED("report-unchecked")) {
     DropAttempt(
         Aborted("{} reports before it has run {} packs that it was given", names_[worker], left));
     return;
@@ -343,7 +345,8 @@ absl::Status JobRun::CheckPushesOfStep(const std::vector<proto::PrepareReply>& r
 void JobRun::OnPrepared(const std::vector<proto::PrepareReply>& replies) {
   SHOAL_CHECK(phase_ == Phase::kPreparing);
   environment_.reached("sealed");
-  if (const absl::Status agree = CheckPushesOfStep(replies); !agree.ok()) {
+  if (const absl::Status agree = CheckPushesOfStep(replies);
+      !agree.ok() && !SHOAL_PLANTED("pushes-unchecked")) {
     if (stop_requested_) {
       Finish(/*interrupted=*/true);
     } else {
@@ -378,8 +381,10 @@ void JobRun::CommitStep(const StepTotals& totals) {
       .event = DescribeCommit(totals, job_.steps->LearningRate(step_))};
   // Before any server hears of it: from here on the step is committed, and a half-done commit is
   // completed from this.
-  if (const absl::Status recorded = environment_.store.RecordCommit(job_.id, record);
-      !recorded.ok()) {
+  const absl::Status recorded = SHOAL_PLANTED("commit-unrecorded")
+                                    ? absl::OkStatus()
+                                    : environment_.store.RecordCommit(job_.id, record);
+  if (!recorded.ok() && !SHOAL_PLANTED("record-ignored")) {
     Fail(fmt::format("step {} was not committed: {}", step_, Message(recorded)));
     return;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/status.h"
+#include "core/base/testing/planted.h"
 
 namespace shoal::server {
 namespace {
@@ -286,6 +287,9 @@ int Membership::FreeIndex(proto::Role role) const {
 }
 
 uint64_t Membership::NewIncarnation() {
+  if (SHOAL_PLANTED("incarnation-again")) {
+    return 0x1000 + members_.size();
+  }
   ++issued_;
   return (random_.Next() & ~kCountMask) | (static_cast<uint64_t>(issued_) & kCountMask);
 }

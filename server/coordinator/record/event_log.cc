@@ -4,6 +4,7 @@
 
 #include "core/base/check.h"
 #include "core/base/clock.h"
+#include "core/base/testing/planted.h"
 
 namespace shoal::server {
 
@@ -27,6 +28,9 @@ int64_t EventLog::NewAfter(int64_t after, int64_t term) const {
     return after;
   }
   absl::MutexLock lock(&mutex_);
+  if (SHOAL_PLANTED("event-by-number")) {
+    return std::min(after, last_);
+  }
   const auto later = std::ranges::upper_bound(events_, term, {}, &proto::JobEvent::term);
   return std::min(after, later == events_.end() ? last_ : later->number() - 1);
 }
@@ -37,6 +41,9 @@ int64_t EventLog::Append(std::vector<proto::JobEvent> events, bool outlive) {
   // The last one's number is kept, so that no later life gives any of these again.
   SHOAL_CHECK(!events.empty() && !events.back().has_trace());
   for (proto::JobEvent& event : events) {
+    if (SHOAL_PLANTED("event-lost") && !event.checkpoint().error().empty()) {
+      ++last_;
+    }
     event.set_number(++last_);
     event.set_term(term_);
     if (save_ && outlive && !event.has_trace()) {

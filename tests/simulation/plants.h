@@ -1,0 +1,32 @@
+// Bugs planted in what is simulated, each of which seeds must find (core/base/testing/planted.h).
+#pragma once
+
+#include <array>
+
+namespace shoal::simulation {
+
+struct Plant {
+  const char* name;
+  const char* what;
+};
+
+inline constexpr std::array kPlants = {
+    Plant{"incarnation-again", "a member gets the incarnation of one that is gone"},
+    Plant{"fenced-report", "whoever has lost its lease is listened to again"},
+    Plant{"member-dropped", "a repeated registration on a full disk drops the member"},
+    Plant{"commit-twice", "a repeated Commit is applied again"},
+    Plant{"commit-unrecorded", "servers commit a step that is not recorded"},
+    Plant{"record-ignored", "servers commit a step whose record could not be written"},
+    Plant{"pushes-unchecked", "servers' counts of pushes are not compared with the workers'"},
+    Plant{"report-unchecked", "a report is taken whatever it was given"},
+    Plant{"key-twice", "a push that is repeated counts again"},
+    Plant{"loss-twice", "the loss of a pack counts again when it is told again"},
+    Plant{"pack-forgotten", "of the packs of a lost worker one is given to nobody"},
+    Plant{"term-unchecked", "commands of an earlier life of the coordinator are taken"},
+    Plant{"stop-forgotten", "a stop during a commit is forgotten"},
+    Plant{"event-lost", "the number of an event is used up by a checkpoint that failed"},
+    Plant{"event-by-number", "what a follower has seen goes by number, whichever life gave it"},
+    Plant{"restore-forgotten", "after a loss a job begins at its model, whatever was saved"},
+};
+
+}  // namespace shoal::simulation

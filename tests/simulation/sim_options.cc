@@ -1,0 +1,48 @@
+#include "tests/simulation/sim_options.h"
+
+#include "fmt/format.h"
+
+namespace shoal::simulation {
+
+std::string ToCode(const SimOptions& options) {
+  const SimOptions plain;
+  std::string code;
+  const auto say = [&](const char* name, const auto& value, const auto& otherwise) {
+    if (value != otherwise) {
+      code += fmt::format("{}.{} = {}", code.empty() ? "" : ", ", name, value);
+    }
+  };
+#define SAY(field) say(#field, options.field, plain.field)
+  SAY(seed);
+  SAY(servers);
+  SAY(workers);
+  SAY(stages);
+  SAY(steps);
+  SAY(stop_after);
+  SAY(samples);
+  SAY(checkpoint_every);
+  SAY(checkpoint_seconds);
+  SAY(resume);
+  SAY(draw);
+  SAY(layer);
+  SAY(trace);
+  SAY(repeated_report);
+  SAY(failed_report);
+  SAY(slow_worker);
+  SAY(early_report);
+  SAY(exact);
+  SAY(lease_seconds);
+  SAY(start_timeout_seconds);
+  SAY(recovery_timeout_seconds);
+  SAY(max_restarts);
+  SAY(stays);
+  SAY(jobs);
+#undef SAY
+  if (options.limit != plain.limit) {
+    code += fmt::format("{}.limit = absl::Nanoseconds({})", code.empty() ? "" : ", ",
+                        absl::ToInt64Nanoseconds(options.limit));
+  }
+  return "{" + code + "}";
+}
+
+}  // namespace shoal::simulation
