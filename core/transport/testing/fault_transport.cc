@@ -1,7 +1,9 @@
 #include "core/transport/testing/fault_transport.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
+#include <vector>
 
 #include "core/base/status.h"
 #include "core/transport/testing/fault_queue.h"
@@ -12,9 +14,11 @@ namespace {
 
 class FaultConnection final : public Connection {
  public:
-  FaultConnection(std::unique_ptr<Connection> inner, FaultQueue* queue, const FaultOptions& faults,
-                  int64_t max_outstanding)
-      : inner_(std::move(inner)),
+  // `transport` makes it, and registers memory for it.
+  FaultConnection(std::unique_ptr<Connection> inner, Transport* transport, FaultQueue* queue,
+                  const FaultOptions& faults, int64_t max_outstanding)
+      : transport_(transport),
+        inner_(std::move(inner)),
         queue_(queue),
         faults_(faults),
         outstanding_(std::make_shared<OutstandingOperations>(max_outstanding)) {
@@ -48,7 +52,7 @@ class FaultConnection final : public Connection {
     }
     absl::Status status = CountOrBreak(operations.size());
     if (status.ok()) {
-      status = inner_->PostWrites(operations);
+      status = PostDamaged(operations);
     }
     return Settle(
         Event::Kind::kWriteDone, operations,
@@ -56,6 +60,28 @@ class FaultConnection final : public Connection {
   }
 
  private:
+  absl::Status PostDamaged(std::span<const WriteOperation> operations) {
+    if (faults_.damage_payload <= 0) {
+      return inner_->PostWrites(operations);
+    }
+    std::vector<WriteOperation> writes(operations.begin(), operations.end());
+    int64_t payloads = payloads_;
+    for (WriteOperation& write : writes) {
+      if (!write.ring && ++payloads == faults_.damage_payload) {
+        SHOAL_ASSIGN_OR_RETURN(
+            damaged_,
+            transport_->Allocate(static_cast<int64_t>(write.from.size()), Access::kLocal));
+        std::ranges::copy(write.from, damaged_->bytes().begin());
+        // The exponent of a float: it becomes quite another number, and stays finite.
+        damaged_->bytes()[write.from.size() / 8 * 4 + 3] ^= std::byte{0x3e};
+        write.from = damaged_->bytes().first(write.from.size());
+      }
+    }
+    SHOAL_RETURN_IF_ERROR(inner_->PostWrites(writes));
+    payloads_ = payloads;
+    return absl::OkStatus();
+  }
+
   absl::Status CountOrBreak(size_t operations) {
     posted_ += static_cast<int64_t>(operations);
     if (faults_.break_after_operations <= 0 || posted_ <= faults_.break_after_operations) {
@@ -81,30 +107,36 @@ class FaultConnection final : public Connection {
     return status;
   }
 
+  Transport* const transport_;
+  std::shared_ptr<Region> damaged_;  // until the connection has ended
   const std::unique_ptr<Connection> inner_;
   FaultQueue* const queue_;
   const FaultOptions faults_;
   const std::shared_ptr<OutstandingOperations> outstanding_;
-  int64_t posted_ = 0;  // used only by the posting thread
+  // Used only by the posting thread.
+  int64_t posted_ = 0;
+  int64_t payloads_ = 0;
 };
 
 class FaultConnector final : public Connector {
  public:
-  FaultConnector(std::unique_ptr<Connector> inner, FaultQueue* queue, const FaultOptions& faults,
-                 int64_t max_outstanding)
+  FaultConnector(std::unique_ptr<Connector> inner, Transport* transport, FaultQueue* queue,
+                 const FaultOptions& faults, int64_t max_outstanding)
       : inner_(std::move(inner)),
+        transport_(transport),
         queue_(queue),
         faults_(faults),
         max_outstanding_(max_outstanding) {}
   const std::string& offer() const override { return inner_->offer(); }
   absl::StatusOr<std::unique_ptr<Connection>> Complete(const std::string& answer) override {
     SHOAL_ASSIGN_OR_RETURN(auto connection, inner_->Complete(answer));
-    return std::make_unique<FaultConnection>(std::move(connection), queue_, faults_,
+    return std::make_unique<FaultConnection>(std::move(connection), transport_, queue_, faults_,
                                              max_outstanding_);
   }
 
  private:
   const std::unique_ptr<Connector> inner_;
+  Transport* const transport_;
   FaultQueue* const queue_;
   const FaultOptions faults_;
   const int64_t max_outstanding_;
@@ -132,7 +164,7 @@ class FaultTransport final : public ForwardingTransport {
   absl::StatusOr<std::unique_ptr<Connector>> Offer(const ConnectionOptions& options) override {
     SHOAL_ASSIGN_OR_RETURN(FaultQueue * queue, QueueOf(options));
     SHOAL_ASSIGN_OR_RETURN(auto connector, ForwardingTransport::Offer(Inner(options, queue)));
-    return std::make_unique<FaultConnector>(std::move(connector), queue, faults_,
+    return std::make_unique<FaultConnector>(std::move(connector), this, queue, faults_,
                                             options.max_outstanding);
   }
 
@@ -142,7 +174,7 @@ class FaultTransport final : public ForwardingTransport {
     SHOAL_ASSIGN_OR_RETURN(Acceptance acceptance,
                            ForwardingTransport::Accept(offer, Inner(options, queue)));
     acceptance.connection = std::make_unique<FaultConnection>(
-        std::move(acceptance.connection), queue, faults_, options.max_outstanding);
+        std::move(acceptance.connection), this, queue, faults_, options.max_outstanding);
     return acceptance;
   }
 

@@ -3,7 +3,8 @@
 // Decorates any transport; the data path stays that of the inner one, faults affect only events and
 // posts.
 //
-// With dropped and repeated doorbells and broken connections off it passes the conformance suite:
+// With dropped and repeated doorbells, broken connections and damage off it passes the conformance
+// suite:
 // any transport may do everything it then does. Regions, offers and answers are the inner
 // transport's: a decorated side can talk to an undecorated one.
 #pragma once
@@ -41,6 +42,10 @@ struct FaultOptions {
   // Breaks a connection, with Unavailable here, after this many posted operations; 0: never. The
   // peer sees it close.
   int64_t break_after_operations = 0;
+
+  // Changes a byte of what this write among those of a connection that do not ring carries; 0: of
+  // none. Such a write is a push's payload.
+  int64_t damage_payload = 0;
 
   // Completions of a connection come no sooner than this rate allows; 0: no limit.
   int64_t bytes_per_second = 0;

@@ -123,6 +123,25 @@ TEST(FaultTransportTest, BreaksAfterTheGivenNumberOfOperations) {
   ends.b.CollectUntilClosed(ends.pair.acceptor->id());
 }
 
+TEST(FaultTransportTest, DamagesOnePayloadAndNotWhatItWasSentFrom) {
+  Ends ends({.damage_payload = 2});
+  const std::span<std::byte> from = ends.local->bytes().first(64);
+  std::ranges::fill(from, std::byte{1});
+  for (int64_t i = 0; i < 3; ++i) {
+    const WriteOperation writes[] = {
+        {.id = 1, .region = 0, .offset = i * 64, .from = from},
+        {.id = 2, .region = 0, .offset = 4096, .from = from, .ring = true}};
+    ASSERT_TRUE(ends.pair.connector->PostWrites(writes).ok());
+  }
+  ends.b.Collect(3);
+  const auto is_whole = [](std::byte byte) { return byte == std::byte{1}; };
+  EXPECT_TRUE(std::ranges::all_of(from, is_whole));
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(std::ranges::count_if(ends.remote->bytes().subspan(i * 64, 64), is_whole),
+              i == 1 ? 63 : 64);
+  }
+}
+
 TEST(FaultTransportTest, CompletionsKeepToTheRate) {
   ManualClock clock;
   Ends ends({.bytes_per_second = 1000, .clock = &clock});
