@@ -7,6 +7,7 @@
 #include "core/base/check.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/transport/push_header.h"
 
 namespace shoal::client {
 namespace {
@@ -251,8 +252,11 @@ bool ParameterClient::Core::FillBuffer(int server) {
   } else {
     shoal::Convert(filling->from, reinterpret_cast<BFloat16*>(filling->payload));
   }
+  const size_t bytes = filling->from.size() * static_cast<size_t>(SizeOf(options_.gradient_type));
+  const uint64_t hash =
+      options_.verify_pushes ? transport::PayloadHash({filling->payload, bytes}) : 0;
   absl::MutexLock lock(&mutex_);
-  pushes_->Filled(server, filling->buffer);
+  pushes_->Filled(server, filling->buffer, hash);
   return true;
 }
 

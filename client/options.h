@@ -65,7 +65,8 @@ struct ClientOptions {
   // keeps them there: for view_memory, or gradients pushed in place, on a GPU.
   bool weights_in_gpu = false;
   bool payloads_in_gpu = false;
-  int max_gradients = 8;  // waiting for credits (in place: acknowledgements)
+  bool verify_pushes = false;  // hash what is copied to buffers, for servers to check
+  int max_gradients = 8;       // waiting for credits (in place: acknowledgements)
 
   absl::Duration get_timeout = absl::Seconds(10);
   absl::Duration push_timeout = absl::Seconds(30);

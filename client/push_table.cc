@@ -163,11 +163,12 @@ std::optional<PushTable::Filling> PushTable::NextToFill(int index) {
                  .payload = buffer->memory + kPushHeaderBytes};
 }
 
-void PushTable::Filled(int index, int buffer_index) {
+void PushTable::Filled(int index, int buffer_index, uint64_t payload_hash) {
   Server& server = at(index);
   PushBuffer& buffer = server.buffers[static_cast<size_t>(buffer_index)];
   --filling_;
   buffer.state = PushBuffer::State::kReady;
+  buffer.payload_hash = payload_hash;
   if (buffer.attempt_serial != attempt_serial_) {
     Free(server, buffer);
   }
@@ -258,6 +259,7 @@ std::optional<PushTable::Posting> PushTable::NextToPost(int index,
                        .dtype = static_cast<uint32_t>(options_.gradient_type),
                        .count = spec.count,
                        .push_id = next->push_id,
+                       .payload_hash = next->payload_hash,
                        .header_hash = 0,
                        .reserved = {}};
   transport::SealPushHeader(header);

@@ -68,7 +68,8 @@ class PushTable {
   };
   // Takes a waiting partition and a free buffer to copy it to.
   std::optional<Filling> NextToFill(int server);
-  void Filled(int server, int buffer);
+  // `payload_hash`: as in PushHeader.
+  void Filled(int server, int buffer, uint64_t payload_hash);
   struct Return {
     GradientReturn* done = nullptr;
     int unit = 0;
@@ -124,6 +125,7 @@ class PushTable {
     int64_t attempt = 0;
     uint64_t attempt_serial = 0;
     uint64_t push_id = 0;
+    uint64_t payload_hash = 0;
     int slot = -1;
     bool seen = false;  // its acknowledgement, by a scan
   };

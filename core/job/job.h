@@ -120,6 +120,7 @@ struct ServiceOptions {
   RdmaOptions rdma;
   int64_t threads_per_server = 0;  // 0: the machine's cores divided by the local servers
   OnServerLoss on_server_loss = OnServerLoss::kAuto;
+  bool verify_pushes = false;  // gradients travel with a hash
 
   bool operator==(const ServiceOptions&) const = default;
 };

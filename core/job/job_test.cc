@@ -113,6 +113,7 @@ Job RandomJob(Random& random) {
                                : static_cast<Accumulate>(random.Below(2));
   job.service.memory = static_cast<PartitionMemory>(random.Below(2));
   job.service.on_server_loss = static_cast<OnServerLoss>(random.Below(3));
+  job.service.verify_pushes = random.Below(2) == 0;
   job.service.partition_bytes = random.Between(kKiB, kGiB);
   job.service.push_slots = random.Between(1, kMostPushSlots);
   job.service.transports = random.Below(2) == 0 ? std::vector<std::string>{"tcp"}

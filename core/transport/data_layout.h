@@ -71,13 +71,14 @@ struct PushHeader {
   int64_t count;   // elements: always the whole partition
   // Unique per client connection, never 0; the acknowledgement repeats it.
   uint64_t push_id;
+  uint64_t payload_hash;  // push_header.h; 0: not to be checked
   // XXH3-64 of the kPushHeaderHashedBytes before it; a header that does not match is ignored.
   uint64_t header_hash;
-  uint64_t reserved[6];
+  uint64_t reserved[5];
 };
 inline constexpr int64_t kPushHeaderBytes = 128;
 static_assert(sizeof(PushHeader) == kPushHeaderBytes);
-inline constexpr int64_t kPushHeaderHashedBytes = 72;
+inline constexpr int64_t kPushHeaderHashedBytes = 80;
 static_assert(offsetof(PushHeader, header_hash) == kPushHeaderHashedBytes);
 
 // One per slot in the client's acknowledgement region. The server writes it whole, in one write.

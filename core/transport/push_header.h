@@ -1,6 +1,9 @@
 // The hash that tells whether a push header is whole: the client sets it last, the server checks it
-// first.
+// first. And that of the payload, which a client may add.
 #pragma once
+
+#include <cstddef>
+#include <span>
 
 #include "core/transport/data_layout.h"
 #include "xxhash.h"
@@ -16,6 +19,15 @@ inline void SealPushHeader(PushHeader& header) { header.header_hash = PushHeader
 
 inline bool IsWhole(const PushHeader& header) {
   return header.magic == kPushMagic && header.header_hash == PushHeaderHash(header);
+}
+
+inline uint64_t PayloadHash(std::span<const std::byte> payload) {
+  return XXH3_64bits(payload.data(), payload.size());
+}
+
+// Whether the payload is what was sent, as far as its header tells.
+inline bool Matches(const PushHeader& header, std::span<const std::byte> payload) {
+  return header.payload_hash == 0 || header.payload_hash == PayloadHash(payload);
 }
 
 }  // namespace shoal::transport

@@ -71,6 +71,10 @@ void ClientConnection::TakePush(int64_t slot, const PushHandler& handler) {
           static_cast<size_t>(options_.slot_bytes - transport::kPushHeaderBytes)),
       .place = memory_.place};
   const PushVerdict verdict = handler(options_.client, header, payload);
+  if (verdict.code == absl::StatusCode::kDataLoss) {
+    Close();
+    return;
+  }
   if (verdict.code == absl::StatusCode::kOk) {
     received_bytes_.Increment(
         static_cast<double>(header.count * SizeOf(static_cast<DType>(header.dtype))));

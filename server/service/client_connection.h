@@ -33,6 +33,7 @@ struct ClientIdentity {
 };
 
 struct PushVerdict {
+  // kDataLoss: not the payload that was sent.
   absl::StatusCode code = absl::StatusCode::kOk;
   bool applied_before = false;
 };
@@ -77,7 +78,7 @@ class ClientConnection {
   // True if the slot was not waiting for TakePush and is now: call it once for each true.
   bool MarkWaiting(int64_t slot);
   // Hands the slot's push to `handler` and acknowledges it. Answers a push again that was answered
-  // already.
+  // already. Closes the connection of one whose payload was damaged: the client sends it again.
   void TakePush(int64_t slot, const PushHandler& handler);
 
   // Rings the client with that value; of several not posted yet, sends only the newest.

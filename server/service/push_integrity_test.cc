@@ -63,5 +63,43 @@ TEST_F(PushIntegrityTest, APushWaitsForItsDoorbellWhereWritesComeInAnyOrder) {
   EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_ps_pushes_without_doorbell_total 0"));
 }
 
+TEST_F(PushIntegrityTest, APushThatIsNotWhatWasSentCountsOnceItIsSentAgain) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  TestingClient client = Client(cluster);
+  ASSERT_OK(client.Connect());
+  TestingClient::Push push = MakePush(cluster);
+  push.verify = true;
+  std::vector<float> damaged = push.gradient;
+  reinterpret_cast<uint8_t*>(damaged.data())[damaged.size() * 2] ^= 1;
+  const transport::PushHeader header = client.Header(push);
+  client.Write(0, header, damaged, /*ring=*/true);
+  EXPECT_EQ(client.WaitFor(0, header.push_id), std::nullopt);
+  EXPECT_TRUE(client.closed());
+  EXPECT_THAT(cluster.MetricsText(0),
+              HasSubstr("shoal_ps_requests_total{code=\"DATA_LOSS\",op=\"push\"} 1"));
+
+  ASSERT_OK(client.Connect());
+  EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{}));
+  EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{.applied_before = true}));
+  const auto gradients = cluster.Prepare(1, 1);
+  ASSERT_OK(gradients.status());
+  EXPECT_EQ((*gradients)[0].pushes(), 1);
+}
+
+TEST_F(PushIntegrityTest, WhatComesWithoutAHashIsNotChecked) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  TestingClient client = Client(cluster);
+  ASSERT_OK(client.Connect());
+  TestingClient::Push push = MakePush(cluster);
+  const transport::PushHeader header = client.Header(push);
+  push.gradient[0] += 1;
+  client.Write(0, header, push.gradient, /*ring=*/true);
+  EXPECT_EQ(client.WaitFor(0, header.push_id), (TestingClient::Answer{}));
+}
+
 }  // namespace
 }  // namespace shoal::server

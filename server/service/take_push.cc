@@ -1,5 +1,6 @@
 // HostedJob::TakePush: judges, applies and counts a client's push.
 #include "core/base/status.h"
+#include "core/transport/push_header.h"
 #include "server/service/hosted_job.h"
 
 namespace shoal::server {
@@ -17,7 +18,10 @@ PushVerdict HostedJob::TakePush(const ClientIdentity& client, const transport::P
             "push of {} is refused with {}: partition {} step {} attempt {} key {} generation "
             "{}; {}",
             client.name, absl::StatusCodeToString(verdict.code), header.partition, header.step,
-            header.attempt, header.key, header.generation, state_.Describe());
+            header.attempt, header.key, header.generation,
+            verdict.code == absl::StatusCode::kDataLoss
+                ? "its payload is not what was sent, which is sent again over a new connection"
+                : state_.Describe());
       });
     }
   }
@@ -60,6 +64,10 @@ PushVerdict HostedJob::JudgePush(const ClientIdentity& client, const transport::
     // Sealed, but still recognises earlier pushes.
     return partition->Contains(header.key) ? PushVerdict{.applied_before = true}
                                            : PushVerdict{.code = StatusCode::kFailedPrecondition};
+  }
+  if (payload.place == PayloadMemory::kHost &&
+      !transport::Matches(header, payload.bytes.first(bytes))) {
+    return {.code = StatusCode::kDataLoss};
   }
   const Partition::PushOutcome outcome = partition->ApplyPush(
       header.key, job_.service.gradient_type, payload.bytes.data(), payload.place);

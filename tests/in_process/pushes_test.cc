@@ -1,7 +1,8 @@
 // Very many pushes from parameter clients to parameter servers, with delayed, reordered, lost and
 // repeated doorbells at both ends, and connections that either end breaks, so that pushes whose
-// acknowledgement was lost are sent again. Gradients are integers, so every sum is exact, whatever
-// the order, and what was lost or counted twice shows.
+// acknowledgement was lost are sent again; and with payloads that are damaged on the way. Gradients
+// are integers, so every sum is exact, whatever the order, and what was lost, counted twice or
+// changed shows.
 //
 //   SHOAL_PUSHES      how many, over both workers and all partitions; about 20,000 without it
 //   SHOAL_TRANSPORTS  over what, "shm,tcp"; all that this machine has without it
@@ -9,6 +10,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -20,6 +22,8 @@
 #include "core/base/testing/status.h"
 #include "core/transport/registry/registry.h"
 #include "core/transport/testing/fault_transport.h"
+#include "core/transport/verbs/testing/fake_verbs.h"
+#include "core/transport/verbs/transport.h"
 #include "gtest/gtest.h"
 #include "server/service/testing/cluster.h"
 
@@ -51,6 +55,20 @@ transport::FaultOptions Faults(uint64_t seed, int64_t break_after_operations) {
           .drop_doorbell_probability = 0.001,
           .repeat_doorbell_probability = 0.05,
           .break_after_operations = break_after_operations};
+}
+
+// Verbs on a fake device where the machine has none.
+std::unique_ptr<transport::Transport> NewTransport(const std::string& name) {
+  static transport::FakeFabric fabric({.seed = 1});
+  static int hosts = 0;
+  auto made = transport::CreateTransport(name);
+  if (!made.ok()) {
+    const std::string address = fmt::format("10.0.0.{}", ++hosts);
+    made = transport::CreateVerbsTransport(
+        {}, fabric.AddHost({transport::FakeDevice::Ethernet("mlx5_0", address)}));
+  }
+  EXPECT_TRUE(made.ok()) << Describe(made.status());
+  return *std::move(made);
 }
 
 // Calls the servers where gRPC would.
@@ -86,14 +104,14 @@ std::vector<float> Gradient(uint64_t worker, int64_t round, const plan::UnitSpec
 // One worker's pushes of one step, from first to last.
 class PushingWorker {
  public:
-  PushingWorker(server::TestingCluster* cluster, const std::string& transport, uint64_t incarnation)
+  PushingWorker(server::TestingCluster* cluster, std::unique_ptr<transport::Transport> transport,
+                uint64_t incarnation, bool verify)
       : cluster_(cluster),
         units_(plan::BuildUnits(cluster->spec())),
         incarnation_(incarnation),
+        verify_(verify),
         servers_(cluster),
-        // A push is two operations.
-        transport_(transport::MakeFaultTransport(*transport::CreateTransport(transport),
-                                                 Faults(incarnation, 4000))) {}
+        transport_(std::move(transport)) {}
 
   absl::Status Run(int64_t rounds) {
     SHOAL_ASSIGN_OR_RETURN(
@@ -101,6 +119,7 @@ class PushingWorker {
         client::ParameterClient::Create({.job_id = server::kTestingJob,
                                          .incarnation = incarnation_,
                                          .name = fmt::format("worker-{}", incarnation_),
+                                         .verify_pushes = verify_,
                                          .reconnect_delay = absl::Milliseconds(1),
                                          .rescan_interval = absl::Milliseconds(5)},
                                         units_, cluster_->partitions(), cluster_->shard_map(),
@@ -133,6 +152,7 @@ class PushingWorker {
   server::TestingCluster* const cluster_;
   const std::vector<plan::UnitSpec> units_;
   const uint64_t incarnation_;
+  const bool verify_;
   DirectServerClient servers_;
   const std::unique_ptr<transport::Transport> transport_;
   std::vector<int64_t> acknowledged_;
@@ -159,73 +179,111 @@ std::vector<double> ExpectedSquares(const server::TestingCluster& cluster, int64
   return squares;
 }
 
-class PushesTest : public ::testing::TestWithParam<std::string> {};
+class PushesTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  ~PushesTest() override { std::filesystem::remove_all(folder_); }
 
-TEST_P(PushesTest, CountOnceOverRepeatsDelaysReorderingLostDoorbellsAndReconnects) {
-  if (const auto made = transport::CreateTransport(GetParam()); !made.ok()) {
-    GTEST_SKIP() << Message(made.status());
-  }
-  const std::string folder = ::testing::TempDir() + "pushes-" + SecureToken();
-  {
-    uint64_t next_seed = 100;
-    server::TestingCluster cluster(
-        folder, kServers, plan::Accumulate::kFloat, kPartitionBytes,
-        {.name = GetParam(), .wrap_server = [&](std::unique_ptr<transport::Transport> inner) {
-           // An acknowledgement is one operation.
-           return transport::MakeFaultTransport(std::move(inner), Faults(next_seed++, 1500));
-         }});
-    ASSERT_OK(cluster.Configure());
-    ASSERT_OK(cluster.BeginAttempt(1, 1));
-    const auto partitions = static_cast<int64_t>(cluster.partitions().size());
-    const int64_t each_round = partitions * static_cast<int64_t>(kWorkers);
-    const int64_t rounds = (WantedPushes() + each_round - 1) / each_round;
-
+  // Has `rounds` rounds pushed by all workers, each over a transport with these faults. Returns the
+  // totals of what their clients count.
+  client::ClientStatistics Push(server::TestingCluster& cluster, int64_t rounds, bool verify,
+                                const std::function<transport::FaultOptions(uint64_t)>& faults) {
     std::vector<std::unique_ptr<PushingWorker>> workers;
     std::vector<absl::Status> statuses(kWorkers);
     std::vector<std::thread> threads;
     for (uint64_t w = 0; w < kWorkers; ++w) {
-      workers.push_back(std::make_unique<PushingWorker>(&cluster, GetParam(), w + 1));
+      auto transport = transport::MakeFaultTransport(NewTransport(GetParam()), faults(w + 1));
+      workers.push_back(
+          std::make_unique<PushingWorker>(&cluster, std::move(transport), w + 1, verify));
       threads.emplace_back([&, w] { statuses[w] = workers[w]->Run(rounds); });
     }
     for (std::thread& thread : threads) {
       thread.join();
     }
-    client::ClientStatistics faults;
+    client::ClientStatistics totals;
     for (uint64_t w = 0; w < kWorkers; ++w) {
-      ASSERT_OK(statuses[w]);
+      EXPECT_TRUE(statuses[w].ok()) << Describe(statuses[w]);
       const std::vector<int64_t>& acknowledged = workers[w]->acknowledged();
       EXPECT_EQ(std::accumulate(acknowledged.begin(), acknowledged.end(), int64_t{0}),
-                rounds * partitions);
-      faults.reconnects += workers[w]->statistics().reconnects;
-      faults.resent += workers[w]->statistics().resent;
-      faults.duplicates += workers[w]->statistics().duplicates;
-      faults.found_by_scan += workers[w]->statistics().found_by_scan;
+                rounds * std::ssize(cluster.partitions()));
+      const client::ClientStatistics& statistics = workers[w]->statistics();
+      totals.reconnects += statistics.reconnects;
+      totals.resent += statistics.resent;
+      totals.duplicates += statistics.duplicates;
+      totals.found_by_scan += statistics.found_by_scan;
     }
-
-    const std::vector<double> expected = ExpectedSquares(cluster, rounds);
-    auto request = server::OfTestingJob<proto::PrepareRequest>();
-    request.set_step(1);
-    request.set_attempt(1);
-    for (int server = 0; server < kServers; ++server) {
-      const auto reply = cluster.service(server).Prepare(request);
-      ASSERT_OK(reply.status());
-      for (const proto::PartitionGradient& gradient : reply->partitions()) {
-        EXPECT_EQ(gradient.pushes(), static_cast<int64_t>(kWorkers) * rounds);
-        EXPECT_EQ(gradient.sum_of_squares(), expected[static_cast<size_t>(gradient.partition())])
-            << "partition " << gradient.partition();
-      }
-    }
-    // The faults took place.
-    EXPECT_GT(faults.reconnects, 0);
-    EXPECT_GT(faults.found_by_scan, 0);
-    EXPECT_GT(faults.duplicates, 0);
-    std::cout << fmt::format(
-        "{} pushes over {}: {} reconnects, {} sent again, {} duplicates at the servers, {} found "
-        "without their doorbell\n",
-        rounds * each_round, GetParam(), faults.reconnects, faults.resent, faults.duplicates,
-        faults.found_by_scan);
+    return totals;
   }
-  std::filesystem::remove_all(folder);
+
+  const std::string folder_ = ::testing::TempDir() + "pushes-" + SecureToken();
+};
+
+// Rounds that make at least that many pushes.
+int64_t RoundsFor(const server::TestingCluster& cluster, int64_t pushes) {
+  const auto each = std::ssize(cluster.partitions()) * static_cast<int64_t>(kWorkers);
+  return (pushes + each - 1) / each;
+}
+
+// By partition: the sum of the squares of what the servers have added up; each push counted once.
+std::vector<double> Squares(server::TestingCluster& cluster, int64_t rounds) {
+  const auto gradients = cluster.Prepare(1, 1);
+  EXPECT_TRUE(gradients.ok()) << Describe(gradients.status());
+  std::vector<double> squares;
+  for (const proto::PartitionGradient& gradient : *gradients) {
+    EXPECT_EQ(gradient.pushes(), static_cast<int64_t>(kWorkers) * rounds);
+    squares.push_back(gradient.sum_of_squares());
+  }
+  return squares;
+}
+
+TEST_P(PushesTest, CountOnceOverRepeatsDelaysReorderingLostDoorbellsAndReconnects) {
+  if (const auto made = transport::CreateTransport(GetParam()); !made.ok()) {
+    GTEST_SKIP() << Message(made.status());
+  }
+  uint64_t next_seed = 100;
+  server::TestingCluster cluster(
+      folder_, kServers, plan::Accumulate::kFloat, kPartitionBytes,
+      {.name = GetParam(), .wrap_server = [&](std::unique_ptr<transport::Transport> inner) {
+         // An acknowledgement is one operation.
+         return transport::MakeFaultTransport(std::move(inner), Faults(next_seed++, 1500));
+       }});
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  const int64_t rounds = RoundsFor(cluster, WantedPushes());
+  // A push is two operations.
+  const client::ClientStatistics faults =
+      Push(cluster, rounds, /*verify=*/false, [](uint64_t worker) { return Faults(worker, 4000); });
+  EXPECT_EQ(Squares(cluster, rounds), ExpectedSquares(cluster, rounds));
+  // The faults took place.
+  EXPECT_GT(faults.reconnects, 0);
+  EXPECT_GT(faults.found_by_scan, 0);
+  EXPECT_GT(faults.duplicates, 0);
+  std::cout << fmt::format(
+      "{} rounds over {}: {} reconnects, {} sent again, {} duplicates at the servers, {} found "
+      "without their doorbell\n",
+      rounds, GetParam(), faults.reconnects, faults.resent, faults.duplicates,
+      faults.found_by_scan);
+}
+
+TEST_P(PushesTest, WhatIsDamagedOnTheWayIsFoundWhereItIsLookedForAndSentAgain) {
+  for (const bool verify : {true, false}) {
+    server::TestingCluster cluster(
+        folder_, kServers, plan::Accumulate::kFloat, kPartitionBytes,
+        {.name = "tcp", .wrap_server = [](const auto&) { return NewTransport(GetParam()); }});
+    ASSERT_OK(cluster.Configure());
+    ASSERT_OK(cluster.BeginAttempt(1, 1));
+    const int64_t rounds = RoundsFor(cluster, 2000);
+    const client::ClientStatistics found =
+        Push(cluster, rounds, verify, [](uint64_t) -> transport::FaultOptions {
+          return {.damage_payload = 100};  // of each connection
+        });
+    if (verify) {
+      EXPECT_EQ(Squares(cluster, rounds), ExpectedSquares(cluster, rounds));
+      EXPECT_GE(found.reconnects, 4);
+    } else {
+      EXPECT_NE(Squares(cluster, rounds), ExpectedSquares(cluster, rounds));
+      EXPECT_EQ(found.reconnects, 0);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, PushesTest, ::testing::ValuesIn(WantedTransports()),

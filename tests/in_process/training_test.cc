@@ -182,6 +182,21 @@ TEST_F(TrainingTest, ExactModeGivesTheSameBitsUnderFaults) {
   }
 }
 
+TEST_F(TrainingTest, DamagedGradientsAreSentAgainWhereTheyAreVerified) {
+  job_.service.accumulate = plan::Accumulate::kExact;
+  const ClusterRun calm = Run({.servers = 2, .workers = 2});
+  const transport::FaultOptions faults = {.seed = 1, .damage_payload = 15};
+  for (const std::vector<std::string>& transports :
+       {std::vector<std::string>{"shm", "tcp"}, std::vector<std::string>{"tcp"}}) {
+    SCOPED_TRACE(transports.front());
+    job_.service.transports = transports;
+    job_.service.verify_pushes = true;
+    ExpectSameBits(Run({.servers = 2, .workers = 2, .faults = faults}), calm);
+    job_.service.verify_pushes = false;
+    EXPECT_NE(Run({.servers = 2, .workers = 2, .faults = faults}).checksums, calm.checksums);
+  }
+}
+
 TEST_F(TrainingTest, WorkersCountTheirTimeAndBytes) {
   const ClusterRun run = Run({.servers = 1, .workers = 1});
   EXPECT_THAT(run.worker_metrics,

@@ -139,6 +139,7 @@ absl::StatusOr<client::ClientOptions> Attachment::MakeClientOptions(
   options.name = context_.options.name;
   options.compute_type = plan::ComputeDType(context_.job);
   options.gradient_type = context_.job.service.gradient_type;
+  options.verify_pushes = context_.job.service.verify_pushes;
   options.units = OwnUnits();
   options.keep_for_step = context_.policy.residency == plan::Residency::kStep;
   if (exchanges()) {

@@ -88,6 +88,9 @@ transport::PushHeader TestingClient::Header(const Push& push) {
   header.dtype = static_cast<uint32_t>(DType::kF32);
   header.count = static_cast<int64_t>(push.gradient.size());
   header.push_id = next_push_id_++;
+  if (push.verify) {
+    header.payload_hash = transport::PayloadHash(std::as_bytes(std::span(push.gradient)));
+  }
   transport::SealPushHeader(header);
   return header;
 }

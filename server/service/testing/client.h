@@ -35,7 +35,8 @@ class TestingClient {
     int64_t sequence = 1;  // of this client's contributions to the partition
     std::vector<float> gradient;
     bool ring = true;
-    int64_t key = 0;  // 0: KeyOf the client's incarnation and `sequence`
+    int64_t key = 0;      // 0: KeyOf the client's incarnation and `sequence`
+    bool verify = false;  // with the payload's hash
   };
   struct Answer {
     absl::StatusCode code = absl::StatusCode::kOk;
