@@ -72,6 +72,7 @@ void ClientConnection::TakePush(int64_t slot, const PushHandler& handler) {
       .place = memory_.place};
   const PushVerdict verdict = handler(options_.client, header, payload);
   if (verdict.code == absl::StatusCode::kDataLoss) {
+    metrics_->malformed_pushes.Increment();
     Close();
     return;
   }

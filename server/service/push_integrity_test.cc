@@ -79,6 +79,7 @@ TEST_F(PushIntegrityTest, APushThatIsNotWhatWasSentCountsOnceItIsSentAgain) {
   EXPECT_TRUE(client.closed());
   EXPECT_THAT(cluster.MetricsText(0),
               HasSubstr("shoal_ps_requests_total{code=\"DATA_LOSS\",op=\"push\"} 1"));
+  EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_ps_malformed_pushes_total 1"));
 
   ASSERT_OK(client.Connect());
   EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{}));

@@ -14,7 +14,7 @@ ServerMetrics::ServerMetrics(Metrics& metrics)
           metrics.counter("shoal_ps_pushes_without_doorbell_total",
                           "Pushes found by looking over the slots, their doorbell lost")),
       malformed_pushes(metrics.counter("shoal_ps_malformed_pushes_total",
-                                       "Slots rung for that hold no whole push header")),
+                                       "Slots rung for that hold no whole push")),
       checkpoint_commit_wait_seconds(
           metrics.counter("shoal_checkpoint_commit_wait_seconds_total",
                           "Time commits waited for partitions that were not yet written")),
