@@ -143,7 +143,7 @@ ANNOTATIONS = (
     ('Checkpoint', 'blue',
      'changes(shoal_checkpoint_last_success_timestamp_seconds{JOB}[RATE]) > 0'),
     ('Member lost', 'red',
-     'increase(shoal_coordinator_lease_expiries_total{JOB}[RATE]) > 0'),
+     'increase(shoal_coordinator_members_lost_total{JOB}[RATE]) > 0'),
 )
 
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <utility>
 #include <vector>
 
 #include "core/base/file.h"
@@ -39,6 +40,16 @@ absl::StatusOr<int> FreeMetricsPort(int port, const std::string& host) {
   return ntohs(address.sin_port);
 }
 
+namespace {
+
+prometheus::Histogram& AddHistogram(prometheus::Registry& registry, const std::string& name,
+                                    const std::string& help, const Metrics::Labels& labels,
+                                    const prometheus::Histogram::BucketBoundaries& buckets) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(labels, buckets);
+}
+
+}  // namespace
+
 Metrics::Metrics() : registry_(std::make_shared<prometheus::Registry>()) {}
 Metrics::~Metrics() = default;
 
@@ -54,13 +65,20 @@ Metrics::Gauge& Metrics::gauge(const std::string& name, const std::string& help,
 
 Metrics::Histogram& Metrics::latency(const std::string& name, const std::string& help,
                                      const Labels& labels) {
-  static const prometheus::Histogram::BucketBoundaries kBuckets = {
-      1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0};
-  return prometheus::BuildHistogram()
-      .Name(name)
-      .Help(help)
-      .Register(*registry_)
-      .Add(labels, kBuckets);
+  return AddHistogram(*registry_, name, help, labels,
+                      {1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1,
+                       0.2, 0.5, 1.0, 2.0, 5.0, 10.0});
+}
+
+Metrics::Histogram& Metrics::duration(const std::string& name, const std::string& help,
+                                      const Labels& labels) {
+  return AddHistogram(
+      *registry_, name, help, labels,
+      {0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600});
+}
+
+void Metrics::Add(std::shared_ptr<prometheus::Collectable> others) {
+  others_.push_back(std::move(others));
 }
 
 absl::StatusOr<int> Metrics::Serve(int port, const std::string& host) {
@@ -69,6 +87,9 @@ absl::StatusOr<int> Metrics::Serve(int port, const std::string& host) {
   try {
     exposer_ = std::make_unique<prometheus::Exposer>(fmt::format("{}:{}", host, port), 1);
     exposer_->RegisterCollectable(registry_);
+    for (const auto& others : others_) {
+      exposer_->RegisterCollectable(others);
+    }
     return exposer_->GetListeningPorts().front();
   } catch (const std::exception& error) {
     return Unavailable("cannot serve metrics on port {}: {}; choose another with --metrics-port",

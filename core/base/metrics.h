@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "prometheus/counter.h"
@@ -17,8 +18,9 @@
 #include "prometheus/registry.h"
 
 namespace prometheus {
+class Collectable;
 class Exposer;
-}
+}  // namespace prometheus
 
 namespace shoal {
 
@@ -38,9 +40,13 @@ class Metrics {
   // the same one.
   Counter& counter(const std::string& name, const std::string& help, const Labels& labels = {});
   Gauge& gauge(const std::string& name, const std::string& help, const Labels& labels = {});
-  // Buckets for latencies: 10 us to 10 s, log-spaced.
+  // Buckets for latencies: 10 us to 10 s, at 1, 2 and 5.
   Histogram& latency(const std::string& name, const std::string& help, const Labels& labels = {});
+  // Buckets for steps and checkpoints: 10 ms to an hour.
+  Histogram& duration(const std::string& name, const std::string& help, const Labels& labels = {});
 
+  // Serves others beside those made here. Call before Serve.
+  void Add(std::shared_ptr<prometheus::Collectable> others);
   // Serves /metrics on host:port (port 0 picks a free one) until destruction; returns the port.
   absl::StatusOr<int> Serve(int port, const std::string& host = "0.0.0.0");
 
@@ -49,6 +55,7 @@ class Metrics {
 
  private:
   std::shared_ptr<prometheus::Registry> registry_;
+  std::vector<std::shared_ptr<prometheus::Collectable>> others_;
   std::unique_ptr<prometheus::Exposer> exposer_;
 };
 

@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "core/base/flag_checks.h"
 #include "core/base/logging.h"
+#include "core/base/process/process_metrics.h"
 #include "core/base/status.h"
 #include "core/rpc/member_session.h"
 #include "core/rpc/token.h"
@@ -106,6 +107,7 @@ LogOptions LogOptionsOf(const std::string& role, const ProgramFlags& flags) {
 
 absl::Status ServeMetrics(const ProgramFlags& flags, Metrics& metrics) {
   if (flags.metrics_port >= 0) {
+    metrics.Add(MakeProcessMetrics());
     SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port, flags.metrics_host));
     metrics
         .gauge("shoal_build_info", "1, with the version of this program.",

@@ -13,9 +13,9 @@ NOW = Row('Now', (
           'short',
           (Query('count(up{WHO, component!=""} == 0) or on () vector(0)', 'processes'),),
           'number', 4, levels=((1, 'red'),), decimals=0),
-    Panel('Lost in an hour', 'Members whose lease ran out: killed, hung or cut off. Those that '
+    Panel('Lost in an hour', 'Members lost without a word: killed, hung or cut off. Those that '
           'took their leave do not count. Good: zero.', 'short',
-          (Query('sum by (role) (increase(shoal_coordinator_lease_expiries_total{JOB}[1h]))',
+          (Query('sum by (role) (increase(shoal_coordinator_members_lost_total{JOB}[1h]))',
                  '{{role}}s'),), 'number', 6, levels=((1, 'orange'),), decimals=0),
     Panel('Checkpoint age', 'Time since the newest checkpoint was complete. Good: below the '
           'interval of checkpoints while a job trains.', 's',
@@ -32,30 +32,42 @@ MEMBERS = Row('Members', (
     Panel('Members with a lease', 'What the coordinator counts on. Good: the same lines as of '
           'processes that answer; a member is missing here until it has registered.', 'short',
           (Query('sum by (role) (shoal_coordinator_members{JOB})', '{{role}}s'),), decimals=0),
-    Panel('Members lost', 'Members whose lease ran out, in five minutes. Good: zero.', 'short',
-          (Query('sum by (role) (increase(shoal_coordinator_lease_expiries_total{JOB}[5m]))',
+    Panel('State of the job', 'What the newest job does that had its turn. Good: training, with '
+          'short checkpoints between.', 'short',
+          (Query('sum by (state) (shoal_job_state{JOB}) > 0', '{{state}}'),), 'stack', high=1,
+          decimals=0),
+    Panel('Members lost', 'Members lost without a word, in five minutes. Good: zero.', 'short',
+          (Query('sum by (role) (increase(shoal_coordinator_members_lost_total{JOB}[5m]))',
                  '{{role}}s'),), decimals=0),
-    Panel('Starts', 'Processes whose counters began anew, in five minutes. Good: zero outside an '
-          'upgrade; one that comes back again and again is in a restart loop.', 'short',
-          (Query('sum by (instance) (resets(exposer_scrapes_total{WHO}[5m])) > 0 '
+    Panel('Starts', 'Processes that began anew, in five minutes. Good: zero outside an upgrade; '
+          'one that comes back again and again is in a restart loop.', 'short',
+          (Query('sum by (instance) (changes(process_start_time_seconds{WHO}[5m])) > 0 '
                  'or on () label_replace(vector(0), "instance", "none", "", "")',
                  '{{instance}}'),), decimals=0),
     Panel('Versions, by process', 'How many processes run each version. Good: one line; two during '
           'an upgrade, in which no job starts, since versions must agree.', 'short',
           (Query('count by (version) (shoal_build_info{WHO})', '{{version}}'),), decimals=0),
-    Panel('Time to read metrics', 'How long a process takes to answer Prometheus. Good: '
-          'milliseconds; one that takes far longer than its peers has no core to run on.', 's',
-          (Query('max by (instance) (scrape_duration_seconds{WHO, component!=""})',
-                 '{{instance}}'),)),
+))
+
+RESOURCES = Row('What processes take', (
+    Panel('Memory, by process', 'Memory that is resident. Good: flat after the first step of a '
+          'job, and below what the machine or the container has.', 'bytes',
+          (Query('process_resident_memory_bytes{WHO, component!=""}', '{{instance}}'),)),
+    Panel('Cores, by process', 'CPU seconds a second. Good: near the threads of the process while '
+          'a job trains; a server that uses all of its threads is worth another beside it.',
+          'short', (Query('rate(process_cpu_seconds_total{WHO, component!=""}[RATE])',
+                          '{{instance}}'),)),
+    Panel('File descriptors', 'Of those that a process may open, the part that is open. Good: '
+          'below one half.', 'percentunit',
+          (Query('process_open_fds{WHO, component!=""} / process_max_fds', '{{instance}}'),),
+          high=1),
 ))
 
 SAFETY = Row('Checkpoints and failures', (
-    Panel('Checkpoints', 'How long they take, and how old the newest is. Good: an age that saws '
-          'between zero and the interval.', 's',
-          (Query('histogram_quantile(0.99, sum by (le) '
-                 '(increase(shoal_checkpoint_duration_seconds_bucket{JOB}[$__range])))',
-                 'duration, p99'),
-           Query(f'time() - {LAST_CHECKPOINT}', 'age'))),
+    Panel('Room for checkpoints', 'On the disk of checkpoints after the newest one, as the '
+          'coordinator sees it. Good: flat; old checkpoints go as new ones come.', 'bytes',
+          (Query('shoal_checkpoint_filesystem_avail_bytes{JOB}', 'available'),
+           Query('shoal_checkpoint_filesystem_size_bytes{JOB}', 'all of it'))),
     Panel('Checkpoints written and failed', 'In fifteen minutes. Good: no failures; a failed one '
           'is tried again, mostly a full or slow disk.', 'short',
           (Query('increase(shoal_checkpoint_duration_seconds_count{JOB}[15m])', 'written'),
@@ -80,4 +92,4 @@ SAFETY = Row('Checkpoints and failures', (
 
 BOARD = Board('operations', 'Shoal: operations',
               'Is everything up, of one version, and safe to lose?',
-              (NOW, MEMBERS, SAFETY))
+              (NOW, MEMBERS, RESOURCES, SAFETY))

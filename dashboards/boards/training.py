@@ -8,10 +8,10 @@ LAST_STEP = 'max by (shoal_job) (shoal_train_last_step_timestamp_seconds{JOB} > 
 STEPS = 'shoal_train_step_duration_seconds_bucket{JOB}[RATE]'
 
 NOW = Row('Now', (
-    Panel('Steps committed', 'Optimizer steps since the coordinator started. It should grow; a '
-          'job that goes on after a loss may run some of them again.', 'short',
-          (Query('sum by (shoal_job) (shoal_train_steps_total{JOB})', '{{shoal_job}}'),),
-          'number', 4, decimals=0),
+    Panel('Steps of the job', 'Steps committed, as part of all that the job has. It should grow; '
+          'after the loss of a server it falls back to the last checkpoint.', 'percentunit',
+          (Query('shoal_train_step{JOB} / shoal_train_target_steps', '{{shoal_job}}'),),
+          'number', 4, decimals=1),
     Panel('Since the last step', 'Time since a step was committed. Good: less than a few step '
           'durations while a job trains. It grows when a job is over, too.', 's',
           (Query(f'time() - {LAST_STEP}', '{{shoal_job}}'),),
@@ -36,8 +36,8 @@ NOW = Row('Now', (
 LEARNING = Row('Learning', (
     Panel('Loss', 'Mean loss per target token of the last step, and its mean over five minutes. '
           'Good: the mean falls, then flattens.', 'short',
-          (Query('shoal_train_loss{JOB} and shoal_train_steps_total{JOB} > 0', 'loss'),
-           Query('avg_over_time(shoal_train_loss{JOB}[5m]) and shoal_train_steps_total{JOB} > 0',
+          (Query('shoal_train_loss{JOB}', 'loss'),
+           Query('avg_over_time(shoal_train_loss{JOB}[5m])',
                  'mean of 5 min')), low=None),
     Panel('Gradient norm', 'Norm of the gradient before clipping, on a logarithmic axis. Good: '
           'within one order of magnitude. Spikes come before divergence.', 'short',
@@ -51,15 +51,15 @@ SPEED = Row('Speed', (
           'on. Good: steady; a dip is a checkpoint, a lost member or a straggler.', 'short',
           (Query('sum(rate(shoal_train_tokens_total{JOB}[RATE]))', 'tokens/s'),
            Query('sum(rate(shoal_train_target_tokens_total{JOB}[RATE]))', 'with loss'))),
-    Panel('Step duration', 'From handing a step out to its commit. Good: p99 close to the median; '
-          'buckets are coarse above a second.', 's',
+    Panel('Step duration', 'From handing a step out to its commit. Good: p99 close to the median.',
+          's',
           tuple(Query(f'histogram_quantile({quantile}, sum by (le) (rate({STEPS})))', name)
                 for quantile, name in ((0.5, 'median'), (0.99, 'p99')))),
     Panel('Idle: measured and planned', 'Part of all workers\' time in a step that was not spent '
           'computing, beside what the planner predicted. Good: the two lie close; a gap says that '
           'a worker is slower than it was measured, or that tensors arrive late.', 'percentunit',
-          (Query('shoal_train_idle_ratio{JOB} and shoal_train_steps_total{JOB} > 0', 'measured'),
-           Query('shoal_train_predicted_idle_ratio{JOB} and shoal_train_steps_total{JOB} > 0',
+          (Query('shoal_train_idle_ratio{JOB}', 'measured'),
+           Query('shoal_train_predicted_idle_ratio{JOB}',
                  'planned')), high=1),
     Panel('Where workers spend their time', 'Time of all workers\' compute threads by phase, as '
           'part of the whole. Good: forward and backward fill it. get_wait and push_wait: servers '
@@ -87,14 +87,19 @@ TROUBLE = Row('Trouble', (
                  'duration, p99'),
            Query(f'time() - {LAST_CHECKPOINT}', 'age'))),
     Panel('Attempts that came to nothing', 'Attempts dropped whole, those that a worker could not '
-          'finish, and reports that came late, in five minutes. Good: zero; each dropped attempt '
-          'is a step that was run again.', 'short',
+          'finish, steps stopped by a loss or gradient that is not finite, and reports that came '
+          'late, in five minutes. Good: zero; each dropped attempt is a step that was run again.',
+          'short',
           (Query('increase(shoal_train_dropped_attempts_total{JOB}[5m])', 'dropped'),
            Query('sum(increase(shoal_worker_failed_steps_total{WHO}[5m]))', 'failed at a worker'),
+           Query('increase(shoal_train_nonfinite_steps_total{JOB}[5m])', 'not finite'),
            Query('increase(shoal_coordinator_late_reports_total{JOB}[5m])', 'late reports'))),
-    Panel('Steps with numbers that are not finite', 'Steps stopped by a non-finite loss or '
-          'gradient, in five minutes. Good: zero, always.', 'short',
-          (Query('increase(shoal_train_nonfinite_steps_total{JOB}[5m])', 'steps'),)),
+    Panel('Workers that come and go', 'Workers that joined the job or left it while it trained, '
+          'and packs that others took over from those that left, in five minutes. Good: as you '
+          'wish; each costs the packs in hand and no step.', 'short',
+          (Query('increase(shoal_train_workers_joined_total{JOB}[5m])', 'joined'),
+           Query('increase(shoal_train_workers_lost_total{JOB}[5m])', 'left or lost'),
+           Query('increase(shoal_train_packs_taken_back_total{JOB}[5m])', 'packs taken over'))),
 ))
 
 BOARD = Board('training', 'Shoal: training',

@@ -204,6 +204,7 @@ void CoordinatorCore::TakeOver(const proto::RegisterRequest& request) {
   }
   const Member gone = *Remove(members_.HolderOf(request)->incarnation);
   LogWarning("{} is lost: {} refuses connections", NameOf(gone), gone.address);
+  environment_.metrics.OnMemberLost(gone.role);
   for (const auto& run : jobs_) {
     run->Fence(gone);
   }
@@ -350,9 +351,7 @@ void CoordinatorCore::Tick() {
   for (const Member& member : expired) {
     const std::string why =
         fmt::format("its lease of {:g} s is over", absl::ToDoubleSeconds(member.lease));
-    (member.role == proto::ROLE_SERVER ? environment_.metrics.server_lease_expiries
-                                       : environment_.metrics.worker_lease_expiries)
-        .Increment();
+    environment_.metrics.OnMemberLost(member.role);
     LogWarning("{} is lost: {}", NameOf(member), why);
     Unrecord(member);
     for (const auto& run : jobs_) {

@@ -301,7 +301,7 @@ TEST_F(IdleCoordinatorTest, ASilentMemberIsForgotten) {
   }
   EXPECT_EQ(coordinator_->RenewLease(renew).status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(metrics_.Text(),
-              HasSubstr("shoal_coordinator_lease_expiries_total{role=\"worker\"} 1"));
+              HasSubstr("shoal_coordinator_members_lost_total{role=\"worker\"} 1"));
 }
 
 TEST_F(IdleCoordinatorTest, StopEndsAllWaiting) {

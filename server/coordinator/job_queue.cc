@@ -203,6 +203,7 @@ void CoordinatorCore::RemoveUnreachable() {
     for (const Member& member : jobs_[run]->TakeUnreachable()) {
       if (Remove(member.incarnation).has_value()) {
         CountMembers();
+        environment_.metrics.OnMemberLost(member.role);
         OnLost(member, "it cannot be reached");
       }
     }

@@ -24,13 +24,13 @@ def run(*command):
 
 def lose(cluster, name):
     """Kills a member in the middle of training; another takes its place."""
-    lost = cluster.value('coordinator', 'shoal_coordinator_lease_expiries_total'
+    lost = cluster.value('coordinator', 'shoal_coordinator_members_lost_total'
                          f'{{role="{name.partition("-")[0]}"}}')
     cluster.kill(name)
     time.sleep(2 * cluster.lease)
-    now = cluster.value('coordinator', 'shoal_coordinator_lease_expiries_total'
+    now = cluster.value('coordinator', 'shoal_coordinator_members_lost_total'
                         f'{{role="{name.partition("-")[0]}"}}')
-    print(f'{name} was killed; leases that ran out: {lost:.0f}, then {now:.0f}')
+    print(f'{name} was killed; members lost: {lost:.0f}, then {now:.0f}')
     cluster.start_member(name)
 
 

@@ -16,7 +16,8 @@ import check  # pylint: disable=wrong-import-position
 PROMTOOL = processes.DEBIAN / 'usr/bin/promtool'
 MAX_SERIES = 150  # of a worker: at 1,024 of them a Prometheus still holds them with ease
 UNITS = re.compile(r'_(seconds|bytes|ratio|total|info)(_total)?$')
-BARE = re.compile(r'_(loss|norm|rate|depth|clients|version|members)$')  # numbers without a unit
+# Numbers without a unit.
+BARE = re.compile(r'_(loss|norm|rate|depth|clients|version|members|term|state|steps?)$')
 
 
 def findings_of(name, text, known):

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,6 +40,8 @@ class CheckpointFiles {
   // beyond `keep`, and returns its path.
   virtual absl::StatusOr<std::string> Finish(const CompleteCheckpoint& checkpoint,
                                              const std::vector<proto::CheckpointShard>& shards) = 0;
+  // Room where checkpoints are written, if it is known.
+  virtual std::optional<std::filesystem::space_info> Room() { return std::nullopt; }
   // Writes the model of a complete checkpoint as a Hugging Face folder, in place of an earlier one,
   // and returns its path.
   virtual absl::StatusOr<std::string> Export(const CompleteCheckpoint& checkpoint) = 0;

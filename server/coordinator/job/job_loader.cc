@@ -89,6 +89,12 @@ class CheckpointFolder final : public CheckpointFiles {
     return path;
   }
 
+  std::optional<std::filesystem::space_info> Room() override {
+    std::error_code error;
+    const auto room = std::filesystem::space(job_.checkpoint.directory, error);
+    return error ? std::nullopt : std::optional(room);
+  }
+
   absl::StatusOr<std::string> Export(const CompleteCheckpoint& checkpoint) override {
     const std::string folder = job_.checkpoint.directory + "/huggingface";
     SHOAL_RETURN_IF_ERROR(ReplaceExport(checkpoint.path, folder, job_.model));

@@ -457,6 +457,9 @@ void JobRun::SetState(const std::string& state) {
     return;
   }
   state_ = state;
+  if (phase_ != Phase::kWaiting || waiting_since_.has_value()) {  // its turn has come
+    environment_.metrics.OnState(state);
+  }
   state_since_ = environment_.clock.Now();
   if (!over()) {
     LogInfo("{}", state);

@@ -24,6 +24,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -424,8 +425,10 @@ class JobRun {
   bool checkpoint_in_progress_ = false;
   CompleteCheckpoint checkpoint_;  // the one in progress
   absl::Time checkpoint_started_;  // of the last one; where there is none, of training
-  absl::Time checkpoint_again_ = absl::InfiniteFuture();  // after one that failed
-  int failed_checkpoints_ = 0;                            // since the last that did not
+  int64_t checkpoint_bytes_ = 0;   // of its shards, once all are there
+  std::optional<std::filesystem::space_info> checkpoint_room_;  // after the newest one
+  absl::Time checkpoint_again_ = absl::InfiniteFuture();        // after one that failed
+  int failed_checkpoints_ = 0;                                  // since the last that did not
   std::vector<Member> unreachable_;
   std::set<uint64_t> gone_;               // incarnations of members no more
   std::map<size_t, absl::Time> holders_;  // servers to release; when to ask again

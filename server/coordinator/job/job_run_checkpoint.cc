@@ -96,12 +96,19 @@ void JobRun::OnShardFailed(int server, const absl::Status& status) {
 
 void JobRun::OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& replies) {
   std::vector<proto::CheckpointShard> shards;
+  checkpoint_bytes_ = 0;
   for (const proto::WriteCheckpointReply& reply : replies) {
     shards.insert(shards.end(), reply.shards().begin(), reply.shards().end());
+    for (const proto::CheckpointShard& shard : reply.shards()) {
+      checkpoint_bytes_ += shard.bytes();
+    }
   }
   environment_.disk([this, checkpoint = checkpoint_, shards = std::move(shards)] {
     auto path = job_.checkpoints->Finish(checkpoint, shards);
-    environment_.post([this, path = std::move(path)] { OnCheckpointDone(path); });
+    environment_.post([this, path = std::move(path), room = job_.checkpoints->Room()] {
+      checkpoint_room_ = room;
+      OnCheckpointDone(path);
+    });
   });
 }
 
@@ -121,9 +128,11 @@ void JobRun::OnCheckpointDone(const absl::StatusOr<std::string>& path) {
   failed_checkpoints_ = 0;
   const absl::Time now = environment_.clock.Now();
   const double seconds = absl::ToDoubleSeconds(now - checkpoint_started_);
-  environment_.metrics.checkpoint_duration.Observe(seconds);
-  environment_.metrics.last_checkpoint_timestamp.Set(
-      absl::ToDoubleSeconds(now - absl::UnixEpoch()));
+  environment_.metrics.OnCheckpoint(
+      {.seconds = seconds,
+       .bytes = checkpoint_bytes_,
+       .room = checkpoint_room_,
+       .unix_seconds = absl::ToDoubleSeconds(now - absl::UnixEpoch())});
   proto::JobEvent event;
   event.mutable_checkpoint()->set_step(checkpoint_.step);
   event.mutable_checkpoint()->set_path(checkpoint_.path);

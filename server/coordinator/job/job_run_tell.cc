@@ -78,9 +78,13 @@ void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
   proto::StepEvent& done = *event.mutable_step();
   done = DescribeCommit(totals, learning_rate);
   done.set_idle_share(IdleShare(timing));
-  mfu_ = Utilization(FlopsOf(plan_, job_.flops), timing);
+  const double flops = FlopsOf(plan_, job_.flops);
+  mfu_ = Utilization(flops, timing);
   done.set_mfu(mfu_);
-  environment_.metrics.OnStep(done, absl::ToDoubleSeconds(now - absl::UnixEpoch()));
+  environment_.metrics.OnStep(done,
+                              {.flops = flops,
+                               .target_steps = job_.last_step,
+                               .unix_seconds = absl::ToDoubleSeconds(now - absl::UnixEpoch())});
   std::vector<proto::JobEvent> events;
   for (size_t worker = 0; worker < timing.reports.size(); ++worker) {
     if (timing.reports[worker].spans_size() > 0) {

@@ -1,5 +1,8 @@
 #include "server/coordinator/members/coordinator_metrics.h"
 
+#include <algorithm>
+#include <array>
+
 namespace shoal::server {
 
 CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
@@ -22,51 +25,90 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
                                      "Workers that joined a job that trained.")),
       workers_lost(metrics.counter("shoal_train_workers_lost_total",
                                    "Workers that were lost or left, without which a job went on.")),
-      loss(metrics.gauge("shoal_train_loss", "Mean loss per target token of the last step.")),
-      grad_norm(metrics.gauge("shoal_train_grad_norm",
-                              "Gradient norm of the last step, before clipping.")),
-      learning_rate(metrics.gauge("shoal_train_learning_rate", "Learning rate of the last step.")),
-      idle_ratio(metrics.gauge("shoal_train_idle_ratio",
-                               "Part of all workers' time in the last step that was not spent "
-                               "computing.")),
-      predicted_idle_ratio(
-          metrics.gauge("shoal_train_predicted_idle_ratio", "What the planner predicted of it.")),
-      last_step_timestamp(metrics.gauge("shoal_train_last_step_timestamp_seconds",
-                                        "When the last step was committed.")),
-      step_duration(metrics.latency("shoal_train_step_duration_seconds",
-                                    "From handing a step out to its commit.")),
-      checkpoint_duration(metrics.latency("shoal_checkpoint_duration_seconds",
-                                          "From a checkpoint's start to its manifest.")),
+      flops(metrics.counter("shoal_train_flops_total",
+                            "Floating-point operations of the model in committed steps, forward "
+                            "and backward.")),
+      step_duration(metrics.duration("shoal_train_step_duration_seconds",
+                                     "From handing a step out to its commit.")),
+      checkpoint_duration(metrics.duration("shoal_checkpoint_duration_seconds",
+                                           "From a checkpoint's start to its manifest.")),
       checkpoint_failures(metrics.counter("shoal_checkpoint_failures_total",
                                           "Checkpoints that could not be written.")),
-      last_checkpoint_timestamp(metrics.gauge("shoal_checkpoint_last_success_timestamp_seconds",
-                                              "When the newest checkpoint was complete.")),
+      checkpoint_bytes(metrics.counter("shoal_checkpoint_bytes_total",
+                                       "Bytes of the complete checkpoints written.")),
       term(metrics.gauge("shoal_coordinator_term",
                          "How often a coordinator was started on this state.")),
       servers(metrics.gauge("shoal_coordinator_members", "Members with a lease.",
                             {{"role", "server"}})),
       workers(metrics.gauge("shoal_coordinator_members", "Members with a lease.",
                             {{"role", "worker"}})),
-      server_lease_expiries(metrics.counter("shoal_coordinator_lease_expiries_total",
-                                            "Members lost silently.", {{"role", "server"}})),
-      worker_lease_expiries(metrics.counter("shoal_coordinator_lease_expiries_total",
-                                            "Members lost silently.", {{"role", "worker"}})) {}
+      silently_lost_servers(metrics.counter("shoal_coordinator_members_lost_total",
+                                            "Members lost without a word.", {{"role", "server"}})),
+      silently_lost_workers(metrics.counter("shoal_coordinator_members_lost_total",
+                                            "Members lost without a word.", {{"role", "worker"}})) {
+}
 
-void CoordinatorMetrics::OnStep(const proto::StepEvent& step, double unix_seconds) {
+void CoordinatorMetrics::OnMemberLost(proto::Role role) {
+  (role == proto::ROLE_SERVER ? silently_lost_servers : silently_lost_workers).Increment();
+}
+
+void CoordinatorMetrics::OnState(std::string_view state) {
+  static constexpr std::array kNamed = {"loading", "training",    "checkpointing", "exporting",
+                                        "done",    "interrupted", "failed"};
+  const bool named = std::ranges::find(kNamed, state) != kNamed.end();
+  const auto set = [this](const char* label, bool now) {
+    Set("shoal_job_state", "1 at the state of the newest job that had its turn.", now ? 1 : 0,
+        {{"state", label}});
+  };
+  for (const char* label : kNamed) {
+    set(label, state == label);
+  }
+  set("waiting", !named);
+}
+
+void CoordinatorMetrics::OnStep(const proto::StepEvent& step, const StepContext& context) {
   steps.Increment();
   tokens.Increment(static_cast<double>(step.tokens()));
   target_tokens.Increment(static_cast<double>(step.target_tokens()));
-  loss.Set(step.loss());
-  grad_norm.Set(step.grad_norm());
-  learning_rate.Set(step.learning_rate());
-  if (step.mfu() > 0) {
-    metrics.gauge("shoal_train_mfu_ratio", "Model FLOPs utilization of the last step.")
-        .Set(step.mfu());
-  }
-  idle_ratio.Set(step.idle_share());
-  predicted_idle_ratio.Set(step.predicted_idle_share());
+  flops.Increment(context.flops);
   step_duration.Observe(step.step_seconds());
-  last_step_timestamp.Set(unix_seconds);
+  Set("shoal_train_step", "The last step committed.", static_cast<double>(step.step()));
+  Set("shoal_train_target_steps", "The job's last step.",
+      static_cast<double>(context.target_steps));
+  Set("shoal_train_loss", "Mean loss per target token of the last step.", step.loss());
+  Set("shoal_train_grad_norm", "Gradient norm of the last step, before clipping.",
+      step.grad_norm());
+  Set("shoal_train_learning_rate", "Learning rate of the last step.", step.learning_rate());
+  Set("shoal_train_idle_ratio",
+      "Part of all workers' time in the last step that was not spent computing.",
+      step.idle_share());
+  Set("shoal_train_predicted_idle_ratio", "What the planner predicted of it.",
+      step.predicted_idle_share());
+  if (step.mfu() > 0) {
+    Set("shoal_train_mfu_ratio", "Model FLOPs utilization of the last step.", step.mfu());
+  }
+  Set("shoal_train_last_step_timestamp_seconds", "When the last step was committed.",
+      context.unix_seconds);
+}
+
+void CoordinatorMetrics::OnCheckpoint(const CheckpointContext& checkpoint) {
+  checkpoint_duration.Observe(checkpoint.seconds);
+  checkpoint_bytes.Increment(static_cast<double>(checkpoint.bytes));
+  Set("shoal_checkpoint_last_success_timestamp_seconds", "When the newest checkpoint was complete.",
+      checkpoint.unix_seconds);
+  if (checkpoint.room.has_value()) {
+    Set("shoal_checkpoint_filesystem_avail_bytes",
+        "Room on the disk of checkpoints after the newest one.",
+        static_cast<double>(checkpoint.room->available));
+    Set("shoal_checkpoint_filesystem_size_bytes", "Size of the disk of checkpoints.",
+        static_cast<double>(checkpoint.room->capacity));
+  }
+}
+
+// Gauges are there from their first value on.
+void CoordinatorMetrics::Set(const char* name, const char* help, double value,
+                             const Metrics::Labels& labels) {
+  metrics.gauge(name, help, labels).Set(value);
 }
 
 }  // namespace shoal::server

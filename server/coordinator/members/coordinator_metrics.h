@@ -1,5 +1,11 @@
-// The coordinator's metrics; names and meaning in docs/metrics.md.
+// The coordinator's metrics; names and meaning in docs/metrics.md. What is not known yet (a loss
+// before the first step) is not there.
 #pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string_view>
 
 #include "core/base/metrics.h"
 #include "proto/coordinator.pb.h"
@@ -9,10 +15,31 @@ namespace shoal::server {
 struct CoordinatorMetrics {
   explicit CoordinatorMetrics(Metrics& metrics);
 
-  // Call when a step is committed.
-  void OnStep(const proto::StepEvent& step, double unix_seconds);
+  // A member whose lease ran out or that cannot be reached.
+  void OnMemberLost(proto::Role role);
+  // The state of the job whose turn it is, as `shoal jobs` has it.
+  void OnState(std::string_view state);
 
-  Metrics& metrics;  // for what is not always there
+  struct StepContext {
+    double flops = 0;  // of the model, forward and backward
+    int64_t target_steps = 0;
+    double unix_seconds = 0;
+  };
+  // Call when a step is committed.
+  void OnStep(const proto::StepEvent& step, const StepContext& context);
+
+  struct CheckpointContext {
+    double seconds = 0;
+    int64_t bytes = 0;
+    std::optional<std::filesystem::space_info> room;  // of its disk; nullopt: unknown
+    double unix_seconds = 0;
+  };
+  // Call when a checkpoint is complete.
+  void OnCheckpoint(const CheckpointContext& checkpoint);
+
+  void Set(const char* name, const char* help, double value, const Metrics::Labels& labels = {});
+
+  Metrics& metrics;
   Metrics::Counter& steps;
   Metrics::Counter& tokens;
   Metrics::Counter& target_tokens;
@@ -21,22 +48,17 @@ struct CoordinatorMetrics {
   Metrics::Counter& late_reports;
   Metrics::Counter& packs_taken_back;
   Metrics::Counter& workers_joined;
-  Metrics::Counter& workers_lost;
-  Metrics::Gauge& loss;
-  Metrics::Gauge& grad_norm;
-  Metrics::Gauge& learning_rate;
-  Metrics::Gauge& idle_ratio;
-  Metrics::Gauge& predicted_idle_ratio;
-  Metrics::Gauge& last_step_timestamp;
+  Metrics::Counter& workers_lost;  // by a job that went on without
+  Metrics::Counter& flops;
   Metrics::Histogram& step_duration;
   Metrics::Histogram& checkpoint_duration;
   Metrics::Counter& checkpoint_failures;
-  Metrics::Gauge& last_checkpoint_timestamp;
+  Metrics::Counter& checkpoint_bytes;
   Metrics::Gauge& term;
   Metrics::Gauge& servers;
   Metrics::Gauge& workers;
-  Metrics::Counter& server_lease_expiries;
-  Metrics::Counter& worker_lease_expiries;
+  Metrics::Counter& silently_lost_servers;
+  Metrics::Counter& silently_lost_workers;
 };
 
 }  // namespace shoal::server
