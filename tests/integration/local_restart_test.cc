@@ -125,6 +125,20 @@ checkpoint: {{directory: undisturbed, every_steps: 10, export_huggingface: false
     errors_ = result.errors;
   }
 
+  // Of the run's record, by name; and how many packs were handed over.
+  std::map<std::string, int> CountEvents(int64_t* packs = nullptr) {
+    std::map<std::string, int> events;
+    std::istringstream record(*ReadFile(directory_ + "/record/metrics.jsonl"));
+    for (std::string line; std::getline(record, line);) {
+      const nlohmann::json event = nlohmann::json::parse(line);
+      ++events[event["event"]];
+      if (packs != nullptr) {
+        *packs += event.value("packs", int64_t{0});
+      }
+    }
+    return events;
+  }
+
   static std::string* folder_;
   static std::string* hash_;
   std::string directory_;
@@ -163,14 +177,8 @@ TEST_F(LocalRestart, WorkersComeAndGoWithoutADroppedAttempt) {
     AwaitStep(5);
     Kill("/shoal-worker", SIGTERM);
     ExpectTheSameEnd();
-    std::istringstream record(*ReadFile(directory_ + "/record/metrics.jsonl"));
     int64_t packs = 0;
-    std::map<std::string, int> events;
-    for (std::string line; std::getline(record, line);) {
-      const nlohmann::json event = nlohmann::json::parse(line);
-      ++events[event["event"]];
-      packs += event.value("packs", int64_t{0});
-    }
+    std::map<std::string, int> events = CountEvents(&packs);
     EXPECT_EQ(events["attempt_dropped"], 0);
     EXPECT_EQ(events["resume"], 0);
     EXPECT_GE(events["joined"], 1);
@@ -205,11 +213,28 @@ TEST_F(LocalRestart, WithoutACheckpointAKilledCoordinatorCostsNoStep) {
   EXPECT_THAT(errors_, ::testing::ContainsRegex("coordinator restarted \\([0-9.]+ s\\)"));
 }
 
-TEST_F(LocalRestart, AStageOfAPipelineToo) {
+// The other group does what its group had in hand, and nobody else begins anew.
+TEST_F(LocalRestart, StagesOfPipelinesComeAndGoWithoutADroppedAttempt) {
   Start({"--set", "cluster.local.workers=4", "--set", "cluster.pipeline.stages=2"});
   AwaitStep(12);
   Kill("/shoal-worker");
+  AwaitStep(12);
+  Kill("/shoal-worker", SIGTERM);
   ExpectTheSameEnd();
+  std::map<std::string, int> events = CountEvents();
+  EXPECT_EQ(events["attempt_dropped"], 0);
+  EXPECT_EQ(events["resume"], 0);
+  EXPECT_EQ(events["joined"], 2);
+  EXPECT_THAT(errors_, HasSubstr("exited with status 75: started again"));
+}
+
+TEST_F(LocalRestart, WithOneGroupAKilledStageCostsNoStep) {
+  Start({"--set", "cluster.pipeline.stages=2"});
+  AwaitStep(12);
+  Kill("/shoal-worker");
+  ExpectTheSameEnd();
+  EXPECT_EQ(std::ssize(ParseSteps(run_->OutputSoFar())), kSteps) << "each once";
+  EXPECT_EQ(CountEvents()["resume"], 0);
 }
 
 TEST_F(LocalRestart, WhoIsToldToLeaveIsReplacedAndCostsNoStep) {

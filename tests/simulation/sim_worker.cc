@@ -1,5 +1,7 @@
 #include "tests/simulation/sim_worker.h"
 
+#include <algorithm>
+
 #include "core/base/status.h"
 #include "core/model/contribution.h"
 #include "tests/simulation/sim_job.h"
@@ -11,6 +13,7 @@ namespace {
 constexpr int kPollSeconds = 1;
 constexpr absl::Duration kAnswer = absl::Seconds(5);
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
+constexpr absl::Duration kWatchInterval = absl::Milliseconds(500);
 constexpr absl::Duration kDrawRetryDelay = absl::Milliseconds(20);
 constexpr absl::Duration kPushDeadline = absl::Seconds(2);
 constexpr int kPushTries = 3;
@@ -70,6 +73,7 @@ void SimWorker::OnJoined(const absl::StatusOr<std::optional<proto::JoinJobReply>
   formation_ = join.formation();
   group_ = join.group();
   stage_ = join.stage();
+  stages_ = {join.stages().begin(), join.stages().end()};
   job_servers_.clear();
   for (const proto::ServerAddress& server : join.servers()) {
     job_servers_.push_back(std::stoi(server.address().substr(server.address().find(':') + 1)));
@@ -282,9 +286,48 @@ void SimWorker::FinishStep() {
   if (!step_->all_computed || step_->pushes_under_way > 0) {
     return;
   }
+  if (LacksANeighbour()) {
+    // It sees that the connection ends, or waits for a message that never comes.
+    context_.Chance(0.5) ? FailByNeighbour() : AskWhetherItIsOver(step_);
+    return;
+  }
   report_ = std::move(step_->report);
   step_.reset();
   Report();
+}
+
+bool SimWorker::LacksANeighbour() const { return !std::ranges::all_of(stages_, observer_.lives); }
+
+void SimWorker::FailByNeighbour() {
+  step_->report.set_failed(true);
+  step_->report.set_by_neighbour(true);
+  step_->report.set_message("a stage closed the connection");
+  report_ = std::move(step_->report);
+  step_.reset();
+  Report();
+}
+
+// As worker::RunWatch.
+void SimWorker::AskWhetherItIsOver(const std::shared_ptr<Step>& step) {
+  proto::NextStepRequest request;
+  request.set_job_id(job_id_);
+  request.set_run(run_);
+  request.set_incarnation(incarnation());
+  request.set_formation(formation_);
+  coordinator_.AskAndWait<proto::NextStepRequest, proto::NextStepReply>(
+      process_, kAnswer, request, &server::CoordinatorCore::Next,
+      [this, step](const absl::StatusOr<std::optional<proto::NextStepReply>>& reply) {
+        if (step != step_) {
+          return;
+        }
+        const bool over =
+            reply.ok() && reply->has_value() && ((*reply)->job_over() || (*reply)->join_again());
+        if (over || (!reply.ok() && !IsTransient(reply.status()))) {
+          FailByNeighbour();
+        } else {
+          process_.After(kWatchInterval, [this, step] { AskWhetherItIsOver(step); });
+        }
+      });
 }
 
 void SimWorker::Report() {

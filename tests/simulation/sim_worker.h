@@ -26,6 +26,8 @@ class SimWorker final : public SimMember {
     std::function<void(int index, const proto::StepWork& work)> on_work;
     std::function<void()> on_draw;
     std::function<void(int index, proto::FinishedReport& report)> before_report;
+    // Whether that worker still runs.
+    std::function<bool(const proto::WorkerAddress& worker)> lives;
   };
 
   SimWorker(SimContext& context, const SimOptions& options, SimCoordinator& coordinator,
@@ -34,6 +36,7 @@ class SimWorker final : public SimMember {
 
   int group() const { return group_; }
   int stage() const { return stage_; }
+  int64_t formation() const { return formation_; }
   // "job-7f3a09c4d21b run 0"
   std::string run_name() const { return fmt::format("{} run {}", job_id_, run_); }
 
@@ -65,6 +68,9 @@ class SimWorker final : public SimMember {
   void OnPushed(const std::shared_ptr<Step>& step, int64_t pack, const absl::Status& status);
   void Draw();
   void FinishStep();
+  bool LacksANeighbour() const;
+  void AskWhetherItIsOver(const std::shared_ptr<Step>& step);
+  void FailByNeighbour();
   void Report();
 
   FakeServers& servers_;
@@ -74,6 +80,7 @@ class SimWorker final : public SimMember {
   int64_t run_ = 0;
   int group_ = 0;
   int stage_ = 0;
+  std::vector<proto::WorkerAddress> stages_;  // of its group
   std::vector<int> job_servers_;
   int64_t formation_ = 0;
   std::shared_ptr<Step> step_;

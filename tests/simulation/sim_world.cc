@@ -88,6 +88,7 @@ void SimWorld::MakeMembers() {
     member.on_registered = [this, &member] {
       invariants_.OnRegistered(member.process().id(), member.process().life(),
                                member.incarnation());
+      lives_[member.incarnation()] = {&member.process(), member.process().life()};
     };
   });
 }
@@ -104,6 +105,11 @@ void SimWorld::ForEachMember(const std::function<void(SimMember&)>& visit) {
 void SimWorld::Observe() {
   observer_.on_join = [this](int index, const proto::JoinJobReply& reply) { OnJoin(index, reply); };
   observer_.on_work = [this](int index, const proto::StepWork& work) { OnWork(index, work); };
+  observer_.lives = [this](const proto::WorkerAddress& other) {
+    const auto found = lives_.find(other.incarnation());
+    return found == lives_.end() ||  // it does not know of its incarnation yet
+           (found->second.first->alive() && found->second.first->life() == found->second.second);
+  };
   observer_.on_draw = [this] { ++drawn_; };
   observer_.before_report = [this](int index, proto::FinishedReport& report) {
     Tell(index, report);
@@ -150,9 +156,9 @@ void SimWorld::OnWork(int index, const proto::StepWork& work) {
   const SimWorker& taker = worker(index);
   proto::StepWork same = work;
   same.clear_slot();
-  const auto [first, fresh] = given_.try_emplace(
-      {taker.run_name(), work.step(), work.attempt(), work.round(), taker.group()},
-      same.SerializeAsString());
+  const auto [first, fresh] = given_.try_emplace({taker.run_name(), work.step(), work.attempt(),
+                                                  work.round(), taker.group(), taker.formation()},
+                                                 same.SerializeAsString());
   if (!fresh && first->second != same.SerializeAsString()) {
     context_.Violation(
         fmt::format("worker {} got other work than its group in step {}", index, work.step()));

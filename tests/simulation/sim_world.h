@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/base/metrics.h"
@@ -125,8 +126,9 @@ class SimWorld {
   SimWorker::Observer observer_;
   std::vector<std::unique_ptr<SimMember>> server_members_;
   std::vector<std::unique_ptr<SimWorker>> workers_;
-  // The work given to the first worker of a group: by run, step, attempt, round, group.
-  std::map<std::tuple<std::string, int64_t, int64_t, int64_t, int>, std::string> given_;
+  std::map<uint64_t, std::pair<const SimProcess*, int64_t>> lives_;  // by incarnation
+  // The work given to the first worker of a group: by run, step, attempt, round, group, formation.
+  std::map<std::tuple<std::string, int64_t, int64_t, int64_t, int, int64_t>, std::string> given_;
   int64_t works_given_ = 0;
   int64_t drawn_ = 0;
   int64_t run_events_ = 0;

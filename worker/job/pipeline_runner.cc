@@ -12,10 +12,6 @@
 namespace shoal::worker {
 namespace {
 
-// A failed stage closes its links, and its neighbours fail of that. Its own reason says more, so
-// neighbours wait before they report.
-constexpr absl::Duration kNeighbourReportsFirst = absl::Milliseconds(300);
-
 // As many as TimeKindClock keeps spans.
 constexpr int kMostCopies = TimeKindClock::kMaxSpans;
 
@@ -50,7 +46,7 @@ class PipelineRunner final : public StepRunner {
   absl::Status Run(const proto::StepWork& work, double loss_scale, StepWeights& source,
                    StepGradients& sink, proto::FinishedReport& report) override;
   void Abandon(const absl::Status& why) override { stage_->Abandon(why); }
-  void EndStep(const absl::Status& how, proto::FinishedReport& report) override;
+  void EndStep(proto::FinishedReport& report) override;
 
   void Cancel(const absl::Status& why) override { stage_->Cancel(why); }
   void Disconnect() override { stage_->Disconnect(); }
@@ -81,8 +77,10 @@ absl::Status PipelineRunner::Run(const proto::StepWork& work, double loss_scale,
   }
   SHOAL_RETURN_IF_ERROR(stage_->PlanStep(sizes));
   source.BeginStep(stage_->Uses());
-  SHOAL_ASSIGN_OR_RETURN(const StageReport ran,
-                         stage_->RunStep(work, batches, loss_scale, source, sink));
+  const absl::StatusOr<StageReport> run = stage_->RunStep(work, batches, loss_scale, source, sink);
+  report.set_by_neighbour(stage_->lost_neighbour());
+  SHOAL_RETURN_IF_ERROR(run.status());
+  const StageReport& ran = *run;
   for (size_t i = 0; i < batches.size(); ++i) {
     const MicrobatchResult& result = ran.microbatches[i];
     ReportPack(work.microbatches(static_cast<int>(i)).number(), sizes[i], result,
@@ -111,10 +109,7 @@ absl::Status PipelineRunner::Run(const proto::StepWork& work, double loss_scale,
   return absl::OkStatus();
 }
 
-void PipelineRunner::EndStep(const absl::Status& how, proto::FinishedReport& report) {
-  if (absl::IsUnavailable(how)) {
-    absl::SleepFor(kNeighbourReportsFirst);
-  }
+void PipelineRunner::EndStep(proto::FinishedReport& report) {
   for (const auto& [stage, connection] : stage_->connections()) {
     *report.add_connections() = connection;
   }

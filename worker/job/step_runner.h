@@ -37,7 +37,7 @@ class StepRunner {
   // Call when the current step has failed, in Run or after.
   virtual void Abandon(const absl::Status& /*why*/) {}
   // Ends the step; adds to the report what is known by then.
-  virtual void EndStep(const absl::Status& /*how*/, proto::FinishedReport& /*report*/) {}
+  virtual void EndStep(proto::FinishedReport& /*report*/) {}
 
   // Ends the current step, and every later one, after the pack at hand, where that helps nobody but
   // this worker; else steps run to their end. Any thread.

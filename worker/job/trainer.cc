@@ -109,28 +109,33 @@ absl::StatusOr<Trainer::Next> Trainer::Loop(WorkerJob& job, const proto::JoinJob
   const auto is_over = [this, question = request] {
     const auto reply = OfNewestTerm(coordinator_->Call(&rpc::CoordinatorService::NextStep, question,
                                                        AnswerWithin(kAnswerSeconds)));
-    return out_of_grace() || (reply.ok() && reply->job_over());
+    return out_of_grace() || (reply.ok() && (reply->job_over() || reply->join_again()));
   };
   RunWatch watch(
       {.is_over = is_over, .end = [&job] { job.Cancel(Cancelled("nobody waits for the step")); }},
       clock_);
   request.set_wait_seconds(kPollSeconds);
   while (!stopped()) {
-    if (draining() && !request.has_finished()) {
-      absl::MutexLock lock(&mutex_);
-      left_a_job_ = true;
-      return Next::kLeave;
+    if (out_of_grace() && !request.has_finished()) {
+      return LeaveJob();
     }
+    request.set_leaving(draining());
     const auto reply = OfNewestTerm(coordinator_->Call(
         &rpc::CoordinatorService::NextStep, request, AnswerWithin(kPollSeconds + kAnswerSeconds)));
     if (!reply.ok()) {  // the report is sent again, and counts once
       if (!IsTransient(reply.status()) && !stopped()) {
         return Annotate(reply.status(), "ask for the next step");
       }
+      if (out_of_grace()) {
+        request.clear_finished();
+      }
       clock_.SleepFor(kRetryDelay);
       continue;
     }
     request.clear_finished();
+    if (reply->join_again() && draining()) {
+      return LeaveJob();
+    }
     if (reply->job_over() || reply->join_again()) {
       LogInfo("{} {}", join.job_id(), reply->job_over() ? "is over" : "goes on with others");
       return reply->job_over() ? Next::kJoin : Next::kJoinAgain;
@@ -140,9 +145,14 @@ absl::StatusOr<Trainer::Next> Trainer::Loop(WorkerJob& job, const proto::JoinJob
       watch.BeginStep();
       *request.mutable_finished() = job.RunStep(reply->work());
       watch.EndStep();
-      request.mutable_finished()->set_leaving(draining());
     }
   }
+  return Next::kLeave;
+}
+
+Trainer::Next Trainer::LeaveJob() {
+  absl::MutexLock lock(&mutex_);
+  left_a_job_ = true;
   return Next::kLeave;
 }
 

@@ -34,8 +34,9 @@ class Trainer {
 
   // Ends Run soon, also during a step or while waiting for peers. The first call counts.
   void Stop(const absl::Status& why);
-  // Ends Run once the pack at hand is done, and hands the others back; as Stop if that takes longer
-  // than the job grants (cluster.grace_seconds), or at once without a job.
+  // Ends Run once the pack at hand is done, and hands the others back; a stage of a group, once its
+  // group is done with the packs at hand. As Stop if that takes longer than the job grants
+  // (cluster.grace_seconds), or at once without a job.
   void Drain(const absl::Status& why);
   // Whether it left a job that goes on, because of Drain.
   bool left_a_job() const;
@@ -52,6 +53,8 @@ class Trainer {
   };
   absl::StatusOr<Next> RunJob(const WorkerJobOptions& options);
   absl::StatusOr<Next> Loop(WorkerJob& job, const proto::JoinJobReply& join, uint64_t incarnation);
+  // That goes on, once it is drained.
+  Next LeaveJob();
   bool stopped() const;
   // Whether to leave once nothing is in hand, and whether it is too late for that.
   bool draining() const;

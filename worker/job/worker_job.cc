@@ -107,7 +107,7 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   }
   status = attachment_->EndStep(status);
   attachment_->AddConnections(report);
-  runner_->EndStep(status, report);
+  runner_->EndStep(report);
   time_kinds_.AtMicrobatch(-1);
   time_kinds_.Enter(TimeKind::kOptimizerWait);
   AddTimes(before, report);

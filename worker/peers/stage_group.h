@@ -48,10 +48,11 @@ absl::StatusOr<StageGroup> GroupFrom(const proto::JoinJobReply& join, uint64_t i
 // Checks another worker's call: NotFound, by name, if it is for another job than the group's.
 absl::Status CheckJob(const std::string& own_job_id, const std::string& job_id);
 
-// A try at a step.
+// A try at a step; rounds after the first are more work of the same try.
 struct StepAttempt {
   int64_t step = 0;
   int64_t attempt = 0;
+  int64_t round = 0;
 
   auto operator<=>(const StepAttempt&) const = default;
 };

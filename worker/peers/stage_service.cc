@@ -84,15 +84,14 @@ absl::Status StageService::CheckCaller(const proto::ConnectStageRequest& request
   const StageGroup& group = *group_;
   SHOAL_RETURN_IF_ERROR(CheckJob(group.job_id, request.job_id()));
   const auto from = static_cast<size_t>(request.from());
-  if (request.group() != group.group || request.stages() != group.stages() ||
-      request.to() != group.stage || request.from() < 0 || request.from() >= group.stage ||
-      request.incarnation() != group.workers[from].incarnation ||
+  if (request.stages() != group.stages() || request.to() != group.stage || request.from() < 0 ||
+      request.from() >= group.stage || request.incarnation() != group.workers[from].incarnation ||
       request.peer() != group.workers[static_cast<size_t>(group.stage)].incarnation) {
     return PermissionDenied(
-        "stage {} of group {} calls stage {} of {}, and this is stage {} of {} in group {}, or one "
-        "of the two is another life of that worker",
-        request.from(), request.group(), request.to(), request.stages(), group.stage,
-        group.stages(), group.group);
+        "stage {} calls stage {} of {}, and this is stage {} of {} in group {}, or one of the two "
+        "is "
+        "of another group, or another life of that worker",
+        request.from(), request.to(), request.stages(), group.stage, group.stages(), group.group);
   }
   return absl::OkStatus();
 }
@@ -134,7 +133,7 @@ absl::StatusOr<proto::ConnectStageReply> StageService::TakeOffers(
 
 absl::StatusOr<proto::ConnectStageReply> StageService::ConnectStage(
     const proto::ConnectStageRequest& request) {
-  const StepAttempt attempt{request.step(), request.attempt()};
+  const StepAttempt attempt{request.step(), request.attempt(), request.round()};
   absl::MutexLock lock(&mutex_);
   if (group_.has_value()) {
     SHOAL_RETURN_IF_ERROR(CheckCaller(request));

@@ -28,7 +28,6 @@ class StageServiceTest : public ::testing::Test {
     request.set_job_id("job-1");
     request.set_incarnation(100);
     request.set_peer(101);
-    request.set_group(4);
     request.set_stages(3);
     request.set_from(0);
     request.set_to(1);
@@ -150,7 +149,6 @@ TEST_F(StageServiceTest, OthersAreRefused) {
   };
   refused([](auto& request) { request.set_incarnation(102); });
   refused([](auto& request) { request.set_peer(100); });
-  refused([](auto& request) { request.set_group(5); });
   refused([](auto& request) { request.set_stages(2); });
   refused([](auto& request) { request.set_to(2); });
   refused([](auto& request) { request.set_from(1); });

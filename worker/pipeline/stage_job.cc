@@ -24,6 +24,10 @@ constexpr double kStepsOfPatience = 4;
 // The answer to all stages if they exchange by collectives.
 constexpr std::string_view kSettled = "all can";
 
+StepAttempt AttemptOf(const proto::StepWork& work) {
+  return {.step = work.step(), .attempt = work.attempt(), .round = work.round()};
+}
+
 }  // namespace
 
 absl::Duration NeighbourTimeout(const plan::ModelSpec& spec, DType compute,
@@ -175,33 +179,33 @@ std::vector<int> StageJob::Uses() const {
                              chunks_);
 }
 
-void StageJob::SkipStep(const proto::StepWork& work) {
-  links_->Skip({work.step(), work.attempt()});
-}
+void StageJob::SkipStep(const proto::StepWork& work) { links_->Skip(AttemptOf(work)); }
 
 absl::StatusOr<StageReport> StageJob::RunStep(const proto::StepWork& work,
                                               std::span<const PackedBatch> microbatches,
                                               double loss_scale, UnitSource& source,
                                               GradientSink& sink) {
+  lost_neighbour_ = false;
   if (connections_ != nullptr) {
     const TimeKindClock::Scope waiting(*options_.time_kinds, TimeKind::kNeighbourWait);
-    SHOAL_RETURN_IF_ERROR(
-        links_->Prepare({work.step(), work.attempt()}, runner_->LinkQueues(schedule_)));
+    SHOAL_RETURN_IF_ERROR(links_->Prepare(AttemptOf(work), runner_->LinkQueues(schedule_)));
   }
   std::vector<int64_t> packs;
   for (const proto::MicrobatchWork& microbatch : work.microbatches()) {
     packs.push_back(microbatch.number());
   }
-  return runner_->RunStep({.step = work.step(),
-                           .attempt = work.attempt(),
-                           .schedule = &schedule_,
-                           .microbatches = microbatches,
-                           .packs = std::move(packs),
-                           .loss_scale = loss_scale,
-                           .source = &source,
-                           .sink = &sink,
-                           .links = links_.get(),
-                           .record_spans = work.trace()});
+  auto report = runner_->RunStep({.step = work.step(),
+                                  .attempt = work.attempt(),
+                                  .schedule = &schedule_,
+                                  .microbatches = microbatches,
+                                  .packs = std::move(packs),
+                                  .loss_scale = loss_scale,
+                                  .source = &source,
+                                  .sink = &sink,
+                                  .links = links_.get(),
+                                  .record_spans = work.trace()});
+  lost_neighbour_ = runner_->lost_neighbour();
+  return report;
 }
 
 void StageJob::Cancel(const absl::Status& why) {

@@ -99,6 +99,8 @@ class StageJob {
   absl::StatusOr<StageReport> RunStep(const proto::StepWork& work,
                                       std::span<const PackedBatch> microbatches, double loss_scale,
                                       UnitSource& source, GradientSink& sink);
+  // Whether the last step failed once links to another stage had closed.
+  bool lost_neighbour() const { return lost_neighbour_; }
   // Call if the group has no microbatches in that step.
   void SkipStep(const proto::StepWork& work);
   // Call when the current step has failed.
@@ -151,6 +153,7 @@ class StageJob {
   std::unique_ptr<StageRunner> runner_;
   std::vector<plan::MicrobatchSize> planned_;  // the step's microbatches
   plan::Schedule schedule_;                    // of them
+  bool lost_neighbour_ = false;
 };
 
 }  // namespace shoal::worker

@@ -64,6 +64,7 @@ absl::StatusOr<StageReport> StageRunner::RunStep(const StageStep& step) {
     }
   }
   absl::StatusOr<StageReport> report = Run(step);
+  lost_neighbour_ = !report.ok() && step.links != nullptr && !step.links->status().ok();
   if (!report.ok() && step.links != nullptr) {
     step.links->Close(report.status());
   }

@@ -89,6 +89,8 @@ class StageRunner {
   ~StageRunner();
 
   absl::StatusOr<StageReport> RunStep(const StageStep& step);
+  // Whether links to a neighbour were closed before the last step failed: so that may be why.
+  bool lost_neighbour() const { return lost_neighbour_; }
   // Makes the current step fail at once, and every later one.
   void Cancel(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   // Call when no step follows: releases the neighbours.
@@ -119,6 +121,7 @@ class StageRunner {
   StagePools pools_;
   const std::unique_ptr<AttachedLinks> device_links_;  // if the device is asynchronous
   std::optional<Checked> checked_;
+  bool lost_neighbour_ = false;
 
   mutable absl::Mutex mutex_;
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);

@@ -303,6 +303,11 @@ TEST(StageRunner, ACopyThatFailsIsNamedAndNeighboursLearnOfIt) {
   }));
   EXPECT_TRUE(std::ranges::none_of(
       reports, [](const absl::StatusOr<StageReport>& report) { return report.ok(); }));
+  for (const int stage : {0, 1}) {
+    const bool own = absl::IsInternal(reports[static_cast<size_t>(stage)].status());
+    EXPECT_TRUE(own || pipeline.runner(stage).lost_neighbour());
+  }
+  EXPECT_FALSE(pipeline.runner(0).lost_neighbour() && pipeline.runner(1).lost_neighbour());
   ExpectAllGivenBack(pipeline);
 }
 

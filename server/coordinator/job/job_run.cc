@@ -91,11 +91,18 @@ void JobRun::SetMembers(std::vector<Member> servers, std::vector<Member> workers
   groups_ = WorkerGroups(workers_.size(), job_.job.cluster.pipeline.stages);
   pushes_.assign(workers_.size(), proto::NextStepRequest::PUSHES_OF_PACKS);
   absent_.assign(workers_.size(), false);
+  leaving_.assign(workers_.size(), false);
+  formations_.assign(workers_.size(), 0);
+  NameWorkers();
+  measurements_.emplace(job_.job, static_cast<int>(groups_.groups()));
+}
+
+void JobRun::NameWorkers() {
+  names_.clear();
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
     const std::string place = groups_.Place(worker);
     names_.push_back(NameOf(workers_[worker]) + (place.empty() ? "" : ", " + place));
   }
-  measurements_.emplace(job_.job, static_cast<int>(groups_.groups()));
 }
 
 void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
@@ -232,7 +239,6 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
   reply.set_ready(true);
   reply.set_job_id(job_.id);
   reply.set_run(job_.run);
-  reply.set_formation(formation_);
   *reply.mutable_job() = plan::ToMessage(job_.job);
   reply.set_token_file(job_.token_file);
   reply.set_workers(static_cast<int>(workers_.size()));
@@ -248,32 +254,34 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
     }
   }
   *reply.mutable_shard_map() = ToMessage(job_.shard_map);
-  if (const auto worker = WorkerOf(incarnation); worker.has_value()) {
+  if (const auto worker = WorkerOf(incarnation); worker.has_value() && !absent_[*worker]) {
     const size_t group = groups_.GroupOf(*worker);
-    std::vector<Member> stages;
-    for (size_t stage = 0; stage < groups_.stages(); ++stage) {
-      stages.push_back(workers_[groups_.WorkerAt(group, stage)]);
-    }
-    FillGroup(static_cast<int>(group), groups_.StageOf(*worker), stages, reply);
+    reply.set_formation(formations_[*worker]);
+    FillGroup(static_cast<int>(group), incarnation,
+              std::span(workers_).subspan(groups_.WorkerAt(group, 0), groups_.stages()), reply);
     FillPeers(reply);
-  } else if (const auto joiner = JoinerOf(incarnation); joiner.has_value()) {
-    if (plan::MayExchange(job_.job)) {
-      return std::nullopt;  // its peers are not known yet
-    }
-    FillGroup(static_cast<int>(groups_.groups()), 0, {*joiner}, reply);
+    return reply;
   }
+  const JoiningGroups::Group* const joining = joining_.GroupOf(incarnation);
+  if (joining == nullptr || plan::MayExchange(job_.job)) {
+    return std::nullopt;  // the others of its group are not known yet, or its peers
+  }
+  reply.set_formation(joining->formation);
+  FillGroup(static_cast<int>(groups_.groups()), incarnation, joining->workers, reply);
   return reply;
 }
 
-void JobRun::FillGroup(int group, size_t stage, const std::vector<Member>& stages,
+void JobRun::FillGroup(int group, uint64_t incarnation, std::span<const Member> stages,
                        proto::JoinJobReply& reply) const {
   reply.set_group(group);
   reply.set_groups(std::max(group + 1, static_cast<int>(groups_.groups())));
-  reply.set_stage(static_cast<int>(stage));
   if (job_.pipeline.has_value()) {
     *reply.mutable_pipeline() = *job_.pipeline;
   }
   for (const Member& member : stages) {
+    if (member.incarnation == incarnation) {
+      reply.set_stage(reply.stages_size());
+    }
     auto* address = reply.add_stages();
     address->set_index(member.index);
     address->set_address(member.address);
@@ -291,17 +299,8 @@ std::string JobRun::PlaceOf(uint64_t incarnation) const {
   return worker.has_value() ? groups_.Place(*worker) : "";
 }
 
-std::optional<Member> JobRun::JoinerOf(uint64_t incarnation) const {
-  for (const Joiner& joiner : joiners_) {
-    if (joiner.member.incarnation == incarnation) {
-      return joiner.member;
-    }
-  }
-  return std::nullopt;
-}
-
 bool JobRun::TakesPart(uint64_t incarnation) const {
-  return WorkerOf(incarnation).has_value() || JoinerOf(incarnation).has_value() ||
+  return WorkerOf(incarnation).has_value() || joining_.Has(incarnation) ||
          std::ranges::find(servers_, incarnation, &Member::incarnation) != servers_.end();
 }
 
@@ -349,7 +348,6 @@ void JobRun::Lose(const Member& member, const std::string& why, bool asked) {
                    {.place = PlaceOf(member.incarnation),
                     .takes_part = TakesPart(member.incarnation),
                     .ending = phase_ == Phase::kFinishing || stop_requested_,
-                    .alone = groups_.stages() == 1,
                     .asked = asked,
                     .restores = job_.job.RestoresOnServerLoss(),
                     .step = step_});
@@ -360,11 +358,7 @@ void JobRun::Lose(const Member& member, const std::string& why, bool asked) {
     case LossDecision::What::kGoOnWithout:
       LogWarning("{}; the job goes on without it", decision.message);
       last_lost_ = decision.message;
-      if (std::erase_if(joiners_, [&member](const Joiner& joiner) {
-            return joiner.member.incarnation == member.incarnation;
-          }) == 0) {
-        GoOnWithout(*WorkerOf(member.incarnation));
-      }
+      LoseWorker(member);
       return;
     case LossDecision::What::kSaveAndFail:
       failure_ = {.message = decision.message, .by_loss = decision.restarts, .asked = asked};

@@ -13,14 +13,15 @@
 // have work), kPreparing and kCommitting. Up to the durable commit record an attempt can be dropped
 // and the step begun again as the next attempt; what still arrives for a dropped one is recognised
 // by its number and ignored. After a bounded number of attempts the job fails. A lost server fails
-// it too (loss_decision.h), and a lost stage, after a checkpoint where servers hold all weights.
-// The plan of the next step is made while workers compute, or, where what they measure shapes it,
-// while the servers commit.
+// it too (loss_decision.h). The plan of the next step is made while workers compute, or, where what
+// they measure shapes it, while the servers commit.
 //
 // Workers come and go. What one that is lost had in hand goes to the others within the attempt, in
 // a further round where they have reported already. One that comes joins at once, and takes part
 // from the step after it has asked for work. In between the workers of a step, and their numbers,
-// stay as they are. With too few the job waits.
+// stay as they are. With too few the job waits. Where groups have several stages, all this is of
+// groups: one that loses a stage takes no part any more, and what is left of it makes another with
+// who comes.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -54,6 +56,7 @@
 #include "server/coordinator/job/takeover.h"
 #include "server/coordinator/job/worker_groups.h"
 #include "server/coordinator/members/coordinator_metrics.h"
+#include "server/coordinator/members/joining_groups.h"
 #include "server/coordinator/members/membership.h"
 #include "server/coordinator/record/event_log.h"
 #include "server/coordinator/record/record_queue.h"
@@ -219,8 +222,8 @@ class JobRun {
   // Index in workers_; nullopt for who is none of them.
   std::optional<size_t> WorkerOf(uint64_t incarnation) const;
   absl::Status CheckStages() const;
-  std::optional<Member> JoinerOf(uint64_t incarnation) const;
-  void FillGroup(int group, size_t stage, const std::vector<Member>& stages,
+  void NameWorkers();
+  void FillGroup(int group, uint64_t incarnation, std::span<const Member> stages,
                  proto::JoinJobReply& reply) const;
   void FillPeers(proto::JoinJobReply& reply) const;
   void OnFolderTaken(const absl::Status& status);
@@ -271,17 +274,24 @@ class JobRun {
 
   // job_run_workers.cc
   int64_t present() const;
+  int64_t least_workers() const;
   // Between steps: without those that are lost, with those that have joined. False: too few.
   bool Regroup();
   std::string Missing() const;
-  // A worker that has joined asks for work.
-  void OnReady(uint64_t incarnation);
+  void FormGroups();
+  // A worker that takes no part asks for work.
+  std::optional<proto::NextStepReply> NextOfJoiner(const proto::NextStepRequest& request);
   void Renumber(const std::vector<int>& before);
+  void LoseWorker(const Member& member);
   void GoOnWithout(size_t worker);
-  bool MustDropWithout(size_t worker) const;
-  void HandOver(size_t worker);
-  // Gives what waits for a worker that has reported, if anything does.
-  void StartRound(size_t worker);
+  // If it is told to leave, as soon as nobody needs it.
+  void LetGo(size_t worker);
+  bool GroupWorks(size_t group) const;
+  bool IsWhole(size_t group) const { return !absent_[groups_.WorkerAt(group, 0)]; }
+  bool MustDropWithout(size_t group) const;
+  void HandOver(size_t group);
+  // Gives what waits for a group that has reported, if anything does.
+  void StartRound(size_t group);
   void EndOfRounds();
 
   // job_run_draw.cc
@@ -300,10 +310,12 @@ class JobRun {
   void DropForMembers(const std::string& reason);
   void OpenAgain(const std::string& reason);
   proto::StepWork MakeWork();
+  void TakeFrom(size_t worker, const proto::NextStepRequest& request);
   // Packs that a worker is done with.
   absl::Status TakeResults(size_t worker,
                            const google::protobuf::RepeatedPtrField<proto::PackResult>& results);
   void TakeReport(size_t worker, const proto::FinishedReport& report);
+  void OnFailedReport(size_t worker, const proto::FinishedReport& report);
   absl::Status CheckPushesOfStep(const std::vector<proto::PrepareReply>& replies) const;
   void PrepareStep();
   void OnPrepared(const std::vector<proto::PrepareReply>& replies);
@@ -382,16 +394,14 @@ class JobRun {
   WorkerGroups groups_;                                 // of workers_
   std::vector<std::string> names_;                      // of workers_, with their places
   std::vector<proto::NextStepRequest::Pushes> pushes_;  // by worker, as they said last
-  std::vector<bool> absent_;                            // by worker: lost
-  struct Joiner {
-    Member member;
-    bool ready = false;  // asks for work
-  };
-  std::vector<Joiner> joiners_;
+  std::vector<bool> absent_;         // by worker: lost, or another of its group is
+  std::vector<bool> leaving_;        // by worker: it was told to
+  std::vector<int64_t> formations_;  // by worker: of those that know each other
+  int64_t formation_ = 0;            // the newest
+  JoiningGroups joining_;
   std::vector<uint64_t> lost_workers_;  // incarnations, until servers know
   absl::Time short_since_;              // in kShort
   std::string last_lost_;               // worker, and why
-  int64_t formation_ = 0;  // of workers that know each other; moves when they must join anew
 
   int64_t loaded_version_ = 0;  // by the servers, at the run's begin
   int64_t version_ = 0;         // published by them
@@ -411,7 +421,7 @@ class JobRun {
   int64_t failures_ = 0;                                       // of attempts of step_
   int64_t losses_ = 0;                                         // attempts of step_ they ended
   std::vector<bool> working_;                                  // by worker: it has work_
-  std::vector<std::vector<int64_t>> redealt_;                  // packs that wait for a worker
+  std::vector<std::vector<int64_t>> redealt_;                  // packs that wait for a group
   std::vector<std::optional<proto::FinishedReport>> reports_;  // by worker, over all rounds
   std::vector<absl::Time> reported_at_;                        // by worker
   std::optional<plan::PackLedger> ledger_;                     // of the attempt

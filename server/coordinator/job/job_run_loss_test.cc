@@ -9,6 +9,7 @@ namespace shoal::server {
 namespace {
 
 using simulation::SimWorld;
+using ::testing::ContainsRegex;
 using testing::FakeDisk;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -63,6 +64,76 @@ TEST_P(LossTest, ALostWorkerAtLayersCostsAnAttemptAtMost) {
   ASSERT_THAT(world.RunAndCheck(), IsEmpty());
   ASSERT_TRUE(world.done().has_value()) << world.failure();
   EXPECT_EQ(world.servers.barrier_workers.size(), 2u);
+}
+
+// The other group does what its group had in hand. An attempt it may cost where the stage had
+// reported, and the one before it was not done with what it had sent.
+TEST_P(LossTest, ALostStageCostsAnAttemptAtMost) {
+  const auto& [point, nth] = GetParam();
+  for (const int stages : {2, 3}) {
+    SimWorld world({.workers = 2 * stages, .stages = stages, .steps = 6});
+    world.At(point, nth, [&] { world.KillWorker(1); });
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+    ASSERT_TRUE(world.done().has_value()) << world.failure();
+    EXPECT_EQ(world.done()->step(), 6);
+    EXPECT_THAT(world.metrics.Text(), ContainsRegex("shoal_train_dropped_attempts_total [01]\n"));
+  }
+}
+
+TEST(LossOfAStageTest, InAStepThePacksOfItsGroupAreDoneAgainAndNoneElse) {
+  for (const int step : {1, 2, 5}) {
+    for (const int groups : {2, 3}) {
+      SimWorld world({.workers = 2 * groups, .stages = 2, .steps = 6});
+      // When the first worker gets work of that step.
+      world.At("work", (step - 1) * 2 * groups + 1, [&] { world.KillWorker(1); });
+      ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+      ASSERT_TRUE(world.done().has_value()) << world.failure();
+      const std::string metrics = world.metrics.Text();
+      EXPECT_THAT(metrics, HasSubstr("shoal_train_dropped_attempts_total 0"));
+      const auto plan = world.steps.Plan(step, {.groups = groups});
+      EXPECT_THAT(metrics, HasSubstr(fmt::format("shoal_train_packs_taken_back_total {}\n",
+                                                 plan->workers[0].size())));
+      // Two stages of each other group run them as a further round, where they have a part.
+      EXPECT_GT(world.works_given(), 6 * 2 * (groups - 1));
+    }
+  }
+}
+
+TEST_P(LossTest, AStageThatComesBackMakesItsGroupWhole) {
+  const auto& [point, nth] = GetParam();
+  for (const int groups : {1, 2}) {
+    SimWorld world({.workers = 2 * groups, .stages = 2, .steps = 12, .stays = true});
+    world.At(point, nth, [&] { world.KillWorker(1, absl::Milliseconds(3)); });
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+    ASSERT_TRUE(world.done().has_value()) << world.failure();
+    EXPECT_EQ(world.done()->step(), 12);
+  }
+}
+
+// What is left of two groups is one.
+TEST_P(LossTest, StagesOfDifferentGroupsMakeAnother) {
+  const auto& [point, nth] = GetParam();
+  SimWorld world({.workers = 4, .stages = 2, .steps = 6});
+  world.At(point, nth, [&] {
+    world.KillWorker(0);
+    world.KillWorker(3);
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_EQ(world.done()->step(), 6);
+}
+
+TEST(LossOfAllTest, TheJobWaitsForAStageAndSaysSo) {
+  SimWorld world({.workers = 2, .stages = 2, .steps = 4});
+  world.At("work", 3, [&] {
+    world.KillWorker(1, absl::Minutes(5));
+    world.loop.After(absl::Minutes(4), [&] {
+      EXPECT_EQ(world.core().Status("")->state(), "waiting for 1 worker (a group has 2 stages)");
+    });
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_EQ(world.done()->step(), 4);
 }
 
 TEST(LossOfAllTest, TheJobWaitsForAWorkerAndSaysSo) {
@@ -128,15 +199,16 @@ TEST(LossAtTheEndTest, AWorkerIsNotNeededForTheLastCheckpoint) {
 
 // Whatever becomes of the step whose prepare is under way, the job ends.
 TEST(LossAtPrepareTest, ALossThenNumbersThatAreNotFiniteEndTheJobWithTheCommitBefore) {
-  SimWorld world({.stages = 3, .steps = 6, .checkpoint_every = 0});
+  SimWorld world({.steps = 6, .checkpoint_every = 0});
   world.servers.non_finite_at_step = 2;
   world.At("prepare", 3, [&] {  // of step 2, at the first server
     proto::LeaveRequest leave;
-    leave.set_incarnation(world.worker_incarnation(2));
+    leave.set_incarnation(world.server_incarnation(1));
+    leave.set_when_free(true);
     ASSERT_TRUE(world.core().Leave(leave).ok());
   });
   ASSERT_TRUE(world.Run());
-  EXPECT_THAT(world.failure(), HasSubstr("lost worker"));
+  EXPECT_THAT(world.failure(), HasSubstr("server 1 (host sim, pid 101) is to leave"));
   EXPECT_TRUE(world.disk.complete.contains(1));
 }
 

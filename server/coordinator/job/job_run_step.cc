@@ -60,12 +60,21 @@ void JobRun::OpenStep() {
     Finish(/*interrupted=*/true);
     return;
   }
+  for (size_t worker = 0; worker < workers_.size(); ++worker) {
+    if (leaving_[worker]) {
+      GoOnWithout(worker);
+    }
+  }
   if (!Regroup()) {
     if (phase_ != Phase::kShort) {
       phase_ = Phase::kShort;
       short_since_ = environment_.clock.Now();
     }
     SetState("waiting for " + Missing());
+    return;
+  }
+  if (const absl::Status reachable = CheckStages(); !reachable.ok()) {
+    SaveAndFail(std::string(Message(reachable)));
     return;
   }
   SetState("training");
@@ -97,7 +106,7 @@ void JobRun::OpenAttempt() {
   reports_.assign(workers_.size(), std::nullopt);
   reported_at_.assign(workers_.size(), absl::Time());
   working_.assign(workers_.size(), true);
-  redealt_.assign(workers_.size(), {});
+  redealt_.assign(groups_.groups(), {});
   slots_ = 0;
   ledger_.emplace(plan_, groups_.stages());
   draws_.reset();
@@ -156,9 +165,9 @@ void JobRun::OnBegun() {
   if (!measurements_->ShapePlans()) {
     RequestNextPlan();
   }
-  for (size_t worker = 0; worker < workers_.size() && phase_ == Phase::kRunning; ++worker) {
-    if (absent_[worker]) {  // lost while servers began
-      HandOver(worker);
+  for (size_t group = 0; phase_ == Phase::kRunning && group < groups_.groups(); ++group) {
+    if (!IsWhole(group)) {  // since servers began
+      HandOver(group);
     }
   }
 }
@@ -176,22 +185,17 @@ std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& r
     reply.set_job_over(true);
     return reply;
   }
-  const std::optional<size_t> worker = WorkerOf(request.incarnation());
-  if (!worker.has_value()) {
-    OnReady(request.incarnation());
-    return std::nullopt;
+  if (const std::optional<size_t> teller = WorkerOf(request.incarnation());
+      teller.has_value() && !absent_[*teller] && request.formation() == formations_[*teller]) {
+    TakeFrom(*teller, request);
   }
-  if (request.formation() != formation_) {
+  const std::optional<size_t> worker = WorkerOf(request.incarnation());
+  if (!worker.has_value() || absent_[*worker]) {
+    return NextOfJoiner(request);
+  }
+  if (request.formation() != formations_[*worker]) {
     reply.set_join_again(true);
     return reply;
-  }
-  pushes_[*worker] = request.pushes();
-  if (request.has_finished()) {
-    TakeReport(*worker, request.finished());
-    if (request.finished().leaving()) {
-      reply.set_wait(true);  // it does not
-      return reply;
-    }
   }
   // Whoever has not reported the attempt gets its work, again if need be: the answer may have been
   // lost.
@@ -200,6 +204,18 @@ std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& r
     return reply;
   }
   return std::nullopt;
+}
+
+// What a worker says with its question. Workers may have other numbers then.
+void JobRun::TakeFrom(size_t worker, const proto::NextStepRequest& request) {
+  pushes_[worker] = request.pushes();
+  leaving_[worker] = leaving_[worker] || request.leaving();
+  if (request.has_finished()) {
+    TakeReport(worker, request.finished());
+  }
+  if (const std::optional<size_t> still = WorkerOf(request.incarnation()); still.has_value()) {
+    LetGo(*still);
+  }
 }
 
 absl::Status JobRun::TakeResults(
@@ -229,33 +245,18 @@ void JobRun::TakeReport(size_t worker, const proto::FinishedReport& report) {
     }
     return;
   }
-  const bool leaves = report.leaving() && groups_.stages() == 1;
-  if (leaves && !report.failed()) {
-    if (const absl::Status taken = TakeResults(worker, report.packs()); !taken.ok()) {
-      DropAttempt(taken);
-      return;
-    }
-    AddRound(report, reports_[worker]);
-    working_[worker] = false;  // it has pushed all that it ran
-  }
-  if (leaves) {
-    LogInfo("{} leaves in step {}", names_[worker], step_);
-    GoOnWithout(worker);
-    return;
-  }
   if (report.failed()) {
-    DropAttempt(Aborted("{} could not finish: {}", names_[worker], report.message()));
+    OnFailedReport(worker, report);
     return;
   }
   if (const absl::Status taken = TakeResults(worker, report.packs()); !taken.ok()) {
     DropAttempt(taken);
     return;
   }
-  const size_t stage = groups_.StageOf(worker);
-  const int group = static_cast<int>(groups_.GroupOf(worker));
-  const auto redealt = std::ssize(redealt_[worker]);
-  if (const int64_t left = ledger_->Left(group, stage) - redealt;
-      left > 0 && !SHOAL_PLANTED("report-unchecked")) {
+  const size_t group = groups_.GroupOf(worker);
+  const int index = static_cast<int>(group);
+  const int64_t left = ledger_->Left(index, groups_.StageOf(worker)) - std::ssize(redealt_[group]);
+  if (left > 0 && !leaving_[worker] && !SHOAL_PLANTED("report-unchecked")) {
     DropAttempt(
         Aborted("{} reports before it has run {} packs that it was given", names_[worker], left));
     return;
@@ -264,11 +265,24 @@ void JobRun::TakeReport(size_t worker, const proto::FinishedReport& report) {
   AddRound(report, reports_[worker]);
   reported_at_[worker] = environment_.clock.Now();
   working_[worker] = false;
-  if (draws_.has_value() && draws_->Left(group) == 0) {
-    draws_->Retire(group);
+  if (leaving_[worker]) {
+    return;  // LetGo
   }
-  StartRound(worker);
+  if (draws_.has_value() && draws_->Left(index) == 0) {
+    draws_->Retire(index);
+  }
+  StartRound(group);
   EndOfRounds();
+}
+
+void JobRun::OnFailedReport(size_t worker, const proto::FinishedReport& report) {
+  if (leaving_[worker]) {
+    return;  // LetGo
+  }
+  working_[worker] = !report.by_neighbour();
+  if (!report.by_neighbour() || !GroupWorks(groups_.GroupOf(worker))) {
+    DropAttempt(Aborted("{} could not finish: {}", names_[worker], report.message()));
+  }
 }
 
 void JobRun::DropAttempt(const absl::Status& reason) {

@@ -13,6 +13,8 @@ namespace shoal::server {
 namespace {
 
 constexpr absl::Duration kBetweenQuestions = absl::Milliseconds(200);
+// At most: those that a life gives are none that another gave, with a record or without.
+constexpr int64_t kFormationsOfALife = int64_t{1} << 32;
 
 std::vector<Member> MembersOf(const google::protobuf::RepeatedPtrField<proto::SavedMember>& saved) {
   std::vector<Member> members;
@@ -29,7 +31,7 @@ proto::SavedRun JobRun::DescribeRun() const {
   run.set_run(job_.run);
   run.set_first_version(loaded_version_);
   run.set_wanted_workers(job_.workers);
-  run.set_formation(formation_);
+  run.mutable_formations()->Assign(formations_.begin(), formations_.end());
   for (const Member& server : servers_) {
     *run.add_servers() = ToSaved(server);
   }
@@ -47,9 +49,11 @@ void JobRun::TakeOver(const EarlierRun& earlier) {
   job_.servers = saved.servers_size();
   job_.workers = saved.wanted_workers();
   loaded_version_ = saved.first_version();
-  formation_ = saved.formation();
   job_.shard_map = FromMessage(saved.shard_map());
   SetMembers(MembersOf(saved.servers()), MembersOf(saved.workers()));
+  std::copy_n(saved.formations().begin(), std::min(saved.formations_size(), saved.workers_size()),
+              formations_.begin());
+  formation_ = environment_.term * kFormationsOfALife;
   takeover_.emplace();
   takeover_->run = earlier;
   takeover_->answers.resize(servers_.size());

@@ -85,11 +85,12 @@ TEST(JobRunTest, StepsArePlannedOverGroupsAndCountOncePerGroup) {
 }
 
 TEST(JobRunTest, ALostStageIsNamedWithItsPlace) {
-  SimWorld world({.workers = 6, .stages = 3, .steps = 5});
-  world.At("work", 8, [&] { world.KillWorker(4); });
+  SimWorld world({.stages = 3, .steps = 5});
+  world.At("work", 4, [&] { world.KillWorker(1); });
   ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_THAT(world.failure(), HasSubstr("still waiting for 1 worker (a group has 3 stages)"));
   EXPECT_THAT(world.failure(),
-              HasSubstr("lost worker 4 (host sim, pid 204), stage 1 of group 1 in step 2"));
+              HasSubstr("lost worker 1 (host sim, pid 201), stage 1 of group 0 in step 2"));
 }
 
 TEST(JobRunTest, AStageWithoutAnAddressIsRefusedByName) {

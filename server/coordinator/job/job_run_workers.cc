@@ -11,66 +11,97 @@ namespace shoal::server {
 
 int64_t JobRun::present() const { return std::ranges::count(absent_, false); }
 
+// With which the job goes on.
+int64_t JobRun::least_workers() const {
+  const auto stages = static_cast<int64_t>(groups_.stages());
+  return (job_.job.cluster.min_workers + stages - 1) / stages * stages;
+}
+
 bool JobRun::HasRoom() const {
-  return !over() && !stop_requested_ && groups_.stages() == 1 &&
-         present() + std::ssize(joiners_) < job_.workers;
+  return !over() && !stop_requested_ && present() + joining_.size() < job_.workers;
 }
 
 void JobRun::TakeIn(const std::vector<Member>& workers) {
   for (const Member& worker : workers) {
     if (!HasRoom()) {
-      return;
+      break;
     }
     LogInfo("{} joins {}", NameOf(worker), job_.id);
     Record({{"event", "joined"}, {"step", step_}, {"member", NameOf(worker)}});
     environment_.metrics.workers_joined.Increment();
-    // Where workers exchange among themselves it cannot join before the others know of it.
-    joiners_.push_back({.member = worker, .ready = plan::MayExchange(job_.job)});
-    Change();
+    joining_.Add(worker);
   }
+  FormGroups();
   if (phase_ == Phase::kShort) {
     OpenStep();
   }
 }
 
-void JobRun::OnReady(uint64_t incarnation) {
-  for (Joiner& joiner : joiners_) {
-    joiner.ready = joiner.ready || joiner.member.incarnation == incarnation;
+void JobRun::FormGroups() {
+  const size_t stages = groups_.stages();
+  while (joining_.spares() >= stages) {
+    formation_ += stages > 1 ? 1 : 0;
+    const JoiningGroups::Group& group = joining_.Form(stages, formation_);
+    // Where workers exchange among themselves it cannot join before the others know of it.
+    if (plan::MayExchange(job_.job)) {
+      joining_.Ask(group.workers.front().incarnation);
+    }
+    Change();
   }
+}
+
+std::optional<proto::NextStepReply> JobRun::NextOfJoiner(const proto::NextStepRequest& request) {
+  const JoiningGroups::Group* const group = joining_.GroupOf(request.incarnation());
+  if (group == nullptr || group->formation != request.formation() || request.leaving() ||
+      plan::MayExchange(job_.job)) {
+    proto::NextStepReply reply;
+    reply.set_term(environment_.term);
+    reply.set_join_again(true);
+    return reply;
+  }
+  joining_.Ask(request.incarnation());
   if (phase_ == Phase::kShort) {
     OpenStep();
   }
+  return std::nullopt;
 }
 
 std::string JobRun::Missing() const {
-  const int64_t missing = std::max<int64_t>(1, job_.job.cluster.min_workers - present());
-  return fmt::format("{} worker{}", missing, missing == 1 ? "" : "s");
+  const int64_t missing = least_workers() - present() - joining_.size();
+  if (missing <= 0) {
+    return "workers to be ready";
+  }
+  return fmt::format(
+      "{} worker{}{}", missing, missing == 1 ? "" : "s",
+      groups_.stages() == 1 ? "" : fmt::format(" (a group has {} stages)", groups_.stages()));
 }
 
 bool JobRun::Regroup() {
-  const auto ready = std::ranges::count_if(joiners_, &Joiner::ready);
-  if (present() + ready < job_.job.cluster.min_workers) {
+  if (present() + joining_.ready() < least_workers()) {
     return false;
   }
-  if (ready == 0 && present() == std::ssize(workers_)) {
+  if (joining_.ready() == 0 && present() == std::ssize(workers_)) {
     return true;
   }
   std::vector<int> before;
   std::vector<Member> workers;
+  std::vector<int64_t> formations;
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
     if (!absent_[worker]) {
       before.push_back(static_cast<int>(worker));
       workers.push_back(workers_[worker]);
+      formations.push_back(formations_[worker]);
     }
   }
-  for (const Joiner& joiner : joiners_) {
-    if (joiner.ready) {
+  for (const JoiningGroups::Group& group : joining_.TakeReady()) {
+    for (const Member& worker : group.workers) {
       before.push_back(-1);
-      workers.push_back(joiner.member);
+      workers.push_back(worker);
+      formations.push_back(group.formation);
     }
   }
-  std::erase_if(joiners_, [](const Joiner& joiner) { return joiner.ready; });
   workers_ = std::move(workers);
+  formations_ = std::move(formations);
   Renumber(before);
   Log(environment_.store.SaveRun(job_.id, DescribeRun(), /*begins=*/false));
   return true;
@@ -90,94 +121,152 @@ void JobRun::Renumber(const std::vector<int>& before) {
   };
   keep(pushes_);
   keep(last_steps_);
+  keep(leaving_);
   absent_.assign(workers_.size(), false);
-  groups_ = WorkerGroups(workers_.size(), 1);
-  names_.clear();
-  for (const Member& worker : workers_) {
-    names_.push_back(NameOf(worker));
+  const auto stages = static_cast<int>(groups_.stages());
+  groups_ = WorkerGroups(workers_.size(), stages);
+  std::vector<int> groups_before;
+  for (size_t group = 0; group < groups_.groups(); ++group) {
+    const int first = before[groups_.WorkerAt(group, 0)];
+    groups_before.push_back(first < 0 ? -1 : first / stages);
   }
-  measurements_->Renumber(before);
+  NameWorkers();
+  measurements_->Renumber(groups_before);
   if (plan::MayExchange(job_.job)) {
-    ++formation_;
+    formations_.assign(workers_.size(), ++formation_);
   }
   LogInfo("{} goes on with {} workers", job_.id, workers_.size());
   Change();
+}
+
+void JobRun::LoseWorker(const Member& member) {
+  const std::optional<size_t> worker = WorkerOf(member.incarnation);
+  if (!joining_.Remove(member.incarnation)) {
+    GoOnWithout(*worker);
+  } else {
+    if (worker.has_value()) {  // what is left of its group was spare
+      lost_workers_.push_back(member.incarnation);
+    }
+    FormGroups();
+    Change();
+  }
+  if (phase_ == Phase::kShort) {
+    OpenStep();  // says for whom it waits now
+  }
 }
 
 void JobRun::GoOnWithout(size_t worker) {
   if (absent_[worker]) {
     return;  // it left before
   }
-  absent_[worker] = true;
   lost_workers_.push_back(workers_[worker].incarnation);
   environment_.metrics.workers_lost.Increment();
+  const size_t group = groups_.GroupOf(worker);
+  for (size_t stage = 0; stage < groups_.stages(); ++stage) {
+    const size_t other = groups_.WorkerAt(group, stage);
+    absent_[other] = true;
+    if (other != worker && !leaving_[other]) {
+      joining_.Add(workers_[other]);
+    }
+  }
+  FormGroups();
+  Change();
   if (phase_ == Phase::kRunning) {
-    HandOver(worker);
+    HandOver(group);
   }  // else OnBegun or the next step sees that it is absent
 }
 
-// Whether the attempt cannot go on without a worker that is gone: others wait for it at layers, or
-// servers may have a part of its sum of packs, or there is nobody else.
-bool JobRun::MustDropWithout(size_t worker) const {
-  const bool wanted = job_.job.train.synchronization == plan::Synchronization::kLayer ||
-                      pushes_[worker] != proto::NextStepRequest::PUSHES_OF_PACKS;
-  return (working_[worker] && wanted) || (present() == 0 && !ledger_->done());
+void JobRun::LetGo(size_t worker) {
+  const bool needed =
+      phase_ == Phase::kRunning && !working_[worker] && GroupWorks(groups_.GroupOf(worker));
+  if (leaving_[worker] && !absent_[worker] && !needed) {
+    LogInfo("{} leaves in step {}", names_[worker], step_);
+    GoOnWithout(worker);
+  }
 }
 
-void JobRun::HandOver(size_t worker) {
-  if (MustDropWithout(worker)) {
-    DropForMembers(fmt::format("{} is lost", names_[worker]));
+bool JobRun::GroupWorks(size_t group) const {
+  bool works = false;
+  for (size_t stage = 0; stage < groups_.stages(); ++stage) {
+    works = works || working_[groups_.WorkerAt(group, stage)];
+  }
+  return works;
+}
+
+// Whether the attempt cannot go on without a group that is gone: others wait for it at layers, or
+// servers may have a part of its sum of packs, or there is nobody else.
+bool JobRun::MustDropWithout(size_t group) const {
+  bool wanted = job_.job.train.synchronization == plan::Synchronization::kLayer;
+  for (size_t stage = 0; stage < groups_.stages(); ++stage) {
+    wanted = wanted ||
+             pushes_[groups_.WorkerAt(group, stage)] != proto::NextStepRequest::PUSHES_OF_PACKS;
+  }
+  return (GroupWorks(group) && wanted) || (present() == 0 && !ledger_->done());
+}
+
+void JobRun::HandOver(size_t group) {
+  const std::string name = groups_.stages() == 1 ? names_[group] : fmt::format("group {}", group);
+  if (MustDropWithout(group)) {
+    DropForMembers(name + " is lost");
     return;
   }
-  working_[worker] = false;
-  if (!reports_[worker].has_value()) {
-    reported_at_[worker] = environment_.clock.Now();
+  for (size_t stage = 0; stage < groups_.stages(); ++stage) {
+    const size_t worker = groups_.WorkerAt(group, stage);
+    working_[worker] = false;
+    if (!reports_[worker].has_value()) {
+      reported_at_[worker] = environment_.clock.Now();
+    }
   }
-  const std::vector<int64_t> undone = ledger_->TakeBack(static_cast<int>(worker));
-  redealt_[worker].clear();
+  const int index = static_cast<int>(group);
+  const std::vector<int64_t> undone = ledger_->TakeBack(index);
+  redealt_[group].clear();
   environment_.metrics.packs_taken_back.Increment(static_cast<double>(undone.size()));
-  Record({{"event", "handed_over"},
-          {"step", step_},
-          {"member", NameOf(workers_[worker])},
-          {"packs", undone.size()}});
+  Record({{"event", "handed_over"}, {"step", step_}, {"member", name}, {"packs", undone.size()}});
   if (draws_.has_value()) {
-    draws_->Lose(static_cast<int>(worker), undone,
-                 absl::ToDoubleSeconds(environment_.clock.Now() - step_opened_));
+    draws_->Lose(index, undone, absl::ToDoubleSeconds(environment_.clock.Now() - step_opened_));
   } else {
-    for (const auto& [pack, taker] : plan::HandOver(plan_, undone, absent_)) {
+    std::vector<bool> absent;
+    for (size_t other = 0; other < groups_.groups(); ++other) {
+      absent.push_back(!IsWhole(other));
+    }
+    for (const auto& [pack, taker] : plan::HandOver(plan_, undone, absent)) {
       ledger_->Give(pack, taker);
       redealt_[static_cast<size_t>(taker)].push_back(pack);
     }
   }
-  for (size_t other = 0; other < workers_.size(); ++other) {
+  for (size_t other = 0; other < groups_.groups(); ++other) {
     StartRound(other);
   }
   EndOfRounds();
 }
 
-void JobRun::StartRound(size_t worker) {
-  const int index = static_cast<int>(worker);
-  const bool waits = draws_.has_value() ? draws_->Left(index) > 0 : !redealt_[worker].empty();
-  if (absent_[worker] || working_[worker] || !waits) {
+// All its stages begin it together, with the same packs in the same order.
+void JobRun::StartRound(size_t group) {
+  const int index = static_cast<int>(group);
+  const bool waits = draws_.has_value() ? draws_->Left(index) > 0 : !redealt_[group].empty();
+  if (!IsWhole(group) || GroupWorks(group) || !waits) {
     return;
   }
-  proto::StepWork work = MakeWork();
-  work.set_round(work_[worker].round() + 1);
+  std::vector<const plan::Microbatch*> packs;
   if (draws_.has_value()) {
-    work.set_draw(true);
     draws_->Resume(index, absl::ToDoubleSeconds(environment_.clock.Now() - step_opened_));
-    for (const plan::Microbatch* first : draws_->Given(index)) {
-      ledger_->Give(first->number, index);
-      FillMicrobatch(*first, *work.add_microbatches());
-    }
-  } else {
-    for (const int64_t pack : redealt_[worker]) {
-      FillMicrobatch(*plan_.Find(pack), *work.add_microbatches());
-    }
-    redealt_[worker].clear();
+    packs = draws_->Given(index);
   }
-  work_[worker] = std::move(work);
-  working_[worker] = true;
+  for (const int64_t pack : std::exchange(redealt_[group], {})) {
+    packs.push_back(plan_.Find(pack));
+  }
+  for (size_t stage = 0; stage < groups_.stages(); ++stage) {
+    const size_t worker = groups_.WorkerAt(group, stage);
+    proto::StepWork work = MakeWork();
+    work.set_round(work_[worker].round() + 1);
+    work.set_draw(draws_.has_value());
+    for (const plan::Microbatch* pack : packs) {
+      ledger_->Give(pack->number, index);
+      FillMicrobatch(*pack, *work.add_microbatches());
+    }
+    work_[worker] = std::move(work);
+    working_[worker] = true;
+  }
   Change();
 }
 

@@ -16,7 +16,7 @@ LossDecision DecideOnLoss(const Member& lost, const std::string& why, const JobS
                                                NameOf(lost), why)};
   }
   const LossDecision::What later =
-      server || !job.alone ? LossDecision::What::kSaveAndFail : LossDecision::What::kGoOnWithout;
+      server ? LossDecision::What::kSaveAndFail : LossDecision::What::kGoOnWithout;
   return {.what = needed ? LossDecision::What::kFail : later,
           .restarts = !server || job.restores,
           .message = job.asked ? fmt::format("{} is to leave: {}", who, why)

@@ -12,7 +12,6 @@ struct JobSnapshot {
   std::string place;        // of a worker: WorkerGroups::Place
   bool takes_part = false;  // the lost member was given work or weights of this job
   bool ending = false;      // no more steps: only servers are needed
-  bool alone = false;       // a worker that is no stage of a group: others can do its packs
   bool asked = false;       // it asked to leave, and stays until it is let go
   bool restores = true;     // goes on after the loss of a server
   int64_t step = 0;         // the one in progress
@@ -21,7 +20,7 @@ struct JobSnapshot {
 struct LossDecision {
   enum class What {
     kGoOn,
-    kGoOnWithout,  // others do its packs
+    kGoOnWithout,  // a worker: others do its packs
     kSaveAndFail,  // servers hold every weight of the last commit
     kFail,
   };

@@ -133,12 +133,12 @@ absl::StatusOr<std::unique_ptr<TransportLinks>> StageConnections::Call(int stage
   request.set_job_id(group.job_id);
   request.set_incarnation(group.workers[static_cast<size_t>(group.stage)].incarnation);
   request.set_peer(group.workers[static_cast<size_t>(stage)].incarnation);
-  request.set_group(group.group);
   request.set_stages(group.stages());
   request.set_from(group.stage);
   request.set_to(stage);
   request.set_step(attempt.step);
   request.set_attempt(attempt.attempt);
+  request.set_round(attempt.round);
   request.set_callee_bytes(memory.peer_slots.bytes);
   request.set_caller_bytes(memory.slots.bytes);
   // Offers expire: they are made once the peer is there to take them.

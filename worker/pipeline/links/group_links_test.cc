@@ -82,6 +82,15 @@ TEST(GroupLinks, ConnectionsAreKeptUntilAnAttemptFailsOrMessagesNeedMore) {
   EXPECT_GE(calls_of({5, 2}, few), 6);
 }
 
+TEST(GroupLinks, AFurtherRoundOfAnAttemptMayNeedMore) {
+  TestingGroup group({.stages = 3});
+  const plan::Schedule few = plan::OneForwardOneBackward(3, 2);
+  EmulatedPipeline pipeline(few.shape, kFast);
+  PrepareAndRun(group, {.step = 1, .attempt = 1}, pipeline, few);
+  PrepareAndRun(group, {.step = 1, .attempt = 1, .round = 1}, pipeline, plan::GPipe(3, 1, 20));
+  PrepareAndRun(group, {.step = 1, .attempt = 1, .round = 2}, pipeline, few);
+}
+
 // As if two of three shared a host.
 TEST(GroupLinks, EachPairTakesTheFirstTransportThatConnectsIt) {
   TestingGroup group({.stages = 3, .transports = {{"shm", "tcp"}, {"shm", "tcp"}, {"tcp"}}});
