@@ -23,6 +23,7 @@ struct SimOptions {
   bool resume = false;
   bool draw = false;   // plan.assignment: dynamic
   bool layer = false;  // train.synchronization: layer
+  bool sums = false;   // train.push: step
   bool trace = false;
   // Probabilities, each per occasion.
   // A worker misses the answer of NextStep or DrawMicrobatch and asks again.

@@ -38,6 +38,7 @@ SimWorker::SimWorker(SimContext& context, const SimOptions& options, SimCoordina
 void SimWorker::OnRegistered() {
   step_.reset();
   report_.reset();
+  draining_ = false;
   Join();
 }
 
@@ -94,6 +95,9 @@ void SimWorker::AskForStep() {
   request.set_incarnation(incarnation());
   request.set_wait_seconds(kPollSeconds);
   request.set_formation(formation_);
+  request.set_leaving(draining_);
+  request.set_pushes(options_.sums ? proto::NextStepRequest::PUSHES_OF_STEPS
+                                   : proto::NextStepRequest::PUSHES_OF_PACKS);
   if (report_.has_value()) {
     *request.mutable_finished() = *report_;
   }
@@ -116,8 +120,10 @@ void SimWorker::OnNext(const absl::StatusOr<std::optional<proto::NextStepReply>>
     return;
   }
   report_.reset();
-  if (!reply->has_value()) {
+  if (!reply->has_value() || (draining_ && (*reply)->has_work())) {
     AskForStep();
+  } else if (draining_) {
+    Leave("it was told to");
   } else if ((*reply)->join_again()) {
     Join();
   } else if ((*reply)->job_over()) {
@@ -156,14 +162,10 @@ void SimWorker::Compute() {
   Step& step = *step_;
   proto::FinishedReport& report = step.report;
   const int left = step.work.microbatches_size() - step.next;
-  const bool early = left <= (step.work.draw() ? 0 : 1) && context_.Chance(options_.early_report);
+  const bool early = (draining_ && options_.stages == 1) ||
+                     (left <= (step.work.draw() ? 0 : 1) && context_.Chance(options_.early_report));
   if (left == 0 || early) {
-    if (step.work.draw() && !early) {
-      Draw();
-    } else {
-      step.all_computed = true;
-      FinishStep();
-    }
+    step.work.draw() && !early ? Draw() : EndComputing();
     return;
   }
   const proto::MicrobatchWork pack = step.work.microbatches(step.next++);
@@ -184,44 +186,59 @@ void SimWorker::Compute() {
     report.add_spans()->set_microbatch(step.next - 1);
   }
   process_.After(took, [this, pack, current = step_] {
-    if (current == step_) {
-      Push(pack);
-      Compute();
+    if (current != step_) {
+      return;
     }
+    if (!options_.sums) {
+      Push(plan::Contribution::OfPack(pack.number(), options_.stages, stage_),
+           OfStage({pack.samples().begin(), pack.samples().end()}, stage_));
+    }
+    Compute();
   });
 }
 
-void SimWorker::Push(const proto::MicrobatchWork& pack) {
-  step_->of_packs[pack.number()] = static_cast<int>(job_servers_.size());
+void SimWorker::EndComputing() {
+  step_->all_computed = true;
+  if (options_.sums && step_->next > 0) {
+    std::vector<int64_t> samples;
+    for (int i = 0; i < step_->next; ++i) {
+      const auto& pack = step_->work.microbatches(i).samples();
+      samples.insert(samples.end(), pack.begin(), pack.end());
+    }
+    Push(plan::Contribution::OfWork(step_->work.packs(), options_.stages, step_->work.slot()),
+         OfStage(samples, stage_));
+  }
+  FinishStep();
+}
+
+void SimWorker::Push(const plan::Contribution& contribution, const std::vector<int64_t>& samples) {
+  step_->of_packs[contribution.pack] = static_cast<int>(job_servers_.size());
   for (size_t server = 0; server < job_servers_.size(); ++server) {
     ++step_->pushes_under_way;
-    PushTo(static_cast<int>(server), pack, kPushTries);
+    PushTo(static_cast<int>(server), {contribution, samples}, kPushTries);
   }
 }
 
 // Again under the same key, until it is taken.
-void SimWorker::PushTo(int server, const proto::MicrobatchWork& pack, int tries) {
+void SimWorker::PushTo(int server, const Gradient& gradient, int tries) {
   const int index = job_servers_[static_cast<size_t>(server)];
   const proto::StepWork& work = step_->work;
-  const std::vector<int64_t> samples =
-      OfStage({pack.samples().begin(), pack.samples().end()}, stage_);
-  const int64_t key = plan::Contribution::OfPack(pack.number(), options_.stages, stage_).key;
   context_.network.Call<Pushed>(
       process_, servers_.process(index), {.deadline = kPushDeadline},
-      [this, index, key, samples, id = job_id_, mine = incarnation(), step = work.step(),
+      [this, index, gradient, id = job_id_, mine = incarnation(), step = work.step(),
        attempt = work.attempt()](const auto& answer) {
-        const absl::Status pushed =
-            servers_.server(index).Push(id, mine, key, step, attempt, samples);
+        const absl::Status pushed = servers_.server(index).Push(id, mine, gradient.contribution.key,
+                                                                step, attempt, gradient.samples);
         pushed.ok() ? answer(Pushed{}) : answer(pushed);
       },
-      [this, server, pack, tries, step = step_](const absl::StatusOr<Pushed>& reply) {
+      [this, server, gradient, tries, step = step_](const absl::StatusOr<Pushed>& reply) {
         if (step != step_) {
           return;
         }
         if (!reply.ok() && IsTransient(reply.status()) && tries > 1) {
-          PushTo(server, pack, tries - 1);
+          PushTo(server, gradient, tries - 1);
         } else {
-          OnPushed(step, pack.number(), reply.status());
+          OnPushed(step, gradient.contribution.pack, reply.status());
         }
       });
 }
@@ -271,8 +288,7 @@ void SimWorker::Draw() {
           step->report.set_message(std::string(Message(reply.status())));
         }
         if (!reply.ok() || reply->none()) {
-          step->all_computed = true;
-          FinishStep();
+          EndComputing();
           return;
         }
         observer_.on_draw();
@@ -288,7 +304,8 @@ void SimWorker::FinishStep() {
   }
   if (LacksANeighbour()) {
     // It sees that the connection ends, or waits for a message that never comes.
-    context_.Chance(0.5) ? FailByNeighbour() : AskWhetherItIsOver(step_);
+    context_.Chance(0.5) ? Fail(/*by_neighbour=*/true, "a stage closed the connection")
+                         : AskWhetherItIsOver(step_);
     return;
   }
   report_ = std::move(step_->report);
@@ -298,13 +315,22 @@ void SimWorker::FinishStep() {
 
 bool SimWorker::LacksANeighbour() const { return !std::ranges::all_of(stages_, observer_.lives); }
 
-void SimWorker::FailByNeighbour() {
+void SimWorker::Fail(bool by_neighbour, const std::string& why) {
   step_->report.set_failed(true);
-  step_->report.set_by_neighbour(true);
-  step_->report.set_message("a stage closed the connection");
+  step_->report.set_by_neighbour(by_neighbour);
+  step_->report.set_message(why);
   report_ = std::move(step_->report);
   step_.reset();
   Report();
+}
+
+void SimWorker::Drain(absl::Duration grace) {
+  draining_ = true;
+  process_.After(grace, [this] {
+    if (draining_ && step_ != nullptr) {
+      Fail(/*by_neighbour=*/false, "it may not take longer");
+    }
+  });
 }
 
 // As worker::RunWatch.
@@ -323,7 +349,7 @@ void SimWorker::AskWhetherItIsOver(const std::shared_ptr<Step>& step) {
         const bool over =
             reply.ok() && reply->has_value() && ((*reply)->job_over() || (*reply)->join_again());
         if (over || (!reply.ok() && !IsTransient(reply.status()))) {
-          FailByNeighbour();
+          Fail(/*by_neighbour=*/false, "nobody waits for the step");
         } else {
           process_.After(kWatchInterval, [this, step] { AskWhetherItIsOver(step); });
         }

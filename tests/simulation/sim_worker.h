@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/contribution.h"
 #include "tests/simulation/fake_servers.h"
 #include "tests/simulation/sim_member.h"
 
@@ -34,6 +35,9 @@ class SimWorker final : public SimMember {
             FakeServers& servers, std::unique_ptr<SimProcess> process, int index,
             const Observer& observer);
 
+  // It is told to leave, and has so long for it.
+  void Drain(absl::Duration grace);
+
   int group() const { return group_; }
   int stage() const { return stage_; }
   int64_t formation() const { return formation_; }
@@ -56,6 +60,11 @@ class SimWorker final : public SimMember {
     std::map<int64_t, int> of_packs;  // those under way, by pack that was pushed
   };
 
+  struct Gradient {
+    plan::Contribution contribution;
+    std::vector<int64_t> samples;
+  };
+
   void Join();
   void OnJoined(const absl::StatusOr<std::optional<proto::JoinJobReply>>& reply);
   void AskForStep();
@@ -63,14 +72,15 @@ class SimWorker final : public SimMember {
   void OnNext(const absl::StatusOr<std::optional<proto::NextStepReply>>& reply);
   void Begin(const proto::StepWork& work);
   void Compute();
-  void Push(const proto::MicrobatchWork& pack);
-  void PushTo(int server, const proto::MicrobatchWork& pack, int tries);
+  void EndComputing();
+  void Push(const plan::Contribution& contribution, const std::vector<int64_t>& samples);
+  void PushTo(int server, const Gradient& gradient, int tries);
   void OnPushed(const std::shared_ptr<Step>& step, int64_t pack, const absl::Status& status);
   void Draw();
   void FinishStep();
   bool LacksANeighbour() const;
   void AskWhetherItIsOver(const std::shared_ptr<Step>& step);
-  void FailByNeighbour();
+  void Fail(bool by_neighbour, const std::string& why);
   void Report();
 
   FakeServers& servers_;
@@ -83,6 +93,7 @@ class SimWorker final : public SimMember {
   std::vector<proto::WorkerAddress> stages_;  // of its group
   std::vector<int> job_servers_;
   int64_t formation_ = 0;
+  bool draining_ = false;
   std::shared_ptr<Step> step_;
   std::optional<proto::FinishedReport> report_;  // not taken yet
 };

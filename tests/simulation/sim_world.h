@@ -49,6 +49,9 @@ class SimWorld {
   void KillWorker(int index, absl::Duration until_start) {
     worker(index).Kill(ToNanoseconds(until_start));
   }
+  void DrainWorker(int index, absl::Duration grace = absl::Minutes(1)) {
+    worker(index).Drain(grace);
+  }
   void Stop() { static_cast<void>(core().Stop("", "test")); }
 
   EventLoop& loop;

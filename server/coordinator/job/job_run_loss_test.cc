@@ -13,6 +13,7 @@ using ::testing::ContainsRegex;
 using testing::FakeDisk;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // Points of a step where something can be lost; each is tried at its first and at a later occasion.
 class LossTest : public ::testing::TestWithParam<std::tuple<std::string, int>> {};
@@ -41,6 +42,57 @@ TEST_P(LossTest, ALostWorkerCostsNoAttempt) {
     ASSERT_TRUE(world.done().has_value()) << world.failure();
     EXPECT_EQ(world.done()->step(), 6);
     EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_dropped_attempts_total 0"));
+  }
+}
+
+// Servers may have a part of its sum.
+TEST_P(LossTest, ALostWorkerThatPushesSumsCostsAnAttemptAtMost) {
+  const auto& [point, nth] = GetParam();
+  for (const bool draw : {false, true}) {
+    SimWorld world({.steps = 6, .draw = draw, .sums = true});
+    world.At(point, nth, [&] { world.KillWorker(2); });
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+    ASSERT_TRUE(world.done().has_value()) << world.failure();
+    EXPECT_THAT(world.metrics.Text(), ContainsRegex("shoal_train_dropped_attempts_total [01]\n"));
+  }
+}
+
+// It pushes what it ran, and others run the rest; or it has no time for that.
+TEST_P(LossTest, AWorkerThatIsToldToLeaveCostsNoAttempt) {
+  const auto& [point, nth] = GetParam();
+  for (const absl::Duration grace : {absl::Minutes(1), absl::ZeroDuration()}) {
+    for (const bool draw : {false, true}) {
+      SimWorld world({.steps = 6, .draw = draw});
+      world.At(point, nth, [&] { world.DrainWorker(2, grace); });
+      ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+      ASSERT_TRUE(world.done().has_value()) << world.failure();
+      EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_dropped_attempts_total 0"));
+    }
+  }
+}
+
+// Its group runs all that it has in hand first.
+TEST_P(LossTest, AStageThatIsToldToLeaveCostsNoAttempt) {
+  const auto& [point, nth] = GetParam();
+  for (const int stages : {2, 3}) {
+    SimWorld world({.workers = 2 * stages, .stages = stages, .steps = 6});
+    world.At(point, nth, [&] { world.DrainWorker(1); });
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+    ASSERT_TRUE(world.done().has_value()) << world.failure();
+    EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_dropped_attempts_total 0"));
+  }
+}
+
+// What others run of its packs would be another sum.
+TEST_P(LossTest, OneThatPushesSumsAndIsToldToLeaveCostsAnAttemptAtMost) {
+  const auto& [point, nth] = GetParam();
+  for (const bool draw : {false, true}) {
+    SimWorld world({.steps = 6, .draw = draw, .sums = true});
+    world.At(point, nth, [&] { world.DrainWorker(2); });
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+    ASSERT_TRUE(world.done().has_value()) << world.failure();
+    EXPECT_THAT(world.metrics.Text(), ContainsRegex("shoal_train_dropped_attempts_total [01]\n"));
+    EXPECT_THAT(world.disk.record, Not(HasSubstr("pushes of partition"))) << "a sum too many";
   }
 }
 

@@ -196,12 +196,15 @@ bool JobRun::GroupWorks(size_t group) const {
 // Whether the attempt cannot go on without a group that is gone: others wait for it at layers, or
 // servers may have a part of its sum of packs, or there is nobody else.
 bool JobRun::MustDropWithout(size_t group) const {
+  const int index = static_cast<int>(group);
   bool wanted = job_.job.train.synchronization == plan::Synchronization::kLayer;
+  bool in_hand = GroupWorks(group) || (draws_.has_value() && draws_->Left(index) > 0);
   for (size_t stage = 0; stage < groups_.stages(); ++stage) {
     wanted = wanted ||
              pushes_[groups_.WorkerAt(group, stage)] != proto::NextStepRequest::PUSHES_OF_PACKS;
+    in_hand = in_hand || ledger_->Left(index, stage) > 0;
   }
-  return (GroupWorks(group) && wanted) || (present() == 0 && !ledger_->done());
+  return (in_hand && wanted) || (present() == 0 && !ledger_->done());
 }
 
 void JobRun::HandOver(size_t group) {
