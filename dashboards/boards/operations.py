@@ -64,7 +64,7 @@ RESOURCES = Row('What processes take', (
 ))
 
 SAFETY = Row('Checkpoints and failures', (
-    Panel('Room for checkpoints', 'On the disk of checkpoints after the newest one, as the '
+    Panel('Room for checkpoints', 'On the disk of checkpoints after the last one, as the '
           'coordinator sees it. Good: flat; old checkpoints go as new ones come.', 'bytes',
           (Query('shoal_checkpoint_filesystem_avail_bytes{JOB}', 'available'),
            Query('shoal_checkpoint_filesystem_size_bytes{JOB}', 'all of it'))),

@@ -105,9 +105,11 @@ def diverge(cluster, watch):
     job = cluster.make_job('diverge', train={'steps': 50, 'learning_rate': 1e30, 'warmup_steps': 0})
     follower = cluster.submit(job, 'train-diverge')
     resolved = watch.expect('ShoalNonFinite', shoal_job=processes.JOB)
+    failed = watch.expect('ShoalJobFailed', shoal_job=processes.JOB)
     if follower.wait(60) != 76:
         raise AssertionError(f'a job that diverged ended with {follower.returncode}')
     resolved()
+    return failed
 
 
 @contextlib.contextmanager
@@ -120,10 +122,12 @@ def small_disk(path, size):
         subprocess.run(['umount', '--lazy', path], check=True)
 
 
-def fill_disk(cluster, watch):
-    """The disk of checkpoints is full for as long as one of them fails."""
+def fill_disk(cluster, watch, job_failed):
+    """The disk of checkpoints is full for as long as one of them fails. `job_failed` is to be over
+    once this job has its turn."""
     if os.getuid() != 0:
-        print('ShoalCheckpointFailing: not provoked, which takes root to mount a small disk')
+        print('ShoalCheckpointFailing and ShoalCheckpointDiskFilling: not provoked, which takes '
+              'root to mount a small disk')
         return
     disk = cluster.folder / 'disk'
     with small_disk(disk, '256m'):
@@ -131,15 +135,20 @@ def fill_disk(cluster, watch):
                                checkpoint={'directory': 'disk/checkpoints', 'every_steps': 10})
         follower = cluster.submit(job, 'train-full')
         cluster.wait_for_steps(12)
+        job_failed()
         with open(disk / 'filler', 'wb') as filler, contextlib.suppress(OSError):
             while True:
                 filler.write(bytes(2**20))
-        resolved = watch.expect('ShoalCheckpointFailing', shoal_job=processes.JOB)
-        (disk / 'filler').unlink()
-        resolved()
+        no_room = watch.expect('ShoalCheckpointDiskFilling', shoal_job=processes.JOB)
+        failing = watch.expect('ShoalCheckpointFailing', shoal_job=processes.JOB)
         follower.send_signal(signal.SIGTERM)
-        if follower.wait(60) != 75:
-            raise AssertionError(f'a job whose disk was full ended with {follower.returncode}')
+        follower.wait(60)  # with 75, or 1 where it was told after too many checkpoints failed
+        (disk / 'filler').unlink()
+        job = cluster.make_job('room', train={'steps': 10}, checkpoint={'directory': 'disk/room'})
+        if cluster.submit(job, 'train-room').wait(60) != 0:
+            raise AssertionError('the next job found no room either')
+        no_room()
+        failing()
 
 
 def main():
@@ -151,8 +160,7 @@ def main():
             watch = Watch(cluster)
             stall(cluster, watch)
             lose_members(cluster, watch)
-            diverge(cluster, watch)
-            fill_disk(cluster, watch)
+            fill_disk(cluster, watch, diverge(cluster, watch))
             watch.quiet('after the end')
     return 0
 

@@ -25,7 +25,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -436,7 +435,6 @@ class JobRun {
   CompleteCheckpoint checkpoint_;  // the one in progress
   absl::Time checkpoint_started_;  // of the last one; where there is none, of training
   int64_t checkpoint_bytes_ = 0;   // of its shards, once all are there
-  std::optional<std::filesystem::space_info> checkpoint_room_;  // after the newest one
   absl::Time checkpoint_again_ = absl::InfiniteFuture();        // after one that failed
   int failed_checkpoints_ = 0;                                  // since the last that did not
   std::vector<Member> unreachable_;

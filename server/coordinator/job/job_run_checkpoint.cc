@@ -106,7 +106,7 @@ void JobRun::OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& rep
   environment_.disk([this, checkpoint = checkpoint_, shards = std::move(shards)] {
     auto path = job_.checkpoints->Finish(checkpoint, shards);
     environment_.post([this, path = std::move(path), room = job_.checkpoints->Room()] {
-      checkpoint_room_ = room;
+      environment_.metrics.OnRoom(room);
       OnCheckpointDone(path);
     });
   });
@@ -131,7 +131,6 @@ void JobRun::OnCheckpointDone(const absl::StatusOr<std::string>& path) {
   environment_.metrics.OnCheckpoint(
       {.seconds = seconds,
        .bytes = checkpoint_bytes_,
-       .room = checkpoint_room_,
        .unix_seconds = absl::ToDoubleSeconds(now - absl::UnixEpoch())});
   proto::JobEvent event;
   event.mutable_checkpoint()->set_step(checkpoint_.step);
@@ -164,6 +163,8 @@ void JobRun::OnCheckpointFailed(const absl::Status& status) {
     if (const absl::Status gone = job_.checkpoints->Discard(step); !gone.ok()) {
       LogWarning("what was written of the checkpoint of step {} stays: {}", step, Message(gone));
     }
+    environment_.post(
+        [this, room = job_.checkpoints->Room()] { environment_.metrics.OnRoom(room); });
   });
   environment_.metrics.checkpoint_failures.Increment();
   const std::string why =

@@ -96,12 +96,15 @@ void CoordinatorMetrics::OnCheckpoint(const CheckpointContext& checkpoint) {
   checkpoint_bytes.Increment(static_cast<double>(checkpoint.bytes));
   Set("shoal_checkpoint_last_success_timestamp_seconds", "When the newest checkpoint was complete.",
       checkpoint.unix_seconds);
-  if (checkpoint.room.has_value()) {
+}
+
+void CoordinatorMetrics::OnRoom(const std::optional<std::filesystem::space_info>& room) {
+  if (room.has_value()) {
     Set("shoal_checkpoint_filesystem_avail_bytes",
-        "Room on the disk of checkpoints after the newest one.",
-        static_cast<double>(checkpoint.room->available));
+        "Room on the disk of checkpoints after the last one.",
+        static_cast<double>(room->available));
     Set("shoal_checkpoint_filesystem_size_bytes", "Size of the disk of checkpoints.",
-        static_cast<double>(checkpoint.room->capacity));
+        static_cast<double>(room->capacity));
   }
 }
 

@@ -31,11 +31,12 @@ struct CoordinatorMetrics {
   struct CheckpointContext {
     double seconds = 0;
     int64_t bytes = 0;
-    std::optional<std::filesystem::space_info> room;  // of its disk; nullopt: unknown
     double unix_seconds = 0;
   };
   // Call when a checkpoint is complete.
   void OnCheckpoint(const CheckpointContext& checkpoint);
+  // Call after one that failed, too; nullopt: unknown.
+  void OnRoom(const std::optional<std::filesystem::space_info>& room);
 
   void Set(const char* name, const char* help, double value, const Metrics::Labels& labels = {});
 
