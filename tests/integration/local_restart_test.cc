@@ -234,7 +234,8 @@ TEST_F(LocalRestart, StagesOfPipelinesComeAndGoWithoutADroppedAttempt) {
   EXPECT_EQ(events["attempt_dropped"], 0);
   EXPECT_EQ(events["resume"], 0);
   EXPECT_EQ(events["joined"], 2);
-  EXPECT_THAT(errors_, HasSubstr("exited with status 75: started again"));
+  // With 0 if it waits for the other stages of a group just then.
+  EXPECT_THAT(errors_, ::testing::ContainsRegex("exited with status (75|0): started again"));
 }
 
 TEST_F(LocalRestart, WithOneGroupAKilledStageCostsNoStep) {
