@@ -1,6 +1,6 @@
-// Ends a step that nobody waits for any more. A worker hears that its run is over when it asks for
-// the next step; one that waits for a server or a stage that is gone would not ask for long. While
-// a step takes long, this asks from a thread of its own.
+// Ends a step, or the making of a job, that nobody waits for any more. A worker hears that its run
+// is over when it asks for the next step; one that waits for a server or a stage that is gone would
+// not ask for long. While a step takes long, this asks from a thread of its own.
 //
 // Thread-safe. Destruction waits for a question under way.
 #pragma once

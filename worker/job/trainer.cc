@@ -1,5 +1,7 @@
 #include "worker/job/trainer.h"
 
+#include <atomic>
+
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/rpc/coordinator_service.h"
@@ -15,6 +17,8 @@ constexpr int kPollSeconds = 1;
 // is called.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
 constexpr int kAnswerSeconds = 5;  // for the answer itself
+// Whether a job that is being made is still this worker's. Answers may be large.
+constexpr absl::Duration kBetweenQuestions = absl::Seconds(5);
 
 rpc::CallOptions AnswerWithin(int seconds) { return {.deadline = absl::Seconds(seconds)}; }
 
@@ -156,6 +160,37 @@ Trainer::Next Trainer::LeaveJob() {
   return Next::kLeave;
 }
 
+absl::StatusOr<std::unique_ptr<WorkerJob>> Trainer::MakeJob(const proto::JoinJobReply& join,
+                                                            const WorkerJobOptions& options,
+                                                            Cancellation& ends) {
+  std::atomic<bool> left_behind = false;
+  proto::JoinJobRequest question;
+  question.set_job_id(join.job_id());
+  question.set_incarnation(options.incarnation);
+  const auto is_over = [&] {
+    const auto reply = OfNewestTerm(coordinator_->Call(&rpc::CoordinatorService::JoinJob, question,
+                                                       AnswerWithin(kAnswerSeconds)));
+    return reply.ok() ? !reply->ready() || reply->run() != join.run() ||
+                            reply->formation() != join.formation()
+                      : !IsTransient(reply.status());
+  };
+  const auto end = [&] {
+    left_behind = true;
+    ends.Cancel(Cancelled("{} goes on with others", join.job_id()));
+  };
+  absl::StatusOr<std::unique_ptr<WorkerJob>> job;
+  {
+    RunWatch watch({.patience = kBetweenQuestions,
+                    .interval = kBetweenQuestions,
+                    .is_over = is_over,
+                    .end = end},
+                   clock_);
+    watch.BeginStep();
+    job = WorkerJob::Create(join, options, &metrics_, clock_);
+  }
+  return left_behind ? nullptr : std::move(job);
+}
+
 absl::StatusOr<Trainer::Next> Trainer::RunJob(const WorkerJobOptions& options) {
   if (options.stage_service != nullptr) {
     options.stage_service->Reset();
@@ -173,10 +208,16 @@ absl::StatusOr<Trainer::Next> Trainer::RunJob(const WorkerJobOptions& options) {
     return OfNewestTerm(coordinator_->Call(&rpc::CoordinatorService::DrawMicrobatch, request,
                                            AnswerWithin(kAnswerSeconds)));
   };
-  own.cancellation = &cancellation_;
+  Cancellation ends_job;
+  own.cancellation = &ends_job;
+  const Cancellation::Listener stops(
+      &cancellation_, [&ends_job](const absl::Status& why) { ends_job.Cancel(why); });
   metrics_.StartJob();
-  SHOAL_ASSIGN_OR_RETURN(const auto job, WorkerJob::Create(join, own, &metrics_, clock_));
-  const Cancellation::Listener ends(&cancellation_,
+  SHOAL_ASSIGN_OR_RETURN(const auto job, MakeJob(join, own, ends_job));
+  if (job == nullptr) {
+    return Next::kJoinAgain;
+  }
+  const Cancellation::Listener ends(&ends_job,
                                     [&job](const absl::Status& why) { job->Cancel(why); });
   {
     absl::MutexLock lock(&mutex_);

@@ -52,6 +52,11 @@ class Trainer {
     kJoinAgain,  // the same job
   };
   absl::StatusOr<Next> RunJob(const WorkerJobOptions& options);
+  // Null where the job goes on with others meanwhile: a worker may wait for another of its group
+  // that is lost. `ends` is the cancellation of `options`.
+  absl::StatusOr<std::unique_ptr<WorkerJob>> MakeJob(const proto::JoinJobReply& join,
+                                                     const WorkerJobOptions& options,
+                                                     Cancellation& ends);
   absl::StatusOr<Next> Loop(WorkerJob& job, const proto::JoinJobReply& join, uint64_t incarnation);
   // That goes on, once it is drained.
   Next LeaveJob();
@@ -72,7 +77,7 @@ class Trainer {
   WorkerJob* job_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the current one
   absl::Duration grace_ ABSL_GUARDED_BY(mutex_);
   absl::Status why_ ABSL_GUARDED_BY(mutex_);
-  Cancellation cancellation_;  // of the current job, by Stop
+  Cancellation cancellation_;  // by Stop
 };
 
 }  // namespace shoal::worker
