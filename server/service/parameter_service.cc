@@ -95,6 +95,7 @@ absl::StatusOr<proto::ConfigureReply> ParameterService::ConfigureJob(
   absl::MutexLock one_at_a_time(&configure_mutex_);
   SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "Configure"));
   request.clear_term();  // a later life's is the same job
+  LetGoOfEarlierRun(request);
   SHOAL_ASSIGN_OR_RETURN(const proto::ConfigureReply* repeated, BeginLoading(request));
   if (repeated != nullptr) {
     return *repeated;
@@ -121,7 +122,8 @@ absl::StatusOr<proto::TakeOverReply> ParameterService::TakeOver(
   return Counted("take_over", [&]() -> absl::StatusOr<proto::TakeOverReply> {
     SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "TakeOver"));
     const absl::StatusOr<std::shared_ptr<HostedJob>> job = Find(request.job_id());
-    return job.ok() ? (*job)->TakeOver(request) : proto::TakeOverReply();
+    const bool holds = job.ok() && (*job)->request().run() == request.run();
+    return holds ? (*job)->TakeOver(request) : proto::TakeOverReply();
   });
 }
 
@@ -172,9 +174,21 @@ absl::StatusOr<proto::FenceClientReply> ParameterService::FenceClient(
 }
 
 void ParameterService::Release(const std::string& job_id) {
+  absl::MutexLock not_while_one_loads(&configure_mutex_);
+  LetGo(job_id);
+}
+
+// Which the coordinator took to be lost, when another process had this address.
+void ParameterService::LetGoOfEarlierRun(const proto::ConfigureRequest& request) {
+  const absl::StatusOr<std::shared_ptr<HostedJob>> job = Find(request.job_id());
+  if (job.ok() && (*job)->request().run() < request.run()) {
+    LetGo(request.job_id());
+  }
+}
+
+void ParameterService::LetGo(const std::string& job_id) {
   std::shared_ptr<HostedJob> job;
   {
-    absl::MutexLock not_while_one_loads(&configure_mutex_);
     absl::MutexLock lock(&jobs_mutex_);
     const auto found = jobs_.find(job_id);
     if (found == jobs_.end()) {

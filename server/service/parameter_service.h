@@ -62,6 +62,9 @@ class ParameterService final : public rpc::ParameterServerService {
   absl::StatusOr<const proto::ConfigureReply*> BeginLoading(const proto::ConfigureRequest& request);
   absl::StatusOr<std::shared_ptr<HostedJob>> Find(const std::string& job_id) const;
   void Release(const std::string& job_id);
+  void LetGo(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(configure_mutex_);
+  void LetGoOfEarlierRun(const proto::ConfigureRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(configure_mutex_);
   Jobs jobs() const;
 
   // Runs a call's body, counts and times it, and logs a refusal.

@@ -112,5 +112,25 @@ TEST_F(TermTest, ALaterLifeIsToldWhereTheJobIs) {
   EXPECT_GT(sealed.partitions_size(), 0);
 }
 
+TEST_F(TermTest, ALaterRunOfAJobBeginsAnew) {
+  TestingCluster cluster(folder_ / "model", 1, plan::Accumulate::kFloat);
+  ParameterService& service = cluster.service(0);
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  ASSERT_OK(cluster.Prepare(1, 1).status());
+  ASSERT_OK(cluster.Commit(1, 1));
+  proto::TakeOverRequest where = OfTestingJob<proto::TakeOverRequest>();
+  EXPECT_EQ(service.TakeOver(where)->version(), 1);
+  where.set_run(1);
+  EXPECT_FALSE(service.TakeOver(where)->holds());
+  proto::ConfigureRequest again = cluster.ConfigureRequest(0);
+  again.set_run(1);
+  const auto configured = service.Configure(again);
+  ASSERT_OK(configured.status());
+  EXPECT_EQ(configured->version(), 0);
+  EXPECT_TRUE(service.TakeOver(where)->holds());
+  EXPECT_TRUE(absl::IsAlreadyExists(service.Configure(cluster.ConfigureRequest(0)).status()));
+}
+
 }  // namespace
 }  // namespace shoal::server

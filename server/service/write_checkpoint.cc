@@ -18,12 +18,16 @@ absl::StatusOr<proto::WriteCheckpointReply> HostedJob::WriteCheckpoint(
     return reply;
   }
   // Without the lock: training continues meanwhile.
-  SHOAL_ASSIGN_OR_RETURN(const ShardEntry entry, task->Wait(options_.checkpoint_timeout));
+  const absl::StatusOr<ShardEntry> entry = task->Wait(options_.checkpoint_timeout);
+  if (absl::IsNotFound(entry.status())) {  // a folder; a server without the job answers that
+    return FailedPrecondition("{}", Message(entry.status()));
+  }
+  SHOAL_RETURN_IF_ERROR(entry.status());
   proto::CheckpointShard& shard = *reply.add_shards();
-  shard.set_file(entry.file);
-  shard.set_bytes(entry.bytes);
-  shard.set_hash(entry.hash);
-  shard.mutable_partitions()->Add(entry.partitions.begin(), entry.partitions.end());
+  shard.set_file(entry->file);
+  shard.set_bytes(entry->bytes);
+  shard.set_hash(entry->hash);
+  shard.mutable_partitions()->Add(entry->partitions.begin(), entry->partitions.end());
   return reply;
 }
 

@@ -144,7 +144,7 @@ absl::Status FakeServer::CheckJob(const std::string& id) const {
 absl::StatusOr<proto::TakeOverReply> FakeServer::TakeOver(const proto::TakeOverRequest& wanted) {
   SHOAL_RETURN_IF_ERROR(term_.Admit(wanted.term(), "a command"));
   proto::TakeOverReply reply;
-  if (!CheckJob(wanted.job_id()).ok()) {
+  if (!CheckJob(wanted.job_id()).ok() || request.run() != wanted.run()) {
     return reply;
   }
   pinned.clear();
@@ -162,6 +162,10 @@ absl::StatusOr<proto::TakeOverReply> FakeServer::TakeOver(const proto::TakeOverR
 
 absl::StatusOr<proto::ConfigureReply> FakeServer::Configure(const proto::ConfigureRequest& wanted) {
   SHOAL_RETURN_IF_ERROR(term_.Admit(wanted.term(), "a command"));
+  if (configured && wanted.job_id() == job_id && request.run() < wanted.run()) {
+    configured = false;
+    pinned.clear();
+  }
   if (configured && wanted.job_id() != job_id) {
     return AlreadyExists("this server cannot take {}: it holds {} already", wanted.job_id(),
                          job_id);
@@ -272,7 +276,7 @@ absl::StatusOr<proto::WriteCheckpointReply> FakeServer::WriteCheckpoint(
   }
   const auto folder = disk->shards.find(wanted.directory());
   if (folder == disk->shards.end()) {
-    return NotFound("there is no folder {}", wanted.directory());
+    return FailedPrecondition("there is no folder {}", wanted.directory());
   }
   folder->second[request.server_index()] = pinned[wanted.version()];
   reply.add_shards()->set_file(fmt::format("shard-{}", request.server_index()));

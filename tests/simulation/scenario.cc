@@ -139,13 +139,9 @@ std::string EndOf(const SimCommand::Followed& job) {
 
 // A job fails only by what is lost, full or too slow, or by what workers and servers say wrongly.
 bool MayFail(const std::string& message) {
-  constexpr std::array kReasons = {
-      "lost server", "no longer holds the job", "lost worker", "still waiting for", "no space left",
-      "failed 3 times",
-      // A server lost its job while only its checkpoint was left to write.
-      "for the 3rd time in a row",
-      // Taken by an earlier life of the coordinator before it knew that it was registered.
-      "of the weights instead of"};
+  constexpr std::array kReasons = {"lost server",   "no longer holds the job",
+                                   "lost worker",   "still waiting for",
+                                   "no space left", "failed 3 times"};
   return std::ranges::any_of(
       kReasons, [&](const char* reason) { return message.find(reason) != std::string::npos; });
 }

@@ -121,6 +121,41 @@ TEST(FoundTest, AServerStartedAgainAtItsAddressIsALossAndNoMore) {
   EXPECT_THAT(outcome.ends, ::testing::ElementsAre("done"));
 }
 
+// It was restarted at its address before the coordinator knew that it was lost.
+TEST(FoundTest, AServerLetsGoOfAnEarlierRun) {
+  const Outcome outcome =
+      RunScenario({.options = {.seed = 39217,
+                               .servers = 1,
+                               .workers = 1,
+                               .steps = 2,
+                               .samples = 1,
+                               .draw = true,
+                               .lease_seconds = 2.6305246888842553,
+                               .stays = true}},
+                  {{FaultKind::kKill, "coordinator", 21681571, 5843287},
+                   {FaultKind::kKill, "server-0", 26739093, 137328718},
+                   {FaultKind::kLoseRequest, "worker-0>coordinator", 9, 19231990459}});
+  EXPECT_THAT(outcome.violations, IsEmpty());
+  EXPECT_THAT(outcome.ends, ::testing::ElementsAre("done"));
+}
+
+TEST(FoundTest, AStopAfterALossTellsTheStepThatIsSaved) {
+  const Outcome outcome =
+      RunScenario({.options = {.seed = 28334,
+                               .servers = 3,
+                               .workers = 1,
+                               .steps = 2,
+                               .samples = 2,
+                               .checkpoint_every = 1,
+                               .lease_seconds = 0.3548518217909198,
+                               .stays = true}},
+                  {{FaultKind::kCut, "server-2>coordinator", 79029885, 1533666363},
+                   {FaultKind::kCut, "coordinator>server-1", 243057745, 1369638503},
+                   {FaultKind::kStop, "job-0", 377575401, 0}});
+  EXPECT_THAT(outcome.violations, IsEmpty());
+  EXPECT_THAT(outcome.ends, ::testing::ElementsAre("interrupted"));
+}
+
 // Else a Commit of an earlier run that comes late is taken before its step is recorded.
 TEST(FoundTest, ARunThatBeginsAgainHasOtherAttempts) {
   SimWorld world({.workers = 1, .steps = 3, .checkpoint_every = 4, .stays = true},

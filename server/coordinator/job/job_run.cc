@@ -144,6 +144,7 @@ void JobRun::Configure() {
   proto::ConfigureRequest request;
   *request.mutable_job() = plan::ToMessage(job_.job);
   request.set_servers(static_cast<int>(servers_.size()));
+  request.set_run(job_.run);
   *request.mutable_shard_map() = ToMessage(job_.shard_map);
   if (newest_checkpoint_.has_value()) {
     request.set_checkpoint(newest_checkpoint_->path);
@@ -378,13 +379,17 @@ std::string JobRun::Remedy() const {
              : "; there is no checkpoint yet, start the job again";
 }
 
-void JobRun::OnServerError(int server, const absl::Status& status) {
-  const Member& member = servers_[static_cast<size_t>(server)];
+bool JobRun::IsLoss(const absl::Status& status) const {
   // Another process answers at its address by now and knows nothing of the job, or it has taken one
   // by a call that came late.
   const bool other =
       phase_ == Phase::kConfiguring ? absl::IsAlreadyExists(status) : absl::IsNotFound(status);
-  if (IsUnreachable(status) || other) {
+  return other || IsUnreachable(status);
+}
+
+void JobRun::OnServerError(int server, const absl::Status& status) {
+  const Member& member = servers_[static_cast<size_t>(server)];
+  if (IsLoss(status)) {
     unreachable_.push_back(member);
     Lose(member, std::string(Message(status)), /*asked=*/false);
   } else {
@@ -407,6 +412,10 @@ void JobRun::Tick() {
         "still waiting for {} after {:.0f} s ({}): look at their logs for why they did not come",
         waiting_for_, absl::ToDoubleSeconds(job_.patience),
         job_.restarts > 0 ? "cluster.recovery_timeout_seconds" : "cluster.start_timeout_seconds"));
+    return;
+  }
+  if (phase_ == Phase::kFinishing && now >= NextTick()) {
+    Finish(interrupted_);
     return;
   }
   if (phase_ == Phase::kShort && now >= NextTick()) {
@@ -435,6 +444,8 @@ absl::Time JobRun::NextTick() const {
       return waiting_since_.has_value() ? *waiting_since_ + job_.patience : absl::InfiniteFuture();
     case Phase::kTakingOver:
       return NextAsk();
+    case Phase::kFinishing:
+      return checkpoint_again_;
     case Phase::kOver:
       return NextRelease();
     case Phase::kShort:

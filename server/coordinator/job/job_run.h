@@ -231,6 +231,7 @@ class JobRun {
   std::string Remedy() const;
   void SetState(const std::string& state);
   void Lose(const Member& member, const std::string& why, bool asked);
+  bool IsLoss(const absl::Status& status) const;  // what a server answers
   void OnServerError(int server, const absl::Status& status);
   void Log(const absl::Status& status) const;
   void Change() { ++changes_; }
@@ -346,8 +347,8 @@ class JobRun {
   bool CheckpointDue() const;
 
   // Calls every server, in the job's name, and goes on with `then` when all have answered well. An
-  // error ends the job. With `otherwise` only a server that cannot be reached does: another error
-  // goes there once all have answered, and the first one alone.
+  // error ends the job. With `otherwise` only one that is lost does: another error goes there once
+  // all have answered, and the first one alone.
   template <typename Request, typename Reply>
   void CallAll(ServerMethod<Request, Reply> method,
                const std::type_identity_t<std::function<Request(int)>>& request,
@@ -435,8 +436,8 @@ class JobRun {
   CompleteCheckpoint checkpoint_;  // the one in progress
   absl::Time checkpoint_started_;  // of the last one; where there is none, of training
   int64_t checkpoint_bytes_ = 0;   // of its shards, once all are there
-  absl::Time checkpoint_again_ = absl::InfiniteFuture();        // after one that failed
-  int failed_checkpoints_ = 0;                                  // since the last that did not
+  absl::Time checkpoint_again_ = absl::InfiniteFuture();  // after one that failed
+  int failed_checkpoints_ = 0;                            // since the last that did not
   std::vector<Member> unreachable_;
   std::set<uint64_t> gone_;               // incarnations of members no more
   std::map<size_t, absl::Time> holders_;  // servers to release; when to ask again
@@ -462,7 +463,7 @@ void JobRun::CallAll(ServerMethod<Request, Reply> method,
       if (over()) {
         return;
       }
-      if (!reply.ok() && (!otherwise || IsUnreachable(reply.status()))) {
+      if (!reply.ok() && (!otherwise || IsLoss(reply.status()))) {
         OnServerError(server, reply.status());
         return;
       }

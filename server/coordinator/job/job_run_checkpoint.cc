@@ -10,6 +10,8 @@ namespace {
 // that stays full is worth an end: what is trained then is lost with the first process.
 constexpr int kFailedCheckpointsInARow = 3;
 constexpr absl::Duration kBetweenTries = absl::Seconds(60);
+// Where nothing is left to do but that.
+constexpr absl::Duration kBetweenLastTries = absl::Seconds(10);
 
 }  // namespace
 
@@ -189,6 +191,10 @@ void JobRun::OnCheckpointFailed(const absl::Status& status) {
   event.mutable_checkpoint()->set_step(checkpoint_.step);
   event.mutable_checkpoint()->set_error(std::string(Message(status)));
   Append(std::move(event));
+  if (phase_ == Phase::kFinishing) {
+    checkpoint_again_ = environment_.clock.Now() + kBetweenLastTries;
+    return;
+  }
   checkpoint_again_ = environment_.clock.Now() + kBetweenTries;
   GoOnAfterCheckpoint();
 }

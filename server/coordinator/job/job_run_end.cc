@@ -18,6 +18,9 @@ void JobRun::Stop(const std::string& reason, bool for_good) {
   if (restarts_ && for_good) {
     restarts_ = false;
     interrupted_ = true;
+    // Later steps are lost with the member.
+    version_ = newest_checkpoint_.has_value() ? newest_checkpoint_->step : 0;
+    last_loss_ = newest_checkpoint_.has_value() ? newest_checkpoint_->loss : 0;
     TellEnd();
     return;
   }

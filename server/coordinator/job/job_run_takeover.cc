@@ -74,6 +74,7 @@ void JobRun::AskWhereItIs(size_t server) {
   proto::TakeOverRequest request;
   request.set_job_id(job_.id);
   request.set_term(environment_.term);
+  request.set_run(job_.run);
   control_->Call(static_cast<int>(server), &rpc::ParameterServerService::TakeOver, request,
                  [this, server](const absl::StatusOr<proto::TakeOverReply>& reply) {
                    environment_.post([this, server, reply] { OnAnswer(server, reply); });

@@ -351,6 +351,16 @@ TEST(JobRunTest, MembersThatDoNotComeAreNamed) {
   EXPECT_THAT(world.failure(), HasSubstr("still waiting for 1 server and 1 worker after 60 s"));
 }
 
+TEST(JobRunTest, TheLastCheckpointIsNotTriedAgainAtOnce) {
+  SimWorld world({.checkpoint_every = 0});
+  world.disk.next_finish = ResourceExhausted("manifest.json: no space left on device");
+  world.loop.After(absl::Seconds(15), [&world] { world.disk.next_finish = absl::OkStatus(); });
+  ASSERT_TRUE(world.Run());
+  EXPECT_EQ(world.disk.discarded, 2);
+  EXPECT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_THAT(world.Violations(), IsEmpty());
+}
+
 TEST(JobRunTest, ADiskThatStaysFullEndsTheJobByName) {
   SimWorld world({.steps = 60});
   world.disk.next_finish = ResourceExhausted("manifest.json: no space left on device");
