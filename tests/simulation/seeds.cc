@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cctype>
 #include <csignal>
 #include <fstream>
 #include <mutex>
+#include <regex>
 #include <sstream>
 #include <thread>
 
@@ -28,11 +28,9 @@ void OnAbort(int /*signal*/) {
 void Add(Summary& summary, uint64_t seed, const Outcome& outcome) {
   ++summary.seeds;
   summary.events += outcome.events;
-  for (std::string end : outcome.ends) {
-    for (char& c : end) {
-      c = std::isdigit(static_cast<unsigned char>(c)) != 0 ? '#' : c;
-    }
-    ++summary.ends[end.substr(0, 100)];
+  static const std::regex numbers("job-[0-9a-f]+|[0-9.]*[0-9]");
+  for (const std::string& end : outcome.ends) {
+    ++summary.ends[std::regex_replace(end, numbers, "#").substr(0, 100)];
   }
   for (const Fault& fault : outcome.faults) {
     ++summary.faults[NameOf(fault.kind)];
