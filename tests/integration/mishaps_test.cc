@@ -409,6 +409,10 @@ class ByHand : public Mishaps {
     std::ofstream(token_) << SecureToken();
     fs::permissions(token_, fs::perms::owner_read | fs::perms::owner_write);
     StartCoordinator();
+    const absl::Time deadline = absl::Now() + kLimit;
+    while (!fs::exists(run_ + "/port") && absl::Now() < deadline) {
+      absl::SleepFor(absl::Milliseconds(10));  // members do not wait for it
+    }
     for (int i = 0; i < 2; ++i) {
       members_.push_back(StartMember("shoal-server", {"--listen", "127.0.0.1:0"}));
       members_.push_back(StartMember("shoal-worker", {}));
@@ -417,7 +421,8 @@ class ByHand : public Mishaps {
   void StartCoordinator() {
     coordinator_ = std::make_unique<Program>(
         std::vector<std::string>{BinDirectory() + "/shoal-coordinator", "--listen", address_,
-                                 "--token-file", token_, "--state", run_ + "/state.db"},
+                                 "--token-file", token_, "--state", run_ + "/state.db",
+                                 "--port-file", run_ + "/port"},
         Environment());
   }
   std::unique_ptr<Program> StartMember(const std::string& program,
