@@ -105,17 +105,8 @@ absl::Status Coordinator::Resume(const SavedJob& saved) {
   }
   SHOAL_ASSIGN_OR_RETURN(LoadedJob job, loader_(request, /*workers=*/0));
   SHOAL_ASSIGN_OR_RETURN(std::optional<CompleteCheckpoint> newest, job.checkpoints->Newest());
-  const bool began =
-      saved.last_commit.has_value() || saved.run.has_value() || !saved.checkpoints.empty();
-  if (newest.has_value() && !began && !request.resume()) {
-    return FailedPrecondition("{} is the checkpoint of another run", newest->path);
-  }
-  job.id = saved.id;
-  // Those that it had are not here yet.
-  job.patience = absl::Seconds(job.job.cluster.recovery_timeout_seconds);
-  job.restarts = 1;
   absl::MutexLock lock(&mutex_);
-  return core_.Enqueue(std::move(job), std::move(newest), saved);
+  return core_.Resume(std::move(job), std::move(newest), saved);
 }
 
 Coordinator::Coordinator(const CoordinatorOptions& options, JobLoader loader,

@@ -50,9 +50,10 @@ class CoordinatorCore {
   absl::StatusOr<proto::SubmitJobReply> Submit(LoadedJob job,
                                                std::optional<CompleteCheckpoint> newest,
                                                bool resume);
-  // Goes on with a job of an earlier life, which has its id: where its run is, if one began.
-  absl::Status Enqueue(LoadedJob job, std::optional<CompleteCheckpoint> newest,
-                       const SavedJob& saved);
+  // Goes on with a job of an earlier life, loaded anew: where its run is, if one began.
+  // FailedPrecondition where none did and the checkpoint folder holds another run's.
+  absl::Status Resume(LoadedJob job, std::optional<CompleteCheckpoint> newest,
+                      const SavedJob& saved);
   // Remembers one that was over in an earlier life, and lets its servers go.
   void Remember(LoadedJob job, const SavedJob& saved);
   // In these three an empty id means the job submitted last. FailedPrecondition without a job.
@@ -109,6 +110,8 @@ class CoordinatorCore {
   void Offer(JobRun& run);
   void StartAgain(std::unique_ptr<JobRun>& run);
   void Prepare(const plan::Job& job);
+  absl::Status Enqueue(LoadedJob job, std::optional<CompleteCheckpoint> newest,
+                       const SavedJob& saved);
   JobRun& Add(LoadedJob job, std::optional<CompleteCheckpoint> newest, const SavedJob& saved);
   void TellWhoIsGone(JobRun& run, const proto::SavedRun& saved);
   absl::StatusOr<JobRun*> Find(const std::string& job_id) const;

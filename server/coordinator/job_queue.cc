@@ -158,6 +158,20 @@ void CoordinatorCore::Prepare(const plan::Job& job) {
   }
 }
 
+absl::Status CoordinatorCore::Resume(LoadedJob job, std::optional<CompleteCheckpoint> newest,
+                                     const SavedJob& saved) {
+  const bool began =
+      saved.last_commit.has_value() || saved.run.has_value() || !saved.checkpoints.empty();
+  if (newest.has_value() && !began && !job.request.resume()) {
+    return FailedPrecondition("{} is the checkpoint of another run", newest->path);
+  }
+  job.id = saved.id;
+  // Those that it had are not here yet.
+  job.patience = absl::Seconds(job.job.cluster.recovery_timeout_seconds);
+  job.restarts = 1;
+  return Enqueue(std::move(job), std::move(newest), saved);
+}
+
 absl::Status CoordinatorCore::Enqueue(LoadedJob job, std::optional<CompleteCheckpoint> newest,
                                       const SavedJob& saved) {
   if (newest.has_value()) {

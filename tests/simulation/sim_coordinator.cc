@@ -108,15 +108,7 @@ absl::Status SimCoordinator::Resume(const server::SavedJob& saved) {
   server::LoadedJob job = loader_(request);
   SHOAL_ASSIGN_OR_RETURN(std::optional<server::CompleteCheckpoint> newest,
                          job.checkpoints->Newest());
-  const bool began =
-      saved.last_commit.has_value() || saved.run.has_value() || !saved.checkpoints.empty();
-  if (newest.has_value() && !began && !request.resume()) {
-    return FailedPrecondition("{} is the checkpoint of another run", newest->path);
-  }
-  job.id = saved.id;
-  job.patience = absl::Seconds(job.job.cluster.recovery_timeout_seconds);
-  job.restarts = 1;
-  return core_->Enqueue(std::move(job), std::move(newest), saved);
+  return core_->Resume(std::move(job), std::move(newest), saved);
 }
 
 server::Executor SimCoordinator::InOrder(bool disk) {
