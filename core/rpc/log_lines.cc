@@ -2,6 +2,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/kept_lines.h"
+#include "core/base/utf8.h"
 
 namespace shoal::rpc {
 namespace {
@@ -17,7 +18,7 @@ void AddLogLines(proto::NewLines& lines) {
     proto::LogLine& line = *lines.add_lines();
     line.set_time(Seconds(kept.time));
     line.set_level(std::move(kept.level));
-    line.set_message(std::move(kept.message));
+    line.set_message(LossyUtf8(kept.message));  // it may quote anything, and be cut in a character
   }
   if (const int beyond = lines.lines_size() - kMaxLines; beyond > 0) {
     lines.mutable_lines()->DeleteSubrange(0, beyond);
