@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<LoggedLine>> LogFolder::Read() {
       parsed.time = time;  // of the line before
     }
   }
-  if (!found) {
+  if (!found && offsets_.empty()) {
     return NotFound(
         "no logs in {}: no shoal train runs here, and one that is done keeps them with --keep-logs "
         "alone",

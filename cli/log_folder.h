@@ -25,7 +25,7 @@ class LogFolder {
  public:
   explicit LogFolder(std::string path) : path_(std::move(path)) {}
   // Returns what was written since the last call, at first of each file its end, in order of time.
-  // NotFound without any log.
+  // NotFound where there never was a log: a run that is done removes them.
   absl::StatusOr<std::vector<LoggedLine>> Read();
 
  private:

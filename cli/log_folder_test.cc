@@ -1,5 +1,6 @@
 #include "cli/log_folder.h"
 
+#include <filesystem>
 #include <fstream>
 
 #include "core/base/status.h"
@@ -56,6 +57,10 @@ TEST(LogFolder, ReadsAllInOrderOfTimeAndThenWhatIsNew) {
   EXPECT_THAT(Read(folder), ElementsAre());
   Append(path / "worker-0.log", "fo  worker-0: four\n");
   EXPECT_THAT(Read(folder), ElementsAre("worker-0|info|four"));
+  for (const char* log : {"server-0.log", "worker-0.log"}) {
+    std::filesystem::remove(path / log);
+  }
+  EXPECT_THAT(Read(folder), ElementsAre()) << "the run is done";
 }
 
 }  // namespace

@@ -83,8 +83,15 @@ absl::StatusOr<LineSource> OpenLog(const LogsOptions& options) {
     return LinesOfFolder(run);
   }
   SHOAL_ASSIGN_OR_RETURN(const CoordinatorAddress coordinator, FindCoordinator(options.access));
-  return LinesOfCoordinator(
-      rpc::Channel::Create(coordinator.address, coordinator.token, "coordinator"), options.id);
+  const auto channel = rpc::Channel::Create(coordinator.address, coordinator.token, "coordinator");
+  std::string id = options.id;
+  if (id.empty()) {  // the newest job now, whatever is submitted while it is followed
+    SHOAL_ASSIGN_OR_RETURN(
+        const proto::GetStatusReply status,
+        channel->Call(&rpc::CoordinatorService::GetStatus, proto::GetStatusRequest()));
+    id = status.job_id();
+  }
+  return LinesOfCoordinator(channel, id);
 }
 
 absl::StatusOr<ExitCode> RunLogs(const LogsOptions& options, Streams& streams) {
