@@ -104,7 +104,10 @@ absl::StatusOr<proto::ConfigureReply> ParameterService::ConfigureJob(
       HostedJob::Create(request, options_, &metrics_, &term_);
   absl::MutexLock lock(&jobs_mutex_);
   loading_.clear();
-  SHOAL_RETURN_IF_ERROR(job.status());
+  if (!job.ok()) {
+    SetLogContext("");
+    return job.status();
+  }
   for (const uint64_t incarnation : fenced_) {
     (*job)->Fence(incarnation);
   }
