@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/cluster_access.h"
 #include "tests/support/train_run.h"
 
 namespace shoal::testing {
@@ -25,15 +26,6 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kLimit = absl::Seconds(60);
 constexpr int64_t kSteps = 40;
-
-ProgramResult RunShoal(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), BinDirectory() + "/shoal");
-  return Program(arguments).Wait(kLimit);
-}
-
-std::string HashOf(const std::string& directory) {
-  return RunShoal({"checkpoint", "hash", directory}).output;
-}
 
 class CoordinatorCrash : public ::testing::Test {
  protected:
@@ -74,10 +66,7 @@ checkpoint: {{directory: alone, every_steps: 15, export_huggingface: false}}
     run_ = fmt::format("{}/{}", *folder_, SecureToken());
     fs::create_directories(run_);
     Random random(static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())));
-    address_ = fmt::format("127.0.0.1:{}", 20000 + random.Below(20000));
-    token_ = run_ + "/token";
-    std::ofstream(token_) << SecureToken();
-    fs::permissions(token_, fs::perms::owner_read | fs::perms::owner_write);
+    access_ = MakeClusterAccess(run_, random);
   }
   void TearDown() override {
     train_.reset();
@@ -88,9 +77,15 @@ checkpoint: {{directory: alone, every_steps: 15, export_huggingface: false}}
 
   // `crash_at`: NAME:N, as crash_point.h has it.
   void StartCoordinator(const std::string& crash_at = "") {
-    std::vector<std::string> command = {
-        SHOAL_CRASHING_COORDINATOR, "--listen",        address_, "--token-file", token_, "--state",
-        run_ + "/state.db",         "--lease-seconds", "5"};
+    std::vector<std::string> command = {SHOAL_CRASHING_COORDINATOR,
+                                        "--listen",
+                                        access_.address,
+                                        "--token-file",
+                                        access_.token_file,
+                                        "--state",
+                                        run_ + "/state.db",
+                                        "--lease-seconds",
+                                        "5"};
     if (stays_) {
       command.emplace_back("--stay");
     }
@@ -98,38 +93,26 @@ checkpoint: {{directory: alone, every_steps: 15, export_huggingface: false}}
         command, std::map<std::string, std::string>{{"SHOAL_CRASH_AT", crash_at}});
   }
   void StartMember(const std::string& program) {
-    std::vector<std::string> command = {BinDirectory() + "/" + program, "--coordinator", address_,
-                                        "--token-file", token_};
+    std::vector<std::string> command = {BinDirectory() + "/" + program, "--coordinator",
+                                        access_.address, "--token-file", access_.token_file};
     if (stays_) {
       command.emplace_back("--stay");
     }
     members_.push_back(std::make_unique<Program>(command));
   }
   void StartMembers() {
+    AwaitMembers(access_, 0);
     for (int i = 0; i < 2; ++i) {
       StartMember("shoal-server");
       StartMember("shoal-worker");
     }
   }
-  void AwaitMembers(size_t count) const {
-    const absl::Time deadline = absl::Now() + kLimit;
-    while (absl::Now() < deadline) {
-      const auto status = nlohmann::json::parse(
-          RunShoal({"status", "--json", "--coordinator", address_, "--token-file", token_}).output,
-          nullptr, false);
-      if (!status.is_discarded() && status["members"].size() == count) {
-        return;
-      }
-      absl::SleepFor(absl::Milliseconds(20));
-    }
-    FAIL() << "there are not " << count << " members";
-  }
   void StartTraining() {
     train_ = std::make_unique<Program>(std::vector<std::string>{
-        BinDirectory() + "/shoal", "train", *folder_ + "/job.yaml", "--token-file", token_,
-        "--json", "--set", "checkpoint.directory=" + run_ + "/c", "--set",
+        BinDirectory() + "/shoal", "train", *folder_ + "/job.yaml", "--token-file",
+        access_.token_file, "--json", "--set", "checkpoint.directory=" + run_ + "/c", "--set",
         fmt::format("cluster={{coordinator: \"{}\", servers: 2, workers: 2, lease_seconds: 5}}",
-                    address_)});
+                    access_.address)});
   }
   size_t StepsSoFar() const { return ParseSteps(train_->OutputSoFar()).size(); }
   void AwaitStep(int64_t step) const {
@@ -197,7 +180,7 @@ checkpoint: {{directory: alone, every_steps: 15, export_huggingface: false}}
     SCOPED_TRACE(point);
     StartCoordinator(point);
     StartMembers();
-    AwaitMembers(4);
+    AwaitMembers(access_, 4);
     StartTraining();
     ASSERT_NO_FATAL_FAILURE(AwaitCrashAndStartAgain());
     ExpectTheEndOfAnUndisturbedRun();
@@ -212,8 +195,7 @@ checkpoint: {{directory: alone, every_steps: 15, export_huggingface: false}}
   static std::vector<absl::Duration>* recoveries_;
   bool stays_ = true;
   std::string run_;
-  std::string address_;
-  std::string token_;
+  ClusterAccess access_;
   std::unique_ptr<Program> coordinator_;
   std::vector<std::unique_ptr<Program>> members_;
   std::unique_ptr<Program> train_;
@@ -268,10 +250,10 @@ TEST_F(CoordinatorCrash, WhoDoesNotStayGoesOnToo) {
 TEST_F(CoordinatorCrash, WithoutAJob) {
   StartCoordinator();
   StartMembers();
-  AwaitMembers(4);
+  AwaitMembers(access_, 4);
   coordinator_->Signal(SIGKILL);
   AwaitCrashAndStartAgain();
-  AwaitMembers(4);
+  AwaitMembers(access_, 4);
   StartTraining();
   ExpectTheEndOfAnUndisturbedRun();
   EXPECT_EQ(restarts_, 0);
@@ -280,24 +262,24 @@ TEST_F(CoordinatorCrash, WithoutAJob) {
 TEST_F(CoordinatorCrash, WhileOneJoins) {
   StartCoordinator("member:5");
   StartMembers();
-  AwaitMembers(4);
+  AwaitMembers(access_, 4);
   StartTraining();
   AwaitStep(5);
   StartMember("shoal-worker");
   AwaitCrashAndStartAgain();
   ExpectTheEndOfAnUndisturbedRun();
   ExpectOneRestart();
-  AwaitMembers(5);
+  AwaitMembers(access_, 5);
 }
 
 TEST_F(CoordinatorCrash, WhileOneLeaves) {
   StartCoordinator("leaving:1");
   StartMembers();
-  AwaitMembers(4);
+  AwaitMembers(access_, 4);
   StartTraining();
   AwaitStep(3);
   StartMember("shoal-worker");
-  AwaitMembers(5);
+  AwaitMembers(access_, 5);
   members_.back()->Signal(SIGTERM);
   AwaitCrashAndStartAgain();
   members_.back()->Wait(kLimit);
@@ -309,7 +291,7 @@ TEST_F(CoordinatorCrash, WhileOneLeaves) {
 TEST_F(CoordinatorCrash, TwiceInARow) {
   StartCoordinator("recorded:5");
   StartMembers();
-  AwaitMembers(4);
+  AwaitMembers(access_, 4);
   StartTraining();
   const ProgramResult ended = coordinator_->Wait(kLimit);
   ASSERT_EQ(ended.exit_code, 128 + SIGKILL) << ended.errors;

@@ -34,11 +34,6 @@ using ::testing::UnorderedElementsAre;
 constexpr int64_t kSteps = 60;
 constexpr absl::Duration kLimit = absl::Seconds(60);
 
-ProgramResult RunShoal(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), BinDirectory() + "/shoal");
-  return Program(arguments).Wait(kLimit);
-}
-
 class LocalRestart : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -68,10 +63,6 @@ checkpoint: {{directory: undisturbed, every_steps: 10, export_huggingface: false
 
   void SetUp() override { directory_ = fmt::format("{}/{}", *folder_, SecureToken()); }
   void TearDown() override { run_.reset(); }
-
-  static std::string HashOf(const std::string& directory) {
-    return RunShoal({"checkpoint", "hash", directory}).output;
-  }
 
   void Start(const std::vector<std::string>& more = {}) {
     std::vector<std::string> command = {

@@ -18,6 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/checkpoint/checkpoint.h"
+#include "tests/support/cluster_access.h"
 #include "tests/support/train_run.h"
 
 namespace shoal::testing {
@@ -44,16 +45,6 @@ uint64_t Seed() {
 
 std::string Shoal() { return BinDirectory() + "/shoal"; }
 
-ProgramResult RunShoal(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), Shoal());
-  Program program(arguments);
-  return program.Wait(kLimit);
-}
-
-std::string HashOf(const std::string& directory) {
-  return RunShoal({"checkpoint", "hash", directory}).output;
-}
-
 // What all runs share: a tiny model and its data, and the hash of the undisturbed end.
 class Shared : public ::testing::Environment {
  public:
@@ -73,8 +64,8 @@ checkpoint: {{directory: undisturbed, every_steps: {}, export_huggingface: false
 )",
                                         kSteps, kEvery);
     ASSERT_TRUE(WriteFileAtomically(folder + "/job.yaml", job).ok());
-    ASSERT_EQ(RunShoal({"train", folder + "/job.yaml"}).exit_code, 0);
-    hash = HashOf(folder + "/undisturbed");
+    ASSERT_EQ(RunShoal({"train", folder + "/job.yaml"}, kLimit).exit_code, 0);
+    hash = HashOf(folder + "/undisturbed", kLimit);
     ASSERT_EQ(hash.size(), 33u);
   }
   void TearDown() override { fs::remove_all(folder); }
@@ -168,7 +159,7 @@ class Mishaps : public ::testing::Test {
     ExpectNothingLeft();
     const ProgramResult rest = Start({"--resume=auto"})->Wait(kLimit);
     ASSERT_EQ(rest.exit_code, 0) << rest.errors;
-    EXPECT_EQ(HashOf(directory()), shared->hash);
+    EXPECT_EQ(HashOf(directory(), kLimit), shared->hash);
     EXPECT_TRUE(server::UnfinishedCheckpoints(directory())->empty());
     ExpectNothingLeft();
   }
@@ -403,16 +394,9 @@ MISHAP(WrongResume) {
 class ByHand : public Mishaps {
  protected:
   void StartCluster() {
-    // Below those that the kernel gives out.
-    address_ = fmt::format("127.0.0.1:{}", 20000 + shared->random.Below(12000));
-    token_ = run_ + "/token";
-    std::ofstream(token_) << SecureToken();
-    fs::permissions(token_, fs::perms::owner_read | fs::perms::owner_write);
+    access_ = MakeClusterAccess(run_, shared->random);
     StartCoordinator();
-    const absl::Time deadline = absl::Now() + kLimit;
-    while (!fs::exists(run_ + "/port") && absl::Now() < deadline) {
-      absl::SleepFor(absl::Milliseconds(10));  // members do not wait for it
-    }
+    AwaitMembers(access_, 0);
     for (int i = 0; i < 2; ++i) {
       members_.push_back(StartMember("shoal-server", {"--listen", "127.0.0.1:0"}));
       members_.push_back(StartMember("shoal-worker", {}));
@@ -420,23 +404,22 @@ class ByHand : public Mishaps {
   }
   void StartCoordinator() {
     coordinator_ = std::make_unique<Program>(
-        std::vector<std::string>{BinDirectory() + "/shoal-coordinator", "--listen", address_,
-                                 "--token-file", token_, "--state", run_ + "/state.db",
-                                 "--port-file", run_ + "/port"},
+        std::vector<std::string>{BinDirectory() + "/shoal-coordinator", "--listen", access_.address,
+                                 "--token-file", access_.token_file, "--state", run_ + "/state.db"},
         Environment());
   }
   std::unique_ptr<Program> StartMember(const std::string& program,
                                        const std::vector<std::string>& more) {
-    std::vector<std::string> command = {BinDirectory() + "/" + program, "--coordinator", address_,
-                                        "--token-file", token_};
+    std::vector<std::string> command = {BinDirectory() + "/" + program, "--coordinator",
+                                        access_.address, "--token-file", access_.token_file};
     command.insert(command.end(), more.begin(), more.end());
     return std::make_unique<Program>(command, Environment());
   }
   std::unique_ptr<Program> Submit(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> arguments = {"--token-file", token_, "--set",
+    std::vector<std::string> arguments = {"--token-file", access_.token_file, "--set",
                                           fmt::format("cluster={{coordinator: \"{}\", servers: 2, "
                                                       "workers: 2, lease_seconds: 2}}",
-                                                      address_)};
+                                                      access_.address)};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return Start(arguments);
   }
@@ -445,8 +428,7 @@ class ByHand : public Mishaps {
     coordinator_.reset();
   }
 
-  std::string address_;
-  std::string token_;
+  ClusterAccess access_;
   std::unique_ptr<Program> coordinator_;
   std::vector<std::unique_ptr<Program>> members_;
 };
@@ -482,8 +464,8 @@ TEST_F(ByHand, ASecondRunTakesTheFolderOfACoordinatorWithoutCommand) {
       second = Start({"--resume=auto"})->Wait(kLimit);
     }
     EXPECT_EQ(second.exit_code, 0) << second.errors;
-    EXPECT_EQ(HashOf(directory()), shared->hash);
-    EXPECT_EQ(RunShoal({"checkpoint", "verify", directory()}).exit_code, 0);
+    EXPECT_EQ(HashOf(directory(), kLimit), shared->hash);
+    EXPECT_EQ(RunShoal({"checkpoint", "verify", directory()}, kLimit).exit_code, 0);
     StopCluster();
     SetDisk("");
     ExpectTheSameEnd();

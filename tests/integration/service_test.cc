@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/cluster_access.h"
 #include "tests/support/process_memory.h"
 #include "tests/support/train_run.h"
 
@@ -28,15 +29,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr absl::Duration kLimit = absl::Seconds(60);
-
-ProgramResult RunShoal(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), BinDirectory() + "/shoal");
-  return Program(arguments).Wait(kLimit);
-}
-
-std::string HashOf(const std::string& directory) {
-  return RunShoal({"checkpoint", "hash", directory}).output;
-}
 
 class Service : public ::testing::Test {
  protected:
@@ -68,16 +60,13 @@ checkpoint: {directory: alone, every_steps: 3}
     run_ = fmt::format("{}/{}", *folder_, SecureToken());
     fs::create_directories(run_);
     Random random(static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())));
-    address_ = fmt::format("127.0.0.1:{}", 20000 + random.Below(20000));
-    token_ = run_ + "/token";
-    std::ofstream(token_) << SecureToken();
-    fs::permissions(token_, fs::perms::owner_read | fs::perms::owner_write);
+    access_ = MakeClusterAccess(run_, random);
     StartCoordinator();
     for (int i = 0; i < 2; ++i) {
       members_.push_back(StartMember("shoal-server"));
       members_.push_back(StartMember("shoal-worker"));
     }
-    AwaitMembers(4);
+    AwaitMembers(access_, 4);
   }
   void TearDown() override {
     members_.clear();
@@ -87,8 +76,8 @@ checkpoint: {directory: alone, every_steps: 3}
 
   void StartCoordinator() {
     coordinator_ = std::make_unique<Program>(std::vector<std::string>{
-        BinDirectory() + "/shoal-coordinator", "--stay", "--listen", address_, "--token-file",
-        token_, "--state", run_ + "/state.db", "--lease-seconds", "2"});
+        BinDirectory() + "/shoal-coordinator", "--stay", "--listen", access_.address,
+        "--token-file", access_.token_file, "--state", run_ + "/state.db", "--lease-seconds", "2"});
   }
   std::unique_ptr<Program> StartMember(
       const std::string& program, const std::vector<std::string>& more = {},
@@ -96,9 +85,9 @@ checkpoint: {directory: alone, every_steps: 3}
     std::vector<std::string> command = {BinDirectory() + "/" + program,
                                         "--stay",
                                         "--coordinator",
-                                        address_,
+                                        access_.address,
                                         "--token-file",
-                                        token_};
+                                        access_.token_file};
     command.insert(command.end(), more.begin(), more.end());
     return std::make_unique<Program>(command, environment);
   }
@@ -109,23 +98,7 @@ checkpoint: {directory: alone, every_steps: 3}
       members_[worker]->Wait(kLimit);
       members_[worker] = StartMember("shoal-worker", {"--fault-seed", "1"});
     }
-    AwaitMembers(4);
-  }
-
-  ProgramResult Ask(std::vector<std::string> command) const {
-    command.insert(command.end(), {"--coordinator", address_, "--token-file", token_});
-    return RunShoal(command);
-  }
-  void AwaitMembers(size_t count) const {
-    const absl::Time deadline = absl::Now() + kLimit;
-    while (absl::Now() < deadline) {
-      const auto status = nlohmann::json::parse(Ask({"status", "--json"}).output, nullptr, false);
-      if (!status.is_discarded() && status["members"].size() == count) {
-        return;
-      }
-      absl::SleepFor(absl::Milliseconds(50));
-    }
-    FAIL() << "there are not " << count << " members after " << kLimit;
+    AwaitMembers(access_, 4);
   }
 
   std::string DirectoryOf(const std::string& name) const { return run_ + "/" + name; }
@@ -134,12 +107,12 @@ checkpoint: {directory: alone, every_steps: 3}
         "train",
         *folder_ + "/job.yaml",
         "--token-file",
-        token_,
+        access_.token_file,
         "--set",
         "checkpoint.directory=" + DirectoryOf(name),
         "--set",
         fmt::format("cluster={{coordinator: \"{}\", servers: 2, workers: 2, lease_seconds: 2}}",
-                    address_)};
+                    access_.address)};
     command.insert(command.end(), more.begin(), more.end());
     return RunShoal(command);
   }
@@ -157,7 +130,7 @@ checkpoint: {directory: alone, every_steps: 3}
     return last;
   }
   nlohmann::json StateOf(const std::string& id) const {
-    const ProgramResult jobs = Ask({"jobs", "--json"});
+    const ProgramResult jobs = Ask(access_, {"jobs", "--json"});
     std::istringstream lines(jobs.output);
     for (std::string line; std::getline(lines, line);) {
       const auto job = nlohmann::json::parse(line);
@@ -210,9 +183,9 @@ checkpoint: {directory: alone, every_steps: 3}
     const std::string diverges = Submit("diverges", {"--set", "train.learning_rate=1e38"});
     const std::string stopped = Submit("stopped");
     const std::string waits = Submit("waits");
-    EXPECT_EQ(Ask({"stop", stopped}).exit_code, 0);
-    Program follower({BinDirectory() + "/shoal", "attach", runs, "--coordinator", address_,
-                      "--token-file", token_});
+    EXPECT_EQ(Ask(access_, {"stop", stopped}).exit_code, 0);
+    Program follower({BinDirectory() + "/shoal", "attach", runs, "--coordinator", access_.address,
+                      "--token-file", access_.token_file});
     AwaitStep(runs, 4);
     coordinator_->Signal(signal);
     const ProgramResult ended = coordinator_->Wait(kLimit);
@@ -231,8 +204,7 @@ checkpoint: {directory: alone, every_steps: 3}
   static std::string* folder_;
   static std::string* hash_;
   std::string run_;
-  std::string address_;
-  std::string token_;
+  ClusterAccess access_;
   std::unique_ptr<Program> coordinator_;
   std::vector<std::unique_ptr<Program>> members_;
 };
@@ -246,7 +218,7 @@ TEST_F(Service, JobsQueueUpAndHaveTheBitsTheyHaveAlone) {
   const std::string last = Submit("last");
   EXPECT_THAT(StateOf(last)["state"].get<std::string>(), HasSubstr("ahead"));
   EXPECT_EQ(Train("last", {"--detach"}).exit_code, 2) << "two jobs in one folder";
-  EXPECT_EQ(Ask({"stop", waits}).exit_code, 0);
+  EXPECT_EQ(Ask(access_, {"stop", waits}).exit_code, 0);
   EXPECT_EQ(StateOf(waits)["state"], "interrupted");
 
   EXPECT_EQ(AwaitEnd(first), "done");
@@ -257,20 +229,20 @@ TEST_F(Service, JobsQueueUpAndHaveTheBitsTheyHaveAlone) {
     EXPECT_TRUE(fs::exists(DirectoryOf(name) + "/huggingface/config.json")) << name;
     EXPECT_TRUE(fs::exists(DirectoryOf(name) + "/record/metrics.jsonl")) << name;
   }
-  const ProgramResult attached = Ask({"attach", last});
+  const ProgramResult attached = Ask(access_, {"attach", last});
   EXPECT_EQ(attached.exit_code, 0) << attached.errors;
   EXPECT_THAT(attached.output, HasSubstr("done after step 12"));
-  EXPECT_NE(Ask({"attach", "job-none"}).exit_code, 0);
+  EXPECT_NE(Ask(access_, {"attach", "job-none"}).exit_code, 0);
 
   for (const auto& [id, other] : {std::pair{first, last}, {last, first}}) {
-    const std::string log = Ask({"logs", id}).output;
+    const std::string log = Ask(access_, {"logs", id}).output;
     for (const std::string& line : std::vector<std::string>{
              "coordinator: " + id + " is done", "server-0: ", "server-1: ", "worker-0: "}) {
       EXPECT_THAT(log, HasSubstr(line));
     }
     EXPECT_THAT(log, Not(HasSubstr(other + " is done")));
   }
-  EXPECT_NE(Ask({"logs", "job-none"}).exit_code, 0);
+  EXPECT_NE(Ask(access_, {"logs", "job-none"}).exit_code, 0);
   const ProgramResult followed = Train("followed", {});
   EXPECT_EQ(followed.exit_code, 0) << followed.errors;
   EXPECT_EQ(HashOf(DirectoryOf("followed")), *hash_);
@@ -278,7 +250,8 @@ TEST_F(Service, JobsQueueUpAndHaveTheBitsTheyHaveAlone) {
 
 TEST_F(Service, AJobThatNeedsMoreServersThanAreThereIsRefusedOrWaits) {
   const std::vector<std::string> three = {
-      "--set", fmt::format("cluster={{coordinator: \"{}\", servers: 3, workers: 2}}", address_)};
+      "--set",
+      fmt::format("cluster={{coordinator: \"{}\", servers: 3, workers: 2}}", access_.address)};
   const ProgramResult refused = Train("three", three);
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.errors, HasSubstr("takes 3 servers (cluster.servers) and 2 are there"));
@@ -308,7 +281,7 @@ TEST_F(Service, ALostMemberCostsNoJob) {
       absl::SleepFor(absl::Milliseconds(20));
     }
     members_[lost] = StartMember(lost == 0 ? "shoal-server" : "shoal-worker");
-    EXPECT_EQ(AwaitEnd(id), "done") << Ask({"attach", id}).errors;
+    EXPECT_EQ(AwaitEnd(id), "done") << Ask(access_, {"attach", id}).errors;
     EXPECT_EQ(HashOf(DirectoryOf(name)), *hash_);
   }
 }
@@ -334,14 +307,14 @@ TEST_F(Service, AServerThatIsToldToLeaveCostsNoStep) {
 TEST_F(Service, ALossBeforeTheFirstCheckpointBeginsAgainFromTheModel) {
   SlowDownWorkers();
   members_.push_back(StartMember("shoal-server"));
-  AwaitMembers(5);
+  AwaitMembers(access_, 5);
   const std::string id = Submit("early", {"--set", "checkpoint.every_steps=0"});
   AwaitStep(id, 4);
   members_[0]->Signal(SIGKILL);
-  EXPECT_EQ(AwaitEnd(id), "done") << Ask({"attach", id}).errors;
+  EXPECT_EQ(AwaitEnd(id), "done") << Ask(access_, {"attach", id}).errors;
   EXPECT_EQ(HashOf(DirectoryOf("early")), *hash_);
   EXPECT_GT(std::ranges::count(StepsOf("early"), 1), 1);
-  EXPECT_THAT(Ask({"logs", id}).output,
+  EXPECT_THAT(Ask(access_, {"logs", id}).output,
               ContainsRegex("lost server [01].*: goes on from the model when"));
 }
 
@@ -351,14 +324,14 @@ TEST_F(Service, AJobThatDoesNotRestoreEndsByNameWithItsServer) {
   AwaitStep(id, 4);
   members_[0]->Signal(SIGKILL);
   EXPECT_EQ(AwaitEnd(id), "failed");
-  const ProgramResult attached = Ask({"attach", id});
+  const ProgramResult attached = Ask(access_, {"attach", id});
   EXPECT_EQ(attached.exit_code, 1);
   EXPECT_THAT(
       attached.errors,
       ContainsRegex("lost server [01] .*; go on from the checkpoint of step [0-9]+ with --"));
   members_[0]->Wait(kLimit);
   members_[0] = StartMember("shoal-server");
-  AwaitMembers(4);
+  AwaitMembers(access_, 4);
   EXPECT_EQ(AwaitEnd(Submit("fails", {"--resume"})), "done");
   EXPECT_EQ(HashOf(DirectoryOf("fails")), *hash_);
 }
@@ -370,13 +343,13 @@ TEST_F(Service, AJobThatDoesNotFitIsRefusedWithFigures) {
     members_[server]->Wait(kLimit);
     members_[server] = StartMember("shoal-server", {}, small);
   }
-  AwaitMembers(4);
+  AwaitMembers(access_, 4);
   const ProgramResult refused = Train("large", {"--detach"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.errors, ContainsRegex("with 2 servers the job needs .*iB of memory of the 2 "
                                             "on .*, where .* are free: a smaller "));
   EXPECT_EQ(std::ranges::count(refused.errors, '\n'), 1);
-  EXPECT_EQ(Ask({"jobs"}).output, "no jobs\n");
+  EXPECT_EQ(Ask(access_, {"jobs"}).output, "no jobs\n");
 }
 
 // What a user may get wrong beside a job that runs: one line each, and the job goes on.
@@ -396,13 +369,15 @@ TEST_F(Service, AMistakeCostsTheJobAtHandNothing) {
   std::ofstream(other) << SecureToken();
   fs::permissions(other, fs::perms::owner_read | fs::perms::owner_write);
   for (const std::string program : {"shoal-server", "shoal-worker"}) {
-    const ProgramResult stranger = Program({BinDirectory() + "/" + program, "--stay",
-                                            "--coordinator", address_, "--token-file", other})
-                                       .Wait(kLimit);
+    const ProgramResult stranger =
+        Program({BinDirectory() + "/" + program, "--stay", "--coordinator", access_.address,
+                 "--token-file", other})
+            .Wait(kLimit);
     EXPECT_EQ(stranger.exit_code, 1) << program;
     EXPECT_THAT(stranger.errors, HasSubstr("another one than this process was started with"));
   }
-  const ProgramResult asks = RunShoal({"jobs", "--coordinator", address_, "--token-file", other});
+  const ProgramResult asks =
+      RunShoal({"jobs", "--coordinator", access_.address, "--token-file", other});
   EXPECT_EQ(asks.exit_code, 1);
   EXPECT_THAT(asks.errors, HasSubstr("another one than this process was started with"));
   EXPECT_EQ(std::ranges::count(asks.errors, '\n'), 1);
@@ -480,6 +455,7 @@ TEST_F(Service, NothingOfAJobStays) {
   for (size_t i = 0; i < held.size(); ++i) {
     SCOPED_TRACE(fmt::format("process {}", i));
     const Held now = HeldBy(i == 0 ? coordinator_->pid() : members_[i - 1]->pid());
+    ASSERT_GE(std::ssize(held[i]), kFirst) << "SHOAL_SERVICE_JOBS is too few, or just after one";
     const Held& first = held[i][kFirst - 1];
     EXPECT_LE(now.bytes, first.bytes + std::max<int64_t>(first.bytes / 50, 4 << 20));
     EXPECT_LE(now.descriptors, first.descriptors + 2);

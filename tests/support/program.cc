@@ -39,6 +39,15 @@ ProgramResult Program::Wait(absl::Duration timeout) {
 
 std::string BinDirectory() { return SHOAL_BIN_DIRECTORY; }
 
+ProgramResult RunShoal(std::vector<std::string> arguments, absl::Duration limit) {
+  arguments.insert(arguments.begin(), BinDirectory() + "/shoal");
+  return Program(arguments).Wait(limit);
+}
+
+std::string HashOf(const std::string& directory, absl::Duration limit) {
+  return RunShoal({"checkpoint", "hash", directory}, limit).output;
+}
+
 std::string FreshDirectory(const std::string& name) {
   const std::string path =
       fmt::format("{}/{}-{}", ::testing::TempDir(), name, SecureToken().substr(0, 12));

@@ -43,6 +43,12 @@ class Program {
 // Folder of the programs under test, from the build.
 std::string BinDirectory();
 
+// Runs `shoal ARGUMENTS...` to its end.
+ProgramResult RunShoal(std::vector<std::string> arguments, absl::Duration limit = absl::Minutes(1));
+
+// What `shoal checkpoint hash` prints of a checkpoint, or of a folder's newest.
+std::string HashOf(const std::string& directory, absl::Duration limit = absl::Minutes(1));
+
 // A new empty folder under the test's temporary folder.
 std::string FreshDirectory(const std::string& name);
 

@@ -36,13 +36,12 @@ void ParseOutput(const std::string& output, TrainRun& run) {
 void MakeModel(const std::string& folder, const std::string& shape) {
   const std::string data = folder + "/train.jsonl";
   const std::string tokenizer = folder + "/tokenizer";
-  for (std::vector<std::string> command : std::vector<std::vector<std::string>>{
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
            {"data", "synth", "--samples", "200", "--output", data},
            {"data", "tokenizer", data, "--vocabulary", "320", "--output", tokenizer},
            {"model", "init", "--shape", shape, "--tokenizer", tokenizer, "--output",
             folder + "/model"}}) {
-    command.insert(command.begin(), BinDirectory() + "/shoal");
-    const ProgramResult result = Program(command).Wait(absl::Minutes(1));
+    const ProgramResult result = RunShoal(command);
     ASSERT_EQ(result.exit_code, 0) << result.errors;
   }
 }
