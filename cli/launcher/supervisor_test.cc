@@ -121,9 +121,9 @@ TEST_F(SupervisorTest, WhoLeftInPeaceIsStartedAgain) {
 }
 
 TEST_F(SupervisorTest, WhoSaysWhyItEndsIsNotStartedAgain) {
-  Program("shoal-server", "#!/bin/sh\necho no pearls today >&2\nexit 4\n");
+  Program("shoal-worker", "#!/bin/sh\necho no pearls today >&2\nexit 4\n");
   Start();
-  const absl::Status lost = AwaitEnd("server-0", cluster_->PidOf("server-0"));
+  const absl::Status lost = AwaitEnd("worker-0", cluster_->PidOf("worker-0"));
   EXPECT_THAT(std::string(Message(lost)), HasSubstr("exited with status 4"));
   EXPECT_THAT(std::string(Message(lost)), HasSubstr("no pearls today"));
   EXPECT_THAT(told_, ElementsAre());
