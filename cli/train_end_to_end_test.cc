@@ -391,23 +391,17 @@ TEST_F(TrainEndToEnd, AnOutputThatNobodyReadsLeavesACheckpoint) {
 
 TEST_F(TrainEndToEnd, CtrlCIsHeardWhileNobodyReadsTheOutput) {
   WriteJob(100000, 2);
-  // Prints to a pipe that is full from the start and stays so.
+  // Prints to a pipe that is full from the start and stays so. Job control: else a shell's children
+  // do not hear SIGINT.
   const std::string script =
-      "import glob, os, signal, subprocess, sys, time\n"
-      "end, full = os.pipe()\n"
-      "os.set_blocking(full, False)\n"
-      "try:\n"
-      "  while True: os.write(full, b' ')\n"
-      "except BlockingIOError: os.set_blocking(full, True)\n"
-      "run = subprocess.Popen(sys.argv[2:], stdout=full)\n"
-      "try:\n"
-      "  while run.poll() is None and not glob.glob(sys.argv[1]): time.sleep(0.05)\n"
-      "  time.sleep(1)\n"
-      "  run.send_signal(signal.SIGINT)\n"
-      "  sys.exit(run.wait(60))\n"
-      "finally: run.kill()\n";
-  std::vector<std::string> command = {"python3", "-c", script,
-                                      folder_ + "/checkpoints/*/manifest.json"};
+      "set -m; mkfifo \"$1\"; exec 3<>\"$1\"\n"
+      "dd if=/dev/zero of=\"$1\" bs=4096 oflag=nonblock status=none 2>&1\n"
+      "\"${@:3}\" >\"$1\" 3>&- &\n"
+      "trap 'kill -KILL $!' EXIT\n"
+      "until compgen -G \"$2\" || ! kill -0 $!; do sleep 0.05; done\n"
+      "sleep 1; kill -INT $!; wait $!\n";
+  std::vector<std::string> command = {
+      "bash", "-c", script, "bash", folder_ + "/full", folder_ + "/checkpoints/*/manifest.json"};
   std::ranges::copy(TrainCommand(), std::back_inserter(command));
   Program program(command);
   const ProgramResult result = program.Wait(kLimit);
