@@ -54,7 +54,8 @@ proto::ReadLogReply JobLogs::Read(const std::string& job_id, int64_t after_line)
   }
   const Log& log = found->second;
   const int64_t oldest = log.last - std::ssize(log.lines);  // the number before its
-  const int64_t after = std::clamp<int64_t>(after_line, 0, log.last);
+  // Lines of an earlier life of the coordinator had other numbers.
+  const int64_t after = after_line > log.last ? 0 : std::max<int64_t>(0, after_line);
   reply.set_forgotten(std::max<int64_t>(0, oldest - after));
   reply.set_last_line(log.last);
   for (auto line = log.lines.begin() + std::max<int64_t>(0, after - oldest);
