@@ -10,7 +10,7 @@ namespace shoal::rpc {
 absl::Status NewestTerm::Admit(int64_t term, std::string_view what) {
   absl::MutexLock lock(&mutex_);
   if (term < newest_ && !SHOAL_PLANTED("term-unchecked")) {
-    return FailedPrecondition(
+    return Aborted(
         "{} is of term {} of the coordinator, and term {} has begun: a later life has taken over, "
         "end the earlier one",
         what, term, newest_);

@@ -14,8 +14,8 @@ namespace shoal::rpc {
 
 class NewestTerm {
  public:
-  // FailedPrecondition, naming `what` came, for a term that is lower than the newest; a higher one
-  // is the newest from then on.
+  // Aborted, naming `what` came, for a term that is lower than the newest; a higher one is the
+  // newest from then on.
   absl::Status Admit(int64_t term, std::string_view what);
   // As for a process that begins: for another coordinator.
   void Forget();

@@ -16,7 +16,7 @@ TEST(NewestTerm, RefusesLowerOnesByName) {
   EXPECT_TRUE(term.Admit(5, "Commit").ok());
   for (int i = 0; i < 2; ++i) {
     const absl::Status refused = term.Admit(4, "Commit of step 7");
-    EXPECT_TRUE(absl::IsFailedPrecondition(refused));
+    EXPECT_TRUE(absl::IsAborted(refused));
     EXPECT_THAT(
         std::string(Message(refused)),
         HasSubstr("Commit of step 7 is of term 4 of the coordinator, and term 5 has begun"));

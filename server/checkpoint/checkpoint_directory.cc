@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Owner {
+  JobLife of;
   std::string run;
   int64_t term = 0;
 };
@@ -37,8 +38,10 @@ absl::StatusOr<Owner> ReadOwner(const std::string& directory) {
   SHOAL_RETURN_IF_ERROR(text.status());
   SHOAL_ASSIGN_OR_RETURN(const Json document, ParseJson(*text, path));
   try {
-    return Owner{.run = document.at("run").get<std::string>(),
-                 .term = document.at("term").get<int64_t>()};
+    return Owner{
+        .of = {.job = document.value("job", ""), .term = document.value("life", int64_t{0})},
+        .run = document.at("run").get<std::string>(),
+        .term = document.at("term").get<int64_t>()};
   } catch (const Json::exception& error) {
     return DataLoss("{}: malformed ({}): remove it if no run uses this folder", path, error.what());
   }
@@ -67,25 +70,37 @@ absl::Status RemoveFolder(const std::string& path) {
 
 }  // namespace
 
-CheckpointDirectory::CheckpointDirectory(std::string directory, std::string run, int64_t term)
-    : directory_(std::move(directory)), run_(std::move(run)), term_(term) {}
+CheckpointDirectory::CheckpointDirectory(std::string directory, JobLife of, std::string run,
+                                         int64_t term)
+    : directory_(std::move(directory)), of_(std::move(of)), run_(std::move(run)), term_(term) {}
 
-absl::StatusOr<CheckpointDirectory> CheckpointDirectory::Take(const std::string& directory) {
+absl::StatusOr<CheckpointDirectory> CheckpointDirectory::Take(const std::string& directory,
+                                                              const JobLife& of) {
   SHOAL_RETURN_IF_ERROR(CreateDirectories(directory));
   SHOAL_ASSIGN_OR_RETURN(const UniqueFd lock, LockFolder(directory));
   SHOAL_ASSIGN_OR_RETURN(const Owner before, ReadOwner(directory));
-  CheckpointDirectory taken(directory, SecureToken().substr(0, 12), before.term + 1);
-  const Json owner = {{"run", taken.run_}, {"term", taken.term_}};
+  if (!of.job.empty() && before.of.job == of.job && before.of.term > of.term) {
+    return Aborted(
+        "{}: run {} has this folder, of {} in term {} of the coordinator, and this is term {}",
+        directory, before.run, of.job, before.of.term, of.term);
+  }
+  CheckpointDirectory taken(directory, of, SecureToken().substr(0, 12), before.term + 1);
+  const Json owner = {
+      {"job", of.job}, {"life", of.term}, {"run", taken.run_}, {"term", taken.term_}};
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(OwnerFile(directory), owner.dump() + "\n"));
   return taken;
 }
 
 absl::Status CheckpointDirectory::CheckOwned() const {
   SHOAL_ASSIGN_OR_RETURN(const Owner owner, ReadOwner(directory_));
-  return owner.run == run_
-             ? absl::OkStatus()
-             : Aborted("{}: run {} (term {}) has taken this folder from run {} (term {})",
-                       directory_, owner.run, owner.term, run_, term_);
+  if (owner.run == run_) {
+    return absl::OkStatus();
+  }
+  const std::string what =
+      fmt::format("{}: run {} (term {}) has taken this folder from run {} (term {})", directory_,
+                  owner.run, owner.term, run_, term_);
+  return !of_.job.empty() && owner.of.job == of_.job ? Aborted("{}", what)
+                                                     : AlreadyExists("{}", what);
 }
 
 std::string CheckpointDirectory::UnfinishedPath(int64_t step) const {

@@ -18,13 +18,22 @@
 
 namespace shoal::server {
 
+// A job in one life of its coordinator.
+struct JobLife {
+  std::string job;   // id
+  int64_t term = 0;  // of the coordinator
+};
+
 class CheckpointDirectory {
  public:
-  // Takes the directory, which is made if need be, from whatever run had it.
-  static absl::StatusOr<CheckpointDirectory> Take(const std::string& directory);
+  // Takes the directory, which is made if need be, from whatever run had it. Aborted where that is
+  // of a later life of the same job.
+  static absl::StatusOr<CheckpointDirectory> Take(const std::string& directory,
+                                                  const JobLife& of = {});
 
   int64_t term() const { return term_; }
-  // Aborted, by name, once another run has taken the directory.
+  // Once another run has taken the directory, by name: AlreadyExists, or where it is a later one of
+  // the same job, Aborted.
   absl::Status CheckOwned() const;
 
   // Makes an empty folder for the shards of a step's checkpoint and returns its path.
@@ -40,10 +49,11 @@ class CheckpointDirectory {
   absl::Status Prune(int64_t keep);
 
  private:
-  CheckpointDirectory(std::string directory, std::string run, int64_t term);
+  CheckpointDirectory(std::string directory, JobLife of, std::string run, int64_t term);
   std::string UnfinishedPath(int64_t step) const;
 
   std::string directory_;
+  JobLife of_;
   std::string run_;
   int64_t term_;
 };

@@ -63,7 +63,7 @@ TEST_F(CheckpointDirectoryTest, WhoeverTookItLastWritesAndTheOtherHarmsNothing) 
   ASSERT_OK(path.status());
   for (const absl::Status& status : {first->Complete(manifest, "model: x\n").status(),
                                      first->Begin(4).status(), first->Prune(1)}) {
-    EXPECT_TRUE(absl::IsAborted(status)) << status;
+    EXPECT_TRUE(absl::IsAlreadyExists(status)) << status;
     EXPECT_THAT(std::string(Message(status)), HasSubstr("(term 2) has taken this folder from run"));
   }
   ASSERT_OK(first->Discard(3));
@@ -85,6 +85,18 @@ TEST_F(CheckpointDirectoryTest, ShardsAreLookedAtBeforeTheManifest) {
   EXPECT_TRUE(ListCheckpoints(directory())->empty());
   ASSERT_OK(run->Discard(5));
   EXPECT_TRUE(UnfinishedCheckpoints(directory())->empty());
+}
+
+TEST_F(CheckpointDirectoryTest, ALaterLifeOfAJobKeepsTheFolderFromAnEarlierOne) {
+  const auto first = CheckpointDirectory::Take(directory(), {.job = "job-a", .term = 1});
+  ASSERT_OK(CheckpointDirectory::Take(directory(), {.job = "job-a", .term = 2}).status());
+  EXPECT_TRUE(absl::IsAborted(first->CheckOwned())) << first->CheckOwned();
+  const absl::Status again =
+      CheckpointDirectory::Take(directory(), {.job = "job-a", .term = 1}).status();
+  EXPECT_TRUE(absl::IsAborted(again)) << again;
+  EXPECT_THAT(std::string(Message(again)), HasSubstr("in term 2 of the coordinator"));
+  ASSERT_OK(CheckpointDirectory::Take(directory(), {.job = "job-b", .term = 1}).status());
+  EXPECT_TRUE(absl::IsAlreadyExists(first->CheckOwned())) << first->CheckOwned();
 }
 
 TEST_F(CheckpointDirectoryTest, AMalformedOwnerFileIsNamed) {

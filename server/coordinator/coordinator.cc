@@ -143,6 +143,12 @@ JobEnvironment Coordinator::Environment(ServerClientFactory servers,
           .durable = options.durable,
           .term = term_,
           .started = clock_.Now(),
+          .superseded =
+              [this](const absl::Status& why) {
+                mutex_.AssertHeld();  // by Post
+                superseded_ = why;
+                Close();
+              },
           .reached = options.reached};
 }
 
@@ -395,14 +401,23 @@ void Coordinator::Interrupt(const std::string& reason) {
   done_.SignalAll();
 }
 
+absl::Status Coordinator::superseded() const {
+  absl::MutexLock lock(&mutex_);
+  return superseded_;
+}
+
+void Coordinator::Close() {
+  stopping_ = true;
+  changed_.SignalAll();
+  timer_.SignalAll();
+  done_.SignalAll();
+  core_.CloseEvents();
+}
+
 void Coordinator::Stop() {
   {
     absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-    changed_.SignalAll();
-    timer_.SignalAll();
-    done_.SignalAll();
-    core_.CloseEvents();
+    Close();
   }
   if (timer_thread_.joinable()) {
     timer_thread_.join();

@@ -65,6 +65,8 @@ class Coordinator final : public rpc::CoordinatorService {
   // Blocks until Stop, or until jobs are over, members have left that do not stay, and watchers
   // have seen the end (or had some seconds to). With `stay`, only after Interrupt.
   void WaitUntilDone();
+  // Why it ended by itself: servers obey a later life of it. OK: it did not.
+  absl::Status superseded() const;
   // Ends jobs with a checkpoint, and then the coordinator.
   void Interrupt(const std::string& reason);
   // Ends all waits, threads and calls to servers. Idempotent.
@@ -79,6 +81,8 @@ class Coordinator final : public rpc::CoordinatorService {
   absl::Status Remember(const SavedJob& saved);
   JobEnvironment Environment(ServerClientFactory servers, const CoordinatorOptions& options);
   void Post(const std::function<void()>& work);
+  // No more work, answers or events.
+  void Close() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Call before releasing the lock: wakes those for whom something has changed.
   void Notice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeLines() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -107,7 +111,7 @@ class Coordinator final : public rpc::CoordinatorService {
   BackgroundThread plan_thread_;
   BackgroundThread disk_thread_;
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   SteadyCondition changed_;  // workers wait for this
   SteadyCondition timer_;    // the next deadline moved closer
   SteadyCondition done_;     // Done() may have become true
@@ -115,6 +119,7 @@ class Coordinator final : public rpc::CoordinatorService {
   int64_t noticed_changes_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time timer_target_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status superseded_ ABSL_GUARDED_BY(mutex_);
   int watchers_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::thread timer_thread_;

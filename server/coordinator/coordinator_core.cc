@@ -22,11 +22,17 @@ CoordinatorCore::CoordinatorCore(const MembershipOptions& members, JobEnvironmen
       patience_(environment_.durable
                     ? absl::Seconds(plan::ClusterOptions().coordinator_patience_seconds)
                     : absl::ZeroDuration()) {
+  environment_.superseded = [this, tell = std::move(environment_.superseded)](const auto& why) {
+    superseded_ = true;
+    tell(why);
+  };
   // A job that ends or is let go of makes room for the next.
   environment_.post = [this, post = std::move(environment_.post)](std::function<void()> work) {
     post([this, work = std::move(work)] {
       work();
-      OfferMembers();
+      if (!superseded_) {
+        OfferMembers();
+      }
     });
   };
 }
@@ -174,7 +180,7 @@ absl::StatusOr<proto::RegisterReply> CoordinatorCore::Register(
     if (const absl::Status saved =
             environment_.store.SaveMember(ToSaved(member), members_.issued());
         !saved.ok()) {
-      members_.Remove(member.incarnation);
+      members_.Undo(member.incarnation);
       return saved;
     }
   }

@@ -144,6 +144,7 @@ class CoordinatorCore {
   // still.
   std::set<uint64_t> in_earlier_run_;
   bool ending_ = false;
+  bool superseded_ = false;
 };
 
 }  // namespace shoal::server

@@ -105,9 +105,7 @@ absl::StatusOr<proto::SubmitJobReply> CoordinatorCore::Submit(
   reply.set_jobs_ahead(
       std::ranges::count_if(jobs_, [](const auto& run) { return !run->released(); }));
   reply.set_first_step(newest.has_value() ? newest->step + 1 : 1);
-  SavedJob fresh;
-  fresh.id = job.id;
-  SHOAL_RETURN_IF_ERROR(Enqueue(std::move(job), std::move(newest), fresh));
+  SHOAL_RETURN_IF_ERROR(Enqueue(std::move(job), std::move(newest), SavedJob()));
   return reply;
 }
 

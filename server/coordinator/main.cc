@@ -39,7 +39,8 @@ struct Flags {
   bool stay = false;
 };
 
-absl::Status Serve(const Flags& flags) {
+// Returns the exit code. An error: it could not be started like this.
+absl::StatusOr<int> Serve(const Flags& flags) {
   SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.program.token_file));
   Metrics metrics;
   SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
@@ -87,8 +88,12 @@ absl::Status Serve(const Flags& flags) {
   health->SetReady(false);
   coordinator->Stop();
   server->Shutdown(absl::Seconds(1));
+  if (const absl::Status why = coordinator->superseded(); !why.ok()) {
+    LogError("{}", Message(why));
+    return rpc::kExitFailure;
+  }
   LogInfo("ended");
-  return absl::OkStatus();
+  return 0;
 }
 
 int Main(int argc, char** argv) {
@@ -114,13 +119,12 @@ int Main(int argc, char** argv) {
   }
   InitLogging(rpc::LogOptionsOf("coordinator", flags.program));
   SignalThread::Block();
-  const absl::Status status = Serve(flags);
-  if (!status.ok()) {
-    LogError("{}", Message(status));
-    return rpc::kExitUsage;  // all that can fail here is how it was started: addresses, ports,
-                             // files, token
+  const absl::StatusOr<int> code = Serve(flags);
+  if (!code.ok()) {
+    LogError("{}", Message(code.status()));
+    return rpc::kExitUsage;  // addresses, ports, files, token
   }
-  return 0;
+  return *code;
 }
 
 }  // namespace

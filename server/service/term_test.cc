@@ -43,7 +43,7 @@ TEST_F(TermTest, CommandsOfAnEarlierTermAreRefusedByName) {
     std::vector<absl::Status> refused = all_but_configure(3);
     refused.push_back(configure(3));
     for (const absl::Status& status : refused) {
-      EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+      EXPECT_TRUE(absl::IsAborted(status)) << status;
       EXPECT_THAT(Describe(status), HasSubstr("is of term 3 of the coordinator, and term 4 has"));
     }
   }

@@ -64,9 +64,11 @@ checkpoint: {{directory: alone, every_steps: 15, export_huggingface: false}}
 
   void SetUp() override {
     run_ = fmt::format("{}/{}", *folder_, SecureToken());
-    fs::create_directories(run_);
+    fs::create_directories(run_ + "/other");
     Random random(static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())));
     access_ = MakeClusterAccess(run_, random);
+    other_address_ = MakeClusterAccess(run_ + "/other", random).address;
+    state_ = run_ + "/state.db";
   }
   void TearDown() override {
     train_.reset();
@@ -83,7 +85,7 @@ checkpoint: {{directory: alone, every_steps: 15, export_huggingface: false}}
                                         "--token-file",
                                         access_.token_file,
                                         "--state",
-                                        run_ + "/state.db",
+                                        state_,
                                         "--lease-seconds",
                                         "5"};
     if (stays_) {
@@ -125,6 +127,32 @@ checkpoint: {{directory: alone, every_steps: 15, export_huggingface: false}}
       absl::SleepFor(absl::Milliseconds(2));
     }
     FAIL() << "no step " << step;
+  }
+
+  static void AwaitStopped(const Program& program) {
+    const std::string stat = fmt::format("/proc/{}/stat", program.pid());
+    const absl::Time deadline = absl::Now() + kLimit;
+    while (absl::Now() < deadline) {
+      std::string line;
+      std::getline(std::ifstream(stat), line);
+      if (line.find(") T ") != std::string::npos) {
+        return;
+      }
+      absl::SleepFor(absl::Milliseconds(2));
+    }
+    FAIL() << "it does not stand still";
+  }
+  void AwaitState(const std::string& state) const {
+    const absl::Time deadline = absl::Now() + kLimit;
+    while (absl::Now() < deadline) {
+      const auto status =
+          nlohmann::json::parse(Ask(access_, {"status", "--json"}).output, nullptr, false);
+      if (!status.is_discarded() && status.value("state", "") == state) {
+        return;
+      }
+      absl::SleepFor(absl::Milliseconds(2));
+    }
+    FAIL() << "it is not " << state;
   }
 
   // The coordinator has come to its end, and another begins.
@@ -196,6 +224,8 @@ checkpoint: {{directory: alone, every_steps: 15, export_huggingface: false}}
   bool stays_ = true;
   std::string run_;
   ClusterAccess access_;
+  std::string other_address_;
+  std::string state_;
   std::unique_ptr<Program> coordinator_;
   std::vector<std::unique_ptr<Program>> members_;
   std::unique_ptr<Program> train_;
@@ -297,6 +327,34 @@ TEST_F(CoordinatorCrash, TwiceInARow) {
   ASSERT_EQ(ended.exit_code, 128 + SIGKILL) << ended.errors;
   StartCoordinator("CommitRequest:1");
   AwaitCrashAndStartAgain();
+  ExpectTheEndOfAnUndisturbedRun();
+}
+
+// A second coordinator begins from a copy of what the first recorded, and servers obey it; then the
+// first goes on.
+TEST_F(CoordinatorCrash, WhoHasASuccessorEndsWithoutAWordToItsFollowers) {
+  StartCoordinator("reported:21:STOP");
+  StartMembers();
+  AwaitMembers(access_, 4);
+  StartTraining();
+  AwaitStopped(*coordinator_);
+  for (const char* part : {"", "-wal"}) {
+    fs::copy(state_ + part, run_ + "/copy.db" + part);
+  }
+  const std::unique_ptr<Program> first = std::move(coordinator_);
+  const std::string address = access_.address;
+  state_ = run_ + "/copy.db";
+  access_.address = other_address_;
+  StartCoordinator();
+  AwaitState("training");
+  coordinator_->Signal(SIGKILL);
+  coordinator_->Wait(kLimit);
+  first->Signal(SIGCONT);
+  const ProgramResult ended = first->Wait(kLimit);
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.errors, HasSubstr("is of term 1 of the coordinator, and term 2 has begun"));
+  access_.address = address;
+  StartCoordinator();
   ExpectTheEndOfAnUndisturbedRun();
 }
 

@@ -40,8 +40,11 @@ enum class FaultKind {
   kClog,  // what is sent waits; amount: nanoseconds
   // Of a job ("job-0"), by the command line.
   kStop,
+  // Of the coordinator: another begins from what it recorded, while it runs on; amount: nanoseconds
+  // until it is gone at the latest.
+  kSucceed,
 };
-inline constexpr int kFaultKinds = static_cast<int>(FaultKind::kStop) + 1;
+inline constexpr int kFaultKinds = static_cast<int>(FaultKind::kSucceed) + 1;
 
 const char* NameOf(FaultKind kind);
 

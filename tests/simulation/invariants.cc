@@ -28,7 +28,7 @@ void Invariants::OnRecorded(const std::string& job_id, const server::CommitRecor
                                    job_id, history.recorded));
   }
   if (const auto stopped = stopped_.find(job_id); stopped != stopped_.end() &&
-                                                  stopped->second.life == life_ &&
+                                                  stopped->second.term == term_ &&
                                                   ++stopped->second.recorded > 1) {
     context_.Violation(
         fmt::format("I20: step {} of {} is recorded, which was stopped", record.step, job_id));
@@ -59,6 +59,15 @@ void Invariants::OnRecorded(const std::string& job_id, const server::CommitRecor
           record.step, job_id, index, samples.size(), job->SamplesOf(record.step).size()));
     }
   }
+}
+
+void Invariants::OnRecordedBeside(const std::string& job_id, const server::CommitRecord& record) {
+  context_.Note("record", static_cast<uint64_t>(record.step), [&] {
+    return fmt::format("step {} attempt {} of {}, by an earlier coordinator", record.step,
+                       record.attempt, job_id);
+  });
+  History& history = histories_[job_id];
+  history.recorded = std::max(history.recorded, record.step);
 }
 
 void Invariants::CheckRestored(SimJob& job, int64_t version) {
@@ -118,10 +127,10 @@ void Invariants::OnRegistered(int process, int64_t life, uint64_t incarnation) {
   }
 }
 
-void Invariants::OnAnswered(int64_t life, uint64_t incarnation, const absl::Status& status) {
+void Invariants::OnAnswered(int64_t term, uint64_t incarnation, const absl::Status& status) {
   if (absl::IsNotFound(status) && Message(status).starts_with("incarnation")) {
-    refused_.emplace(life, incarnation);
-  } else if (status.ok() && !refused_.empty() && refused_.contains({life, incarnation})) {
+    refused_.emplace(term, incarnation);
+  } else if (status.ok() && !refused_.empty() && refused_.contains({term, incarnation})) {
     context_.Violation(
         fmt::format("I9: incarnation {:016x} is listened to again after its lease", incarnation));
   }

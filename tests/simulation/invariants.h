@@ -36,15 +36,19 @@ class Invariants {
       : context_(context), servers_(servers), job_of_(std::move(job_of)) {}
 
   void OnRecorded(const std::string& job_id, const server::CommitRecord& record);
+  // By a coordinator whose successor has begun: it may be that no server hears of it any more.
+  void OnRecordedBeside(const std::string& job_id, const server::CommitRecord& record);
   // From then on, in this life of the coordinator, only the step under way may be recorded.
-  void OnStopped(int64_t life, const std::string& job_id) { stopped_[job_id].life = life; }
-  void OnStarted(int64_t life) { life_ = life; }
+  void OnStopped(int64_t term, const std::string& job_id) { stopped_[job_id].term = term; }
+  void OnStarted(int64_t term) { term_ = term; }
   void OnConfigured(int server);
   void OnCommitted(int server);
   void OnObeyed(int server, int64_t term);
   void OnRegistered(int process, int64_t life, uint64_t incarnation);
-  // What the coordinator's present life answered to one that said who it is.
-  void OnAnswered(int64_t life, uint64_t incarnation, const absl::Status& status);
+  // What a life of the coordinator answered to one that said who it is.
+  void OnAnswered(int64_t term, uint64_t incarnation, const absl::Status& status);
+  // That is one again of which this life had no record.
+  void OnCameBack(int64_t term, uint64_t incarnation) { refused_.erase({term, incarnation}); }
 
  private:
   struct History {
@@ -53,7 +57,7 @@ class Invariants {
     int64_t configured = 0;  // how often servers had been, by then
   };
   struct Stopped {
-    int64_t life = 0;  // of the coordinator
+    int64_t term = 0;  // of the coordinator
     int recorded = 0;  // steps since
   };
   uint64_t WeightsAfter(SimJob& job, int64_t step);
@@ -64,11 +68,11 @@ class Invariants {
   const JobOf job_of_;
   std::map<std::string, History> histories_;  // by job id
   std::map<std::string, Stopped> stopped_;    // by job id
-  int64_t life_ = 0;                          // of the coordinator
+  int64_t term_ = 0;                          // of the coordinator's newest life
   int64_t configured_ = 0;
   std::map<SimJob*, std::vector<uint64_t>> weights_;          // after step 0, 1, ...
   std::map<uint64_t, std::pair<int, int64_t>> incarnations_;  // process and life
-  std::set<std::pair<int64_t, uint64_t>> refused_;            // life of the coordinator
+  std::set<std::pair<int64_t, uint64_t>> refused_;            // term of the coordinator
 };
 
 }  // namespace shoal::simulation

@@ -90,7 +90,8 @@ int Main(int argc, char** argv) {
   app.add_option("--seeds", flags.range.count, "Run so many seeds")
       ->capture_default_str()
       ->excludes(seed);
-  app.add_option("--first", flags.range.first, "The first of them")->capture_default_str();
+  auto* first =
+      app.add_option("--first", flags.range.first, "The first of them")->capture_default_str();
   app.add_option("--jobs", flags.range.jobs, "Threads")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
@@ -98,10 +99,13 @@ int Main(int argc, char** argv) {
   for (const Plant& plant : kPlants) {
     names.emplace_back(plant.name);
   }
-  app.add_option("--plant", flags.range.plant, "Plant this bug")->check(CLI::IsMember(names));
-  app.add_flag("--until-failure", flags.range.until_failure, "End with the first that fails");
+  auto* plant =
+      app.add_option("--plant", flags.range.plant, "Plant this bug")->check(CLI::IsMember(names));
+  auto* until_failure =
+      app.add_flag("--until-failure", flags.range.until_failure, "End with the first that fails");
   app.add_option("--report", flags.report, "Write a report to this file");
-  app.add_option("--table", flags.table, "Go on where this table of seeds ended, and add to it");
+  app.add_option("--table", flags.table, "Go on where this table of seeds ended, and add to it")
+      ->excludes(first, plant, until_failure, seed);
   CLI11_PARSE(app, argc, argv);
   return (flags.seed.has_value() ? RunOne(flags) : RunMany(flags)) ? 0 : 1;
 }

@@ -3,7 +3,8 @@
 
 namespace shoal::simulation {
 
-inline constexpr int kCommandLine = 2;  // 0 and 1 are coordinators
+inline constexpr int kSuccessor = 1;  // of the first coordinator, which is 0
+inline constexpr int kCommandLine = 2;
 inline constexpr int kMaxServers = 12;
 inline constexpr int kMaxWorkers = 48;
 inline int ServerProcess(int index) { return 3 + index; }

@@ -71,6 +71,7 @@ std::string TargetOf(FaultKind kind, const SimOptions& options, Drawer& draw) {
     case FaultKind::kPowerLoss:
     case FaultKind::kDiskFull:
     case FaultKind::kDiskSlow:
+    case FaultKind::kSucceed:
       return "coordinator";
     case FaultKind::kStop:
       return fmt::format("job-{}", draw.Between(0, options.jobs - 1));
@@ -102,7 +103,8 @@ std::vector<Fault> DrawMoments(const SimOptions& options, std::optional<Nanoseco
   std::vector<Fault> moments;
   for (int number = static_cast<int>(FaultKind::kKill); number < kFaultKinds; ++number) {
     const auto kind = static_cast<FaultKind>(number);
-    if (!draw.Chance(kind == FaultKind::kStop ? 0.1 : 0.3)) {
+    const bool rare = kind == FaultKind::kStop || kind == FaultKind::kSucceed;
+    if (!draw.Chance(rare ? 0.1 : 0.3)) {
       continue;
     }
     const int64_t count = draw.Between(1, 3);

@@ -67,19 +67,19 @@ void SimCommand::OnWatched(size_t index, const absl::StatusOr<Watched>& reply) {
     return;
   }
   for (const proto::JobEvent& event : reply->events) {
-    Take(job, reply->life, reply->term, event);
+    Take(job, reply->term, event);
   }
   if (!job.end.has_value()) {
     Watch(index);
   }
 }
 
-void SimCommand::Take(Followed& job, int64_t life, int64_t of_term, const proto::JobEvent& event) {
+void SimCommand::Take(Followed& job, int64_t sent_by, const proto::JobEvent& event) {
   // Timelines of an earlier life are gone, and so may be its newest events.
-  const bool first = job.seen == 0 || life != job.life;
+  const bool first = job.seen == 0 || sent_by != job.sent_by;
   const bool later = std::pair(event.term(), event.number()) > std::pair(job.term, job.seen);
   if (event.job_id() != job.id || job.end.has_value() || !later ||
-      (!first && event.term() == job.term && event.term() == of_term &&
+      (!first && event.term() == job.term && event.term() == sent_by &&
        event.number() != job.seen + 1)) {
     context_.Violation(
         fmt::format("I15: event {} of term {} of {} follows event {} of term {} of {}",
@@ -95,7 +95,7 @@ void SimCommand::Take(Followed& job, int64_t life, int64_t of_term, const proto:
   }
   job.seen = event.number();
   job.term = event.term();
-  job.life = life;
+  job.sent_by = sent_by;
 }
 
 // Each step once, in order, unless the job went back to a checkpoint.

@@ -27,7 +27,7 @@ class SimCommand {
     std::string refused;  // why it was not taken
     int64_t seen = 0;     // event
     int64_t term = 0;     // of that event
-    int64_t life = 0;     // of the coordinator that sent it
+    int64_t sent_by = 0;  // term of the coordinator that sent it
     int64_t last_step = 0;
     int64_t term_of_step = 0;
     bool lost = false;  // the coordinator knows nothing of it any more
@@ -41,8 +41,8 @@ class SimCommand {
   void OnSubmitted(size_t job, const absl::StatusOr<proto::SubmitJobReply>& reply);
   void Watch(size_t job);
   void OnWatched(size_t job, const absl::StatusOr<Watched>& reply);
-  // `of_term`: of the coordinator that sent it.
-  void Take(Followed& job, int64_t life, int64_t of_term, const proto::JobEvent& event);
+  // `sent_by`: term of the coordinator.
+  void Take(Followed& job, int64_t sent_by, const proto::JobEvent& event);
   void CheckStep(Followed& job, int64_t term, const proto::StepEvent& step);
 
   SimContext& context_;

@@ -13,14 +13,14 @@ constexpr absl::Duration kWatchInterval = absl::Seconds(1);
 }  // namespace
 
 SimCoordinator::SimCoordinator(SimContext& context, const SimOptions& options, SimStore& store,
-                               FakeServers& servers, Loader loader, Metrics& metrics)
+                               FakeServers& servers, Loader loader, Metrics& metrics, int process)
     : context_(context),
       options_(options),
       store_(store),
       servers_(servers),
       loader_(std::move(loader)),
       metrics_(metrics),
-      process_(context.loop, /*id=*/0, "coordinator") {
+      process_(context.loop, process, process == 0 ? "coordinator" : "coordinator-2") {
   process_.after_each = [this] { AfterEach(); };
   process_.on_end = [this] { OnEnd(); };
   process_.on_thaw = [this](absl::Duration frozen) {
@@ -47,15 +47,14 @@ void SimCoordinator::Start() {
     return fmt::format("coordinator, term {}, {} members, {} jobs", saved.term,
                        saved.members.size(), saved.jobs.size());
   });
-  on_started(process_.life());
+  on_started(term_);
   core_ = std::make_unique<server::CoordinatorCore>(
-      server::MembershipOptions{
-          .version = "1",
-          .lease = absl::Seconds(options_.lease_seconds),
-          .seed = options_.seed * 1000 + static_cast<uint64_t>(process_.life()),
-          .issued = saved.incarnations,
-          .cluster = saved.cluster,
-          .term = saved.term},
+      server::MembershipOptions{.version = "1",
+                                .lease = absl::Seconds(options_.lease_seconds),
+                                .seed = options_.seed * 1000 + static_cast<uint64_t>(term_),
+                                .issued = saved.incarnations,
+                                .cluster = saved.cluster,
+                                .term = saved.term},
       server::JobEnvironment{.clock = process_.clock(),
                              .make_clients = servers_.ClientsOf(process_),
                              .store = store_,
@@ -66,11 +65,15 @@ void SimCoordinator::Start() {
                              .stays = options_.stays,
                              .durable = true,
                              .term = saved.term,
-                             .started = process_.clock().Now()});
+                             .started = process_.clock().Now(),
+                             .superseded = [this](const absl::Status& why) { OnSuperseded(why); },
+                             .reached = [this](const char* point) { OnReached(point); }});
   seen_changes_ = core_->changes();
   core_->Restore(saved.members);
   for (const server::SavedJob& job : saved.jobs) {
-    TakeUp(job, options_.stays || !saved.members.empty());
+    if (core_ != nullptr) {  // else it ended in the last
+      TakeUp(job, options_.stays || !saved.members.empty());
+    }
   }
   AfterEach();
 }
@@ -129,7 +132,7 @@ server::Executor SimCoordinator::InOrder(bool disk) {
 }
 
 void SimCoordinator::Wait(absl::Duration at_most, Look look) {
-  if (look(false)) {
+  if (look(false) || core_ == nullptr) {
     return;
   }
   const auto waits = std::make_shared<Look>(std::move(look));
@@ -182,6 +185,39 @@ void SimCoordinator::Tick() {
   }
 }
 
+// Ends at a named point of the core's code, in the midst of a function.
+void SimCoordinator::OnReached(const char* point) {
+  constexpr int kMostCrashes = 2;
+  constexpr absl::Duration kUntilStart = absl::Milliseconds(500);
+  if (process_.alive() && crashes_ < kMostCrashes &&
+      context_.faults.Fires(point, context_.loop.now())) {
+    ++crashes_;
+    process_.End();
+    context_.loop.After(kUntilStart, [this] {
+      if (!process_.alive() && successor == nullptr) {
+        Start();
+      }
+    });
+  }
+}
+
+// As Coordinator, which ends without another word.
+void SimCoordinator::OnSuperseded(const absl::Status& why) {
+  context_.Note("superseded", static_cast<uint64_t>(term_), [&] { return Message(why); });
+  process_.End();
+}
+
+SimCoordinator& SimCoordinator::ReachedBy(const SimProcess& from) {
+  if (successor == nullptr || !process_.alive()) {
+    return successor == nullptr ? *this : *successor;
+  }
+  const auto [connected, fresh] = connected_.try_emplace(from.id(), false);
+  if (fresh) {
+    connected->second = context_.Chance(0.5);
+  }
+  return connected->second ? *this : *successor;
+}
+
 // The process may be in the midst of a function of the core.
 void SimCoordinator::OnEnd() {
   context_.network.Break(process_.id());
@@ -191,6 +227,10 @@ void SimCoordinator::OnEnd() {
 
 void SimCoordinator::Submit(SimProcess& from, const proto::SubmitJobRequest& request,
                             Done<proto::SubmitJobReply> done) {
+  if (SimCoordinator& other = ReachedBy(from); &other != this) {
+    other.Submit(from, request, std::move(done));
+    return;
+  }
   context_.network.Call<proto::SubmitJobReply>(
       from, process_, {.deadline = absl::Seconds(60), .repeats = false},
       [this, request](const auto& answer) {
@@ -203,12 +243,16 @@ void SimCoordinator::Submit(SimProcess& from, const proto::SubmitJobRequest& req
 
 void SimCoordinator::Stop(SimProcess& from, const std::string& job_id,
                           Done<proto::StopJobReply> done) {
+  if (SimCoordinator& other = ReachedBy(from); &other != this) {
+    other.Stop(from, job_id, std::move(done));
+    return;
+  }
   context_.network.Call<proto::StopJobReply>(
       from, process_, {},
       [this, job_id](const auto& answer) {
         const absl::Status stopped = core_->Stop(job_id, "test");
         if (stopped.ok()) {
-          on_stopped(process_.life(), job_id);
+          on_stopped(term_, job_id);
         }
         stopped.ok() ? answer(proto::StopJobReply()) : answer(stopped);
       },
@@ -232,6 +276,10 @@ void SimCoordinator::CheckNothingIsMissed(const server::EventLog& log, int64_t a
 
 void SimCoordinator::Watch(SimProcess& from, const std::string& job_id, int64_t after_event,
                            int64_t term, Done<Watched> done) {
+  if (SimCoordinator& other = ReachedBy(from); &other != this) {
+    other.Watch(from, job_id, after_event, term, std::move(done));
+    return;
+  }
   context_.network.Call<Watched>(
       from, process_, {.deadline = kWatchInterval + absl::Seconds(5)},
       [this, job_id, after_event, term](const auto& answer) {
@@ -247,7 +295,7 @@ void SimCoordinator::Watch(SimProcess& from, const std::string& job_id, int64_t 
           if (events.empty() && !expired) {
             return false;
           }
-          answer(Watched{.life = process_.life(), .term = term_, .events = std::move(events)});
+          answer(Watched{.term = term_, .events = std::move(events)});
           return true;
         });
       },

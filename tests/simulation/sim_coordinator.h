@@ -1,11 +1,13 @@
 // A coordinator's process: the real CoordinatorCore, and around it what Coordinator does with
 // threads: calls that wait, deadlines, background work in order, and going on with what an earlier
-// life recorded.
+// life recorded. Of two at once, callers reach the later one, but for those whose connection to the
+// earlier one still stands.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,8 +24,7 @@ namespace shoal::simulation {
 
 // What a watcher of a job's events is sent.
 struct Watched {
-  int64_t life = 0;  // of the coordinator
-  int64_t term = 0;
+  int64_t term = 0;  // of the coordinator
   std::vector<proto::JobEvent> events;
 };
 
@@ -35,7 +36,7 @@ class SimCoordinator {
   using Done = std::function<void(absl::StatusOr<Result>)>;
 
   SimCoordinator(SimContext& context, const SimOptions& options, SimStore& store,
-                 FakeServers& servers, Loader loader, Metrics& metrics);
+                 FakeServers& servers, Loader loader, Metrics& metrics, int process = 0);
 
   void Start();
   SimProcess& process() { return process_; }
@@ -60,11 +61,15 @@ class SimCoordinator {
       absl::StatusOr<std::optional<Reply>> (server::CoordinatorCore::*method)(const Request&),
       Done<std::optional<Reply>> done);
 
+  // Has begun from a copy of what this one recorded; null: none.
+  SimCoordinator* successor = nullptr;
   // Hears what was answered to a member while jobs go on.
-  std::function<void(int64_t life, uint64_t incarnation, const absl::Status&)> on_answered =
+  std::function<void(int64_t term, uint64_t incarnation, const absl::Status&)> on_answered =
       [](int64_t, uint64_t, const absl::Status&) {};
-  std::function<void(int64_t life)> on_started = [](int64_t) {};
-  std::function<void(int64_t life, const std::string& job_id)> on_stopped =
+  // A member of which it had no record has said who it is.
+  std::function<void(int64_t term, uint64_t incarnation)> on_came_back = [](int64_t, uint64_t) {};
+  std::function<void(int64_t term)> on_started = [](int64_t) {};
+  std::function<void(int64_t term, const std::string& job_id)> on_stopped =
       [](int64_t, const std::string&) {};
   Nanoseconds disk_full_until = 0;
   Nanoseconds disk_slow_until = 0;
@@ -75,13 +80,18 @@ class SimCoordinator {
 
   template <typename Request>
   void Tell(const Request& request, const absl::Status& status) {
-    if constexpr (requires { request.incarnation(); } &&
-                  !std::is_same_v<Request, proto::LeaveRequest>) {
+    if constexpr (std::is_same_v<Request, proto::RegisterRequest>) {
+      if (request.has_earlier() && status.ok()) {
+        on_came_back(term_, request.earlier().incarnation());
+      }
+    } else if constexpr (requires { request.incarnation(); } &&
+                         !std::is_same_v<Request, proto::LeaveRequest>) {
       if (core_ != nullptr && !core_->ended()) {
-        on_answered(process_.life(), request.incarnation(), status);
+        on_answered(term_, request.incarnation(), status);
       }
     }
   }
+  SimCoordinator& ReachedBy(const SimProcess& from);
   void CheckNothingIsMissed(const server::EventLog& log, int64_t after, int64_t term) const;
   void TakeUp(server::SavedJob saved, bool goes_on);
   absl::Status Resume(const server::SavedJob& saved);
@@ -90,6 +100,8 @@ class SimCoordinator {
   void Wait(absl::Duration at_most, Look look);
   void AfterEach();
   void Tick();
+  void OnReached(const char* point);
+  void OnSuperseded(const absl::Status& why);
   void OnEnd();
 
   SimContext& context_;
@@ -101,7 +113,9 @@ class SimCoordinator {
   SimProcess process_;
   std::unique_ptr<server::CoordinatorCore> core_;
   std::list<std::shared_ptr<Look>> waiting_;
+  std::map<int, bool> connected_;  // by process, once there is a successor
   int64_t term_ = 0;
+  int crashes_ = 0;  // at named points
   int64_t seen_changes_ = 0;
   Nanoseconds tick_at_ = kNever;
 };
@@ -110,6 +124,10 @@ template <typename Request, typename Reply>
 void SimCoordinator::Ask(SimProcess& from, absl::Duration deadline, Request request,
                          absl::StatusOr<Reply> (server::CoordinatorCore::*method)(const Request&),
                          Done<Reply> done) {
+  if (SimCoordinator& other = ReachedBy(from); &other != this) {
+    other.Ask(from, deadline, std::move(request), method, std::move(done));
+    return;
+  }
   context_.network.Call<Reply>(
       from, process_, {.deadline = deadline},
       [this, request = std::move(request), method](const auto& answer) {
@@ -125,6 +143,10 @@ void SimCoordinator::AskAndWait(
     SimProcess& from, absl::Duration deadline, Request request,
     absl::StatusOr<std::optional<Reply>> (server::CoordinatorCore::*method)(const Request&),
     Done<std::optional<Reply>> done) {
+  if (SimCoordinator& other = ReachedBy(from); &other != this) {
+    other.AskAndWait(from, deadline, std::move(request), method, std::move(done));
+    return;
+  }
   context_.network.Call<std::optional<Reply>>(
       from, process_, {.deadline = deadline},
       [this, request = std::move(request), method](const auto& answer) {

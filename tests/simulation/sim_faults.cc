@@ -9,7 +9,7 @@ namespace shoal::simulation {
 
 SimProcess* SimWorld::ProcessNamed(const std::string& name) {
   if (name == "coordinator") {
-    return &coordinator_.process();
+    return &coordinator().process();
   }
   SimProcess* found = nullptr;
   ForEachMember([&](SimMember& member) {
@@ -39,19 +39,40 @@ void SimWorld::Kill(const Fault& fault) {
     });
     return;
   }
-  coordinator_.process().End();
+  SimCoordinator& killed = coordinator();
+  killed.process().End();
   if (fault.kind == FaultKind::kPowerLoss) {
-    context_.tail_lost = store->LosePower(context_.random) > 0 || context_.tail_lost;
+    SimStore& records = copy_ == nullptr ? *store : *copy_;
+    context_.tail_lost = records.LosePower(context_.random) > 0 || context_.tail_lost;
     for (const auto& job : jobs_) {
       job->disk().shards.clear();
     }
   }
   if (fault.amount != kNever) {
-    loop.At(loop.now() + fault.amount, [this] {
-      if (!coordinator_.process().alive()) {
-        coordinator_.Start();
+    loop.At(loop.now() + fault.amount, [this, &killed] {
+      if (&killed == &coordinator() && !killed.process().alive()) {
+        killed.Start();
       }
     });
+  }
+}
+
+void SimWorld::Succeed(Nanoseconds until_end) {
+  if (successor_ != nullptr) {
+    return;
+  }
+  store->on_commit = [this](const std::string& id, const server::CommitRecord& record) {
+    invariants_.OnRecordedBeside(id, record);
+  };
+  context_.tail_lost = true;
+  copy_ = store->Fork();
+  successor_ = std::make_unique<SimCoordinator>(context_, options_, *copy_, servers, Loader(*copy_),
+                                                metrics, kSuccessor);
+  Observe(*successor_, *copy_);
+  coordinator_.successor = successor_.get();
+  successor_->Start();
+  if (until_end != kNever) {
+    loop.At(loop.now() + until_end, [this] { coordinator_.process().End(); });
   }
 }
 
@@ -74,10 +95,10 @@ void SimWorld::Apply(const Fault& fault) {
       process->clock().SetDrift(fault.amount);
       break;
     case FaultKind::kDiskFull:
-      coordinator_.disk_full_until = loop.now() + fault.amount;
+      coordinator().disk_full_until = loop.now() + fault.amount;
       break;
     case FaultKind::kDiskSlow:
-      coordinator_.disk_slow_until = loop.now() + fault.amount;
+      coordinator().disk_slow_until = loop.now() + fault.amount;
       break;
     case FaultKind::kCut:
     case FaultKind::kClog:
@@ -85,6 +106,9 @@ void SimWorld::Apply(const Fault& fault) {
       break;
     case FaultKind::kStop:
       command_.Stop(static_cast<size_t>(fault.target.back() - '0'));
+      break;
+    case FaultKind::kSucceed:
+      Succeed(fault.amount);
       break;
     default:
       SHOAL_CHECK(false);

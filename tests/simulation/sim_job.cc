@@ -18,9 +18,9 @@ class SimCheckpointFiles final : public server::CheckpointFiles {
   absl::StatusOr<std::optional<server::CompleteCheckpoint>> Newest() override {
     return files_->Newest();
   }
-  absl::Status Take(bool resume) override {
+  absl::Status Take(const server::JobLife& of, bool resume) override {
     SHOAL_RETURN_IF_ERROR(refuse_());
-    return files_->Take(resume);
+    return files_->Take(of, resume);
   }
   absl::StatusOr<int64_t> LastRecorded() override { return files_->LastRecorded(); }
   absl::Status Record(const std::string& lines) override {

@@ -33,6 +33,9 @@ struct SimNetwork::State {
 
 void SimNetwork::Call(SimProcess& from, SimProcess& to, const CallOptions& options, Handler handler,
                       Answer done) {
+  if (!from.alive()) {
+    return;  // it ended in the midst of a function
+  }
   ++calls_;
   const Nanoseconds deadline =
       options.deadline >= absl::Hours(1)

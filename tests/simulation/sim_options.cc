@@ -17,6 +17,8 @@ std::string ToCode(const SimOptions& options) {
   SAY(servers);
   SAY(workers);
   SAY(stages);
+  SAY(addresses);
+  SAY(hosts_and_loopback);
   SAY(steps);
   SAY(stop_after);
   SAY(samples);
@@ -25,7 +27,9 @@ std::string ToCode(const SimOptions& options) {
   SAY(resume);
   SAY(draw);
   SAY(layer);
+  SAY(sums);
   SAY(trace);
+  SAY(lost_reply);
   SAY(repeated_report);
   SAY(failed_report);
   SAY(slow_worker);

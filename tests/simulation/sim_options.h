@@ -53,6 +53,6 @@ struct SimOptions {
 std::string ToCode(const SimOptions& options);
 
 // How a worker lies, for directed tests.
-enum class Lie { kNone, kTargets, kMicrobatches, kForeign };
+enum class Lie { kNone, kTargets, kMicrobatches, kForeign, kNeighbour };
 
 }  // namespace shoal::simulation

@@ -16,12 +16,23 @@ int64_t SimStore::LosePower(Random& random) {
       static_cast<size_t>(random.Between(static_cast<int64_t>(synced_), std::ssize(transactions_)));
   const auto lost = static_cast<int64_t>(transactions_.size() - left);
   transactions_.resize(left);
-  contents_ = server::MakeMemoryStateStore();
+  Replay();
+  return lost;
+}
+
+void SimStore::Replay() {
+  contents_ = server::MakeMemoryStateStore(kCluster);
   for (const Transaction& transaction : transactions_) {
     static_cast<void>(transaction(*contents_));
   }
   Sync();
-  return lost;
+}
+
+std::unique_ptr<SimStore> SimStore::Fork() const {
+  auto fork = std::make_unique<SimStore>();
+  fork->transactions_ = transactions_;
+  fork->Replay();
+  return fork;
 }
 
 absl::Status SimStore::BeginTerm() {

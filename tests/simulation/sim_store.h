@@ -33,16 +33,21 @@ class SimStore final : public server::StateStore {
   std::function<absl::Status()> refuse = [] { return absl::OkStatus(); };
   std::function<void(const std::string& id, const server::CommitRecord& commit)> on_commit;
 
+  // Another disk that has the same, as after a copy.
+  std::unique_ptr<SimStore> Fork() const;
+
   void Sync() { synced_ = transactions_.size(); }
   // Returns how many transactions are gone.
   int64_t LosePower(Random& random);
 
  private:
   using Transaction = std::function<absl::Status(server::StateStore&)>;
+  static constexpr uint64_t kCluster = 7;
+  void Replay();
   absl::Status Write(Transaction transaction);
   absl::Status WriteSynced(Transaction transaction);
 
-  std::unique_ptr<server::StateStore> contents_ = server::MakeMemoryStateStore();
+  std::unique_ptr<server::StateStore> contents_ = server::MakeMemoryStateStore(kCluster);
   std::vector<Transaction> transactions_;
   size_t synced_ = 0;
 };

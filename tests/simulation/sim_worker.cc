@@ -35,7 +35,26 @@ SimWorker::SimWorker(SimContext& context, const SimOptions& options, SimCoordina
       owned_(std::move(process)),
       observer_(observer) {}
 
+template <typename Answer>
+Answer SimWorker::OfNewestTerm(const Answer& reply) {
+  int64_t term = 0;
+  if constexpr (requires { (*reply)->term(); }) {
+    if (!reply.ok() || !reply->has_value()) {
+      return reply;
+    }
+    term = (*reply)->term();
+  } else {
+    if (!reply.ok()) {
+      return reply;
+    }
+    term = reply->term();
+  }
+  const absl::Status admitted = term_.Admit(term, "the coordinator's answer");
+  return admitted.ok() ? reply : Unavailable("{}", Message(admitted));
+}
+
 void SimWorker::OnRegistered() {
+  term_.Forget();
   step_.reset();
   report_.reset();
   draining_ = false;
@@ -48,7 +67,7 @@ void SimWorker::Join() {
   request.set_wait_seconds(kPollSeconds);
   coordinator_.AskAndWait<proto::JoinJobRequest, proto::JoinJobReply>(
       process_, absl::Seconds(kPollSeconds) + kAnswer, request, &server::CoordinatorCore::Join,
-      [this](const auto& reply) { OnJoined(reply); });
+      [this](const auto& reply) { OnJoined(OfNewestTerm(reply)); });
 }
 
 void SimWorker::OnJoined(const absl::StatusOr<std::optional<proto::JoinJobReply>>& reply) {
@@ -103,7 +122,7 @@ void SimWorker::AskForStep() {
   }
   coordinator_.AskAndWait<proto::NextStepRequest, proto::NextStepReply>(
       process_, absl::Seconds(kPollSeconds) + kAnswer, request, &server::CoordinatorCore::Next,
-      [this](const auto& reply) { OnNext(reply); });
+      [this](const auto& reply) { OnNext(OfNewestTerm(reply)); });
 }
 
 void SimWorker::OnNext(const absl::StatusOr<std::optional<proto::NextStepReply>>& reply) {
@@ -273,10 +292,11 @@ void SimWorker::Draw() {
   }
   coordinator_.Ask<proto::DrawMicrobatchRequest, proto::DrawMicrobatchReply>(
       process_, kAnswer, request, &server::CoordinatorCore::Draw,
-      [this, step = step_](const absl::StatusOr<proto::DrawMicrobatchReply>& reply) {
+      [this, step = step_](const absl::StatusOr<proto::DrawMicrobatchReply>& answer) {
         if (step != step_) {
           return;
         }
+        const absl::StatusOr<proto::DrawMicrobatchReply> reply = OfNewestTerm(answer);
         const bool lost = reply.ok() && context_.Chance(options_.lost_reply);
         if (lost || (!reply.ok() && IsTransient(reply.status()))) {
           process_.After(lost ? absl::Seconds(1) : kDrawRetryDelay,
@@ -342,10 +362,11 @@ void SimWorker::AskWhetherItIsOver(const std::shared_ptr<Step>& step) {
   request.set_formation(formation_);
   coordinator_.AskAndWait<proto::NextStepRequest, proto::NextStepReply>(
       process_, kAnswer, request, &server::CoordinatorCore::Next,
-      [this, step](const absl::StatusOr<std::optional<proto::NextStepReply>>& reply) {
+      [this, step](const absl::StatusOr<std::optional<proto::NextStepReply>>& answer) {
         if (step != step_) {
           return;
         }
+        const auto reply = OfNewestTerm(answer);
         const bool over =
             reply.ok() && reply->has_value() && ((*reply)->job_over() || (*reply)->join_again());
         if (over || (!reply.ok() && !IsTransient(reply.status()))) {

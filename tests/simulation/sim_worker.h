@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/model/contribution.h"
+#include "core/rpc/newest_term.h"
 #include "tests/simulation/fake_servers.h"
 #include "tests/simulation/sim_member.h"
 
@@ -65,6 +66,9 @@ class SimWorker final : public SimMember {
     std::vector<int64_t> samples;
   };
 
+  // As worker::Trainer has it.
+  template <typename Answer>
+  Answer OfNewestTerm(const Answer& reply);
   void Join();
   void OnJoined(const absl::StatusOr<std::optional<proto::JoinJobReply>>& reply);
   void AskForStep();
@@ -84,6 +88,7 @@ class SimWorker final : public SimMember {
   void Report();
 
   FakeServers& servers_;
+  rpc::NewestTerm term_;
   const std::unique_ptr<SimProcess> owned_;
   const Observer& observer_;
   std::string job_id_;

@@ -26,13 +26,7 @@ SimWorld::SimWorld(const SimOptions& options, FakeDisk& fake_disk, Faults faults
       options_(options),
       jobs_(MakeJobs()),
       steps(jobs_.front()->steps()),
-      coordinator_(
-          context_, options_, *store, servers,
-          [this](const proto::SubmitJobRequest& request) {
-            SimJob& job = *JobIn(request.job().checkpoint().directory());
-            return job.Load(request, store->refuse);
-          },
-          metrics),
+      coordinator_(context_, options_, *store, servers, Loader(*store), metrics),
       command_(context_, coordinator_),
       invariants_(context_, servers,
                   [this](const std::string& directory) { return JobIn(directory); }) {
@@ -52,6 +46,13 @@ SimWorld::SimWorld(const SimOptions& options, FakeDisk& fake_disk, Faults faults
   for (const Fault& fault : context_.faults.moments()) {
     loop.At(fault.at, [this, fault] { Apply(fault); });
   }
+}
+
+SimCoordinator::Loader SimWorld::Loader(SimStore& of) {
+  return [this, &of](const proto::SubmitJobRequest& request) {
+    SimJob& job = *JobIn(request.job().checkpoint().directory());
+    return job.Load(request, of.refuse);
+  };
 }
 
 std::vector<std::unique_ptr<SimJob>> SimWorld::MakeJobs() {
@@ -114,19 +115,25 @@ void SimWorld::Observe() {
   observer_.before_report = [this](int index, proto::FinishedReport& report) {
     Tell(index, report);
   };
-  store->on_commit = [this](const std::string& id, const server::CommitRecord& record) {
-    invariants_.OnRecorded(id, record);
-  };
   servers.on_configured = [this](int index) { invariants_.OnConfigured(index); };
   servers.on_committed = [this](int index) { invariants_.OnCommitted(index); };
   servers.on_obeyed = [this](int index, int64_t term) { invariants_.OnObeyed(index, term); };
-  coordinator_.on_started = [this](int64_t life) { invariants_.OnStarted(life); };
-  coordinator_.on_stopped = [this](int64_t life, const std::string& id) {
-    invariants_.OnStopped(life, id);
+  Observe(coordinator_, *store);
+}
+
+void SimWorld::Observe(SimCoordinator& coordinator, SimStore& records) {
+  records.on_commit = [this](const std::string& id, const server::CommitRecord& record) {
+    invariants_.OnRecorded(id, record);
   };
-  coordinator_.on_answered = [this](int64_t life, uint64_t incarnation,
-                                    const absl::Status& status) {
-    invariants_.OnAnswered(life, incarnation, status);
+  coordinator.on_started = [this](int64_t term) { invariants_.OnStarted(term); };
+  coordinator.on_stopped = [this](int64_t term, const std::string& id) {
+    invariants_.OnStopped(term, id);
+  };
+  coordinator.on_came_back = [this](int64_t term, uint64_t incarnation) {
+    invariants_.OnCameBack(term, incarnation);
+  };
+  coordinator.on_answered = [this](int64_t term, uint64_t incarnation, const absl::Status& status) {
+    invariants_.OnAnswered(term, incarnation, status);
   };
 }
 
@@ -188,11 +195,17 @@ void SimWorld::Tell(int index, proto::FinishedReport& report) {
     case Lie::kForeign:
       report.add_packs()->set_number(100000);
       break;
+    case Lie::kNeighbour:
+      report.clear_packs();
+      report.set_failed(true);
+      report.set_by_neighbour(true);
+      report.set_message("a stage closed the connection");
+      break;
   }
 }
 
 bool SimWorld::Over() {
-  server::CoordinatorCore* core = coordinator_.core();
+  server::CoordinatorCore* core = coordinator().core();
   if (options_.stays) {
     return core != nullptr && command_.AllOver() && std::ssize(command_.jobs()) == options_.jobs &&
            std::ranges::all_of(core->List().jobs(), &proto::JobSummary::over);
@@ -242,7 +255,7 @@ void SimWorld::At(const std::string& point, int nth, std::function<void()> actio
 }
 
 std::vector<proto::JobEvent> SimWorld::events() {
-  const auto log = coordinator_.core()->Events(command_.jobs().front().id);
+  const auto log = core().Events(command_.jobs().front().id);
   return log.ok() ? (*log)->After(0) : std::vector<proto::JobEvent>();
 }
 

@@ -74,8 +74,10 @@ class SimWorld {
   int lies_left = 1;
   double loss_of_step_2 = 0;  // if not zero, the loss that worker 0 reports for it
 
-  server::CoordinatorCore& core() { return *coordinator_.core(); }
-  SimCoordinator& coordinator() { return coordinator_; }
+  server::CoordinatorCore& core() { return *coordinator().core(); }
+  SimCoordinator& coordinator() { return successor_ == nullptr ? coordinator_ : *successor_; }
+  // Another coordinator begins, from what this one has recorded, which runs on that long at most.
+  void Succeed(Nanoseconds until_end);
   const SimCommand& command() const { return command_; }
   uint64_t worker_incarnation(int index) const {
     return workers_[static_cast<size_t>(index)]->incarnation();
@@ -105,9 +107,11 @@ class SimWorld {
   SimWorld(const SimOptions& options, server::testing::FakeDisk& disk, Faults faults);
 
   SimWorker& worker(int index) { return *workers_[static_cast<size_t>(index)]; }
+  SimCoordinator::Loader Loader(SimStore& of);
   std::vector<std::unique_ptr<SimJob>> MakeJobs();
   void MakeMembers();
   void Observe();
+  void Observe(SimCoordinator& coordinator, SimStore& records);
   // Null: there is no such job.
   SimJob* JobIn(const std::string& directory);
   void ForEachMember(const std::function<void(SimMember&)>& visit);
@@ -123,7 +127,9 @@ class SimWorld {
   void ApplyToLink(const Fault& fault);
   void Kill(const Fault& fault);
 
+  std::unique_ptr<SimStore> copy_;  // the successor's
   SimCoordinator coordinator_;
+  std::unique_ptr<SimCoordinator> successor_;
   SimCommand command_;
   Invariants invariants_;
   SimWorker::Observer observer_;

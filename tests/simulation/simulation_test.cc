@@ -173,5 +173,43 @@ TEST(FoundTest, ARunThatBeginsAgainHasOtherAttempts) {
   EXPECT_GT(sealed.size(), steps.size()) << "no step was done again: " << world.failure();
 }
 
+// Of servers that are not asked where they are yet, nothing is known that workers could be told.
+TEST(FoundTest, NobodyJoinsWhileACommitOfAnEarlierLifeIsRepeated) {
+  SimWorld world({.workers = 1, .stays = true},
+                 Faults::FromList(1, {{FaultKind::kBuggify, "recorded", 2, 0}}));
+  int asked = 0;
+  world.hook = [&](const std::string_view point, int) {
+    if (point == "commit" && world.coordinator().process().life() == 2 && asked++ == 0) {
+      proto::JoinJobRequest request;
+      request.set_incarnation(world.worker_incarnation(0));
+      const auto reply = world.core().Join(request);
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      EXPECT_FALSE(reply->has_value());
+    }
+  };
+  EXPECT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_GT(asked, 0);
+  EXPECT_TRUE(world.done().has_value()) << world.failure();
+}
+
+// Whoever servers refuse, because they obey another, tells followers nothing of that.
+TEST(SuccessionTest, FollowersOfTheEarlierCoordinatorGoOnAtTheLaterOne) {
+  int followed_on = 0;
+  for (const char* point : {"begin", "prepare", "commit", "committed", "pin", "write", "work"}) {
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      SimWorld world({.seed = seed, .workers = 2, .steps = 6, .stays = true});
+      world.At(point, 4, [&] { world.Succeed(kNever); });
+      ASSERT_TRUE(world.Run()) << point << ", seed " << seed;
+      world.CheckEnds();
+      ASSERT_THAT(world.violations(), IsEmpty()) << point << ", seed " << seed;
+      const SimCommand::Followed& job = world.command().jobs().front();
+      ASSERT_TRUE(job.end.has_value() && job.end->has_done())
+          << point << ", seed " << seed << ": " << job.end->ShortDebugString();
+      followed_on += job.end->term() == 2 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(followed_on, 50);
+}
+
 }  // namespace
 }  // namespace shoal::simulation

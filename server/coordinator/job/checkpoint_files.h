@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/server.pb.h"
+#include "server/checkpoint/checkpoint_directory.h"
 
 namespace shoal::server {
 
@@ -19,15 +20,15 @@ struct CompleteCheckpoint {
   double loss = 0;  // of that step
 };
 
-// One per job. Calls may block on the disk; one at a time. Aborted: another run has taken the
-// folder.
+// One per job. Calls may block on the disk; one at a time. AlreadyExists: another job's run has
+// taken the folder; Aborted: a later run of the same job has.
 class CheckpointFiles {
  public:
   virtual ~CheckpointFiles() = default;
   // Returns the complete checkpoint of the highest step, if there is one.
   virtual absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() = 0;
   // Takes the folder, before all that follow. With `resume` its record goes on.
-  virtual absl::Status Take(bool resume) = 0;
+  virtual absl::Status Take(const JobLife& of, bool resume) = 0;
   // The number of the last event in the run's record; 0: there is none.
   virtual absl::StatusOr<int64_t> LastRecorded() = 0;
   // Appends whole lines to the run's record.

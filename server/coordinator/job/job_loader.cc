@@ -48,8 +48,8 @@ class CheckpointFolder final : public CheckpointFiles {
 
   absl::StatusOr<std::string> Create(int64_t step) override { return directory_->Begin(step); }
 
-  absl::Status Take(bool resume) override {
-    SHOAL_ASSIGN_OR_RETURN(directory_, CheckpointDirectory::Take(job_.checkpoint.directory));
+  absl::Status Take(const JobLife& of, bool resume) override {
+    SHOAL_ASSIGN_OR_RETURN(directory_, CheckpointDirectory::Take(job_.checkpoint.directory, of));
     resume_ = resume;
     return absl::OkStatus();
   }
@@ -215,21 +215,17 @@ absl::StatusOr<PushPlan> PushPlanOf(const plan::ModelSpec& spec, const plan::Job
 }
 
 // What each needs beside what a server takes that has no job.
-std::vector<int64_t> ServersBytes(const plan::ModelSpec& spec, const plan::Job& job,
+std::vector<int64_t> ServersBytes(const plan::Job& job,
+                                  const std::vector<plan::PartitionSpec>& partitions,
                                   int64_t clients, const plan::ShardMap& map, int servers) {
-  const std::vector<plan::PartitionSpec> partitions =
-      plan::BuildPartitions(plan::BuildUnits(spec), job.service.partition_bytes);
-  std::vector<std::vector<plan::PartitionSpec>> held(static_cast<size_t>(servers));
-  for (size_t partition = 0; partition < partitions.size(); ++partition) {
-    for (const int server : map.servers[partition]) {
-      held[static_cast<size_t>(server)].push_back(partitions[partition]);
-    }
-  }
   std::vector<int64_t> bytes;
-  for (const std::vector<plan::PartitionSpec>& of_server : held) {
+  for (int server = 0; server < servers; ++server) {
+    std::vector<plan::PartitionSpec> held;
+    for (const int id : plan::PartitionsOf(map, server)) {
+      held.push_back(partitions[static_cast<size_t>(id)]);
+    }
     bytes.push_back(
-        plan::PlanServerMemory(of_server, job.service, clients, plan::PlanReachedInGpu(job))
-            .total() -
+        plan::PlanServerMemory(held, job.service, clients, plan::PlanReachedInGpu(job)).total() -
         plan::kServerProcessBytes);
   }
   return bytes;
@@ -277,9 +273,10 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
     return plan::PlaceShards(partitions, servers, /*generation=*/1);
   };
   if (!job.cluster.local) {  // else shoal train has looked at the whole machine
-    loaded.server_bytes = [spec, job, clients = groups * job.cluster.pipeline.stages,
+    loaded.server_bytes = [job, partitions = loaded.pushes.partitions,
+                           clients = groups * job.cluster.pipeline.stages,
                            place = loaded.place_shards](int servers) {
-      return ServersBytes(spec, job, clients, place(servers), servers);
+      return ServersBytes(job, partitions, clients, place(servers), servers);
     };
   }
   loaded.checkpoints = std::make_unique<CheckpointFolder>(job, spec, special);

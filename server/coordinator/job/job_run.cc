@@ -5,6 +5,7 @@
 #include "core/base/check.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/base/testing/planted.h"
 #include "core/plan/memory/memory_plan.h"
 #include "core/rpc/server_gpu.h"
 #include "server/coordinator/job/loss_decision.h"
@@ -124,13 +125,13 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
     RequestPlan(version_ + 1);
   }
   environment_.disk([this] {
-    const absl::Status taken = job_.checkpoints->Take(version_ > 0);
+    const absl::Status taken = job_.checkpoints->Take({job_.id, environment_.term}, version_ > 0);
     environment_.post([this, taken] { OnFolderTaken(taken); });
   });
 }
 
 void JobRun::OnFolderTaken(const absl::Status& status) {
-  if (over()) {
+  if (over() || EndsBySuccessor(status)) {
     return;
   }
   if (!status.ok()) {
@@ -313,13 +314,16 @@ void JobRun::Fence(const Member& worker) {
   request.set_incarnation(worker.incarnation);
   request.set_term(environment_.term);
   for (size_t server = 0; server < servers_.size(); ++server) {
-    control_->Call(static_cast<int>(server), &rpc::ParameterServerService::FenceClient, request,
-                   [worker = NameOf(worker), server = NameOf(servers_[server])](const auto& reply) {
-                     if (!reply.ok() && !absl::IsCancelled(reply.status())) {
-                       LogWarning("{} does not know that the lease of {} is over: {}", server,
-                                  worker, Message(reply.status()));
-                     }
-                   });
+    control_->Call(
+        static_cast<int>(server), &rpc::ParameterServerService::FenceClient, request,
+        [this, worker = NameOf(worker), server = NameOf(servers_[server])](const auto& reply) {
+          if (IsSuperseded(reply.status())) {
+            environment_.post([this, status = reply.status()] { EndsBySuccessor(status); });
+          } else if (!reply.ok() && !absl::IsCancelled(reply.status())) {
+            LogWarning("{} does not know that the lease of {} is over: {}", server, worker,
+                       Message(reply.status()));
+          }
+        });
   }
 }
 
@@ -385,6 +389,14 @@ bool JobRun::IsLoss(const absl::Status& status) const {
   const bool other =
       phase_ == Phase::kConfiguring ? absl::IsAlreadyExists(status) : absl::IsNotFound(status);
   return other || IsUnreachable(status);
+}
+
+bool JobRun::EndsBySuccessor(const absl::Status& status) const {
+  if (!IsSuperseded(status) || SHOAL_PLANTED("successor-unheeded")) {
+    return false;
+  }
+  environment_.superseded(status);
+  return true;
 }
 
 void JobRun::OnServerError(int server, const absl::Status& status) {

@@ -105,6 +105,9 @@ struct JobEnvironment {
   bool durable = false;  // `store` outlives the owner, which may have a next life
   int64_t term = 1;      // of the owner: commands carry it
   absl::Time started = absl::InfinitePast();  // the owner
+  // Hears that a server, or the checkpoint folder, belongs to a later life of the owner: from now
+  // on nothing may be told, recorded or answered.
+  std::function<void(const absl::Status&)> superseded;
   // Hears that a named point is reached: tests end the process there.
   std::function<void(const char* point)> reached = [](const char*) {};
 };
@@ -232,6 +235,8 @@ class JobRun {
   void SetState(const std::string& state);
   void Lose(const Member& member, const std::string& why, bool asked);
   bool IsLoss(const absl::Status& status) const;  // what a server answers
+  // True, and the owner has heard it, where that says that a later life of it is there.
+  bool EndsBySuccessor(const absl::Status& status) const;
   void OnServerError(int server, const absl::Status& status);
   void Log(const absl::Status& status) const;
   void Change() { ++changes_; }
@@ -245,7 +250,7 @@ class JobRun {
   void OnRecordRead(const absl::StatusOr<int64_t>& last_event);
   void DecideOnAnswers();
   void GoOn(const TakeoverDecision& decision);
-  bool HasTold(int64_t step) const;
+  int64_t LastTold() const;  // step
   bool OwesCheckpoint() const;
 
   // job_run_end.cc
@@ -315,6 +320,7 @@ class JobRun {
   absl::Status TakeResults(size_t worker,
                            const google::protobuf::RepeatedPtrField<proto::PackResult>& results);
   void TakeReport(size_t worker, const proto::FinishedReport& report);
+  absl::Status CheckPacksRun(size_t reporter) const;
   void OnFailedReport(size_t worker, const proto::FinishedReport& report);
   absl::Status CheckPushesOfStep(const std::vector<proto::PrepareReply>& replies) const;
   void PrepareStep();
@@ -460,7 +466,7 @@ void JobRun::CallAll(ServerMethod<Request, Reply> method,
       Round{.replies = std::vector<Reply>(servers_.size()), .missing = servers_.size()});
   for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
     auto on_reply = [this, round, then, otherwise, server](absl::StatusOr<Reply> reply) {
-      if (over()) {
+      if (over() || EndsBySuccessor(reply.status())) {
         return;
       }
       if (!reply.ok() && (!otherwise || IsLoss(reply.status()))) {

@@ -161,6 +161,9 @@ void JobRun::GoOnAfterCheckpoint() {
 }
 
 void JobRun::OnCheckpointFailed(const absl::Status& status) {
+  if (EndsBySuccessor(status)) {
+    return;
+  }
   environment_.disk([this, step = checkpoint_.step] {
     if (const absl::Status gone = job_.checkpoints->Discard(step); !gone.ok()) {
       LogWarning("what was written of the checkpoint of step {} stays: {}", step, Message(gone));
@@ -171,8 +174,8 @@ void JobRun::OnCheckpointFailed(const absl::Status& status) {
   environment_.metrics.checkpoint_failures.Increment();
   const std::string why =
       fmt::format("the checkpoint of step {} failed: {}", checkpoint_.step, Message(status));
-  if (absl::IsAborted(status)) {
-    Fail(why);  // It goes on elsewhere.
+  if (absl::IsAlreadyExists(status)) {
+    Fail(why);  // The folder is another job's.
     return;
   }
   if (failure_.has_value()) {

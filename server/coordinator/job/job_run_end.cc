@@ -75,6 +75,7 @@ void JobRun::Fail(const std::string& message, bool non_finite) {
   phase_ = Phase::kOver;
   Change();
   TellFailure(message, non_finite);
+  SetLogContext("");
   ReleaseMembers();
 }
 
@@ -111,6 +112,7 @@ void JobRun::FailByLoss(const std::string& message, bool asked) {
   job_.restarts = restarts;
   job_.patience = absl::Seconds(job_.job.cluster.recovery_timeout_seconds);
   Change();
+  SetLogContext("");
   ReleaseMembers();
 }
 
@@ -176,6 +178,7 @@ void JobRun::End() {
   Change();
   environment_.reached("end");
   TellEnd();
+  SetLogContext("");
   ReleaseMembers();
 }
 
@@ -199,9 +202,7 @@ void JobRun::BeOver(const std::string& outcome, std::vector<Member> servers) {
   phase_ = Phase::kOver;
   state_ = outcome.substr(0, outcome.find(':'));
   state_since_ = environment_.clock.Now();
-  for (const proto::JobEvent& event : events_->After(0)) {
-    version_ = event.has_step() ? event.step().step() : version_;
-  }
+  version_ = std::max(version_, LastTold());
   if (!servers.empty()) {
     SetServers(std::move(servers));
   }
@@ -239,6 +240,9 @@ void JobRun::OnReleased(size_t server, const absl::Status& status) {
   const auto holder = holders_.find(server);
   if (holder == holders_.end()) {
     return;  // it was lost meanwhile
+  }
+  if (EndsBySuccessor(status)) {
+    return;
   }
   if (!status.ok()) {
     LogWarning("{} has not let go of {}, which is over: {}", NameOf(servers_[server]), job_.id,
@@ -289,7 +293,6 @@ void JobRun::Clear() {
       record_.reset();
       environment_.post([this] {
         cleared_ = true;
-        SetLogContext("");
         if (!restarts_) {
           job_.steps.reset();
           job_.checkpoints.reset();

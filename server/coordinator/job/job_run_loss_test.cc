@@ -146,8 +146,19 @@ TEST(LossOfAStageTest, InAStepThePacksOfItsGroupAreDoneAgainAndNoneElse) {
       EXPECT_THAT(metrics, HasSubstr(fmt::format("shoal_train_packs_taken_back_total {}\n",
                                                  plan->workers[0].size())));
       // Two stages of each other group run them as a further round, where they have a part.
-      EXPECT_GT(world.works_given(), 6 * 2 * (groups - 1));
+      EXPECT_GT(world.works_given(), 2 * groups * (step - 1) + 2 * (groups - 1) * (7 - step) + 2);
     }
+  }
+}
+
+TEST(LossOfAStageTest, AStageThatFailsWhileAllAreThereCostsTheAttempt) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {  // before and after its neighbours report
+    SimWorld world({.seed = seed, .workers = 4, .stages = 2, .steps = 4});
+    world.lie = simulation::Lie::kNeighbour;
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+    ASSERT_TRUE(world.done().has_value()) << world.failure();
+    EXPECT_EQ(world.done()->step(), 4);
+    EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_dropped_attempts_total 1\n"));
   }
 }
 

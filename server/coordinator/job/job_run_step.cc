@@ -253,14 +253,6 @@ void JobRun::TakeReport(size_t worker, const proto::FinishedReport& report) {
     DropAttempt(taken);
     return;
   }
-  const size_t group = groups_.GroupOf(worker);
-  const int index = static_cast<int>(group);
-  const int64_t left = ledger_->Left(index, groups_.StageOf(worker)) - std::ssize(redealt_[group]);
-  if (left > 0 && !leaving_[worker] && !SHOAL_PLANTED("report-unchecked")) {
-    DropAttempt(
-        Aborted("{} reports before it has run {} packs that it was given", names_[worker], left));
-    return;
-  }
   environment_.reached("reported");
   AddRound(report, reports_[worker]);
   reported_at_[worker] = environment_.clock.Now();
@@ -268,11 +260,32 @@ void JobRun::TakeReport(size_t worker, const proto::FinishedReport& report) {
   if (leaving_[worker]) {
     return;  // LetGo
   }
-  if (draws_.has_value() && draws_->Left(index) == 0) {
-    draws_->Retire(index);
+  if (const absl::Status ran = CheckPacksRun(worker);
+      !ran.ok() && !SHOAL_PLANTED("report-unchecked")) {
+    DropAttempt(ran);
+    return;
+  }
+  const size_t group = groups_.GroupOf(worker);
+  if (draws_.has_value() && draws_->Left(static_cast<int>(group)) == 0) {
+    draws_->Retire(static_cast<int>(group));
   }
   StartRound(group);
   EndOfRounds();
+}
+
+// A worker has run what it was given; and with the last of its group, so have the others, one of
+// which may have said that a neighbour kept it from that.
+absl::Status JobRun::CheckPacksRun(size_t reporter) const {
+  const size_t group = groups_.GroupOf(reporter);
+  for (size_t stage = 0; stage < groups_.stages(); ++stage) {
+    const size_t worker = groups_.WorkerAt(group, stage);
+    const int64_t left =
+        ledger_->Left(static_cast<int>(group), stage) - std::ssize(redealt_[group]);
+    if ((worker == reporter || !GroupWorks(group)) && !leaving_[worker] && left > 0) {
+      return Aborted("{} has not run {} of the packs that it was given", names_[worker], left);
+    }
+  }
+  return absl::OkStatus();
 }
 
 void JobRun::OnFailedReport(size_t worker, const proto::FinishedReport& report) {
@@ -386,13 +399,14 @@ void JobRun::OnPrepared(const std::vector<proto::PrepareReply>& replies) {
 
 void JobRun::CommitStep(const StepTotals& totals) {
   phase_ = Phase::kCommitting;
+  const double learning_rate = job_.steps->LearningRate(step_);
   const CommitRecord record = {
       .step = step_,
       .attempt = attempt_,
-      .learning_rate = job_.steps->LearningRate(step_),
+      .learning_rate = learning_rate,
       .clip_coefficient = ClipCoefficient(job_.job.train.clip_norm, totals.grad_norm),
       .generation = job_.shard_map.generation,
-      .event = DescribeCommit(totals, job_.steps->LearningRate(step_))};
+      .event = DescribeCommit(totals, learning_rate)};
   // Before any server hears of it: from here on the step is committed, and a half-done commit is
   // completed from this.
   const absl::Status recorded = SHOAL_PLANTED("commit-unrecorded")

@@ -44,6 +44,7 @@ proto::SavedRun JobRun::DescribeRun() const {
 
 void JobRun::TakeOver(const EarlierRun& earlier) {
   SHOAL_CHECK(phase_ == Phase::kWaiting);
+  SetLogContext(job_.id);
   const proto::SavedRun& saved = earlier.saved;
   job_.run = saved.run();
   job_.servers = saved.servers_size();
@@ -63,7 +64,8 @@ void JobRun::TakeOver(const EarlierRun& earlier) {
     AskWhereItIs(server);
   }
   environment_.disk([this] {
-    const absl::Status taken = job_.checkpoints->Take(/*resume=*/true);
+    const absl::Status taken =
+        job_.checkpoints->Take({job_.id, environment_.term}, /*resume=*/true);
     const absl::StatusOr<int64_t> last_event =
         taken.ok() ? job_.checkpoints->LastRecorded() : absl::StatusOr<int64_t>(taken);
     environment_.post([this, last_event] { OnRecordRead(last_event); });
@@ -101,7 +103,7 @@ absl::Time JobRun::NextAsk() const {
 }
 
 void JobRun::OnAnswer(size_t server, const absl::StatusOr<proto::TakeOverReply>& reply) {
-  if (over()) {
+  if (over() || EndsBySuccessor(reply.status())) {
     return;
   }
   if (IsUnreachable(reply.status())) {
@@ -119,7 +121,7 @@ void JobRun::OnAnswer(size_t server, const absl::StatusOr<proto::TakeOverReply>&
 }
 
 void JobRun::OnRecordRead(const absl::StatusOr<int64_t>& last_event) {
-  if (over()) {
+  if (over() || EndsBySuccessor(last_event.status())) {
     return;
   }
   if (!last_event.ok()) {
@@ -167,7 +169,6 @@ void JobRun::DecideOnAnswers() {
               decision.commit.step, decision.commit.attempt);
       step_ = decision.commit.step;
       attempt_ = decision.commit.attempt;
-      phase_ = Phase::kCommitting;
       CallAll(
           &rpc::ParameterServerService::Commit,
           [request = CommitRequestOf(decision.commit)](int) { return request; },
@@ -179,12 +180,12 @@ void JobRun::DecideOnAnswers() {
   }
 }
 
-bool JobRun::HasTold(int64_t step) const {
+int64_t JobRun::LastTold() const {
   int64_t told = 0;
   for (const proto::JobEvent& event : events_->After(0)) {
     told = event.has_step() ? event.step().step() : told;
   }
-  return told == step;
+  return told;
 }
 
 // One that was due, and is not complete.
@@ -207,7 +208,7 @@ void JobRun::GoOn(const TakeoverDecision& decision) {
   record_->Open();
   if (decision.commit.step == version_ && version_ > 0) {
     last_loss_ = decision.commit.event.loss();
-    if (!HasTold(version_)) {
+    if (LastTold() != version_) {
       proto::JobEvent event;
       *event.mutable_step() = decision.commit.event;
       Append(std::move(event));

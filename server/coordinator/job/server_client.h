@@ -57,6 +57,10 @@ inline bool IsUnreachable(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsCancelled(status);
 }
 
+// Whether it says that there is a later life of the coordinator: a server obeys that, or it has the
+// checkpoint folder.
+inline bool IsSuperseded(const absl::Status& status) { return absl::IsAborted(status); }
+
 // Makes the client for a job's servers, by index.
 using ServerClientFactory =
     std::function<std::shared_ptr<ServerClient>(const std::vector<std::string>& addresses)>;

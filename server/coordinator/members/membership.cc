@@ -201,6 +201,11 @@ std::optional<Member> Membership::Remove(uint64_t incarnation) {
   return member;
 }
 
+void Membership::Undo(uint64_t incarnation) {
+  members_.erase(incarnation);
+  came_back_.erase(incarnation);
+}
+
 std::optional<Member> Membership::MarkLeaving(uint64_t incarnation) {
   const auto found = members_.find(incarnation);
   if (found == members_.end() || std::exchange(found->second.leaving, true)) {

@@ -81,6 +81,8 @@ class Membership {
   absl::Status Renew(uint64_t incarnation, absl::Time now);
   // Whether an earlier life may have given it without a record, and it has not come back yet.
   bool MayComeBack(uint64_t incarnation) const;
+  // Takes back a registration that could not be recorded: it may come again.
+  void Undo(uint64_t incarnation);
   std::optional<Member> Remove(uint64_t incarnation);
   // Returns the member, unless it was leaving before or is none.
   std::optional<Member> MarkLeaving(uint64_t incarnation);

@@ -9,7 +9,9 @@ namespace {
 
 class MemoryStateStore final : public StateStore {
  public:
-  MemoryStateStore() { state_.cluster = std::stoull(SecureToken().substr(0, 16), nullptr, 16); }
+  explicit MemoryStateStore(uint64_t cluster) {
+    state_.cluster = cluster != 0 ? cluster : std::stoull(SecureToken().substr(0, 16), nullptr, 16);
+  }
 
   absl::Status BeginTerm() override {
     ++state_.term;
@@ -89,6 +91,8 @@ class MemoryStateStore final : public StateStore {
 
 }  // namespace
 
-std::unique_ptr<StateStore> MakeMemoryStateStore() { return std::make_unique<MemoryStateStore>(); }
+std::unique_ptr<StateStore> MakeMemoryStateStore(uint64_t cluster) {
+  return std::make_unique<MemoryStateStore>(cluster);
+}
 
 }  // namespace shoal::server

@@ -3,8 +3,9 @@
 // coordinator reads this, gives no incarnation twice, and goes on with jobs that are not over,
 // where their servers and workers still run in the middle of a step, or says what became of them.
 //
-// Called under the coordinator's lock, twice per step: must take well under a millisecond. Each
-// call is one transaction.
+// Called under the coordinator's lock. Each call is one transaction. Those of every step
+// (RecordCommit, SaveEvent) do not wait for the disk: the newest of them may go with the machine's
+// power.
 #pragma once
 
 #include <cstdint>
@@ -85,7 +86,8 @@ class StateStore {
 };
 
 // In memory, lost on destruction: for tests, and for runs without a state file.
-std::unique_ptr<StateStore> MakeMemoryStateStore();
+// `cluster` names it; 0: by a random number.
+std::unique_ptr<StateStore> MakeMemoryStateStore(uint64_t cluster = 0);
 
 // One SQLite file (created if missing). FailedPrecondition if another coordinator has it open, or
 // where a newer version of this program wrote it.

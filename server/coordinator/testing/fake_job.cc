@@ -62,8 +62,12 @@ absl::StatusOr<std::optional<CompleteCheckpoint>> FakeCheckpointFiles::Newest() 
                                 : std::make_optional(disk_.complete.rbegin()->second);
 }
 
-absl::Status FakeCheckpointFiles::Take(bool /*resume*/) {
+absl::Status FakeCheckpointFiles::Take(const JobLife& of, bool /*resume*/) {
   absl::MutexLock lock(&disk_.mutex);
+  if (disk_.owner.job == of.job && disk_.owner.term > of.term) {
+    return Aborted("a later life has the folder");
+  }
+  of_ = disk_.owner = of;
   term_ = ++disk_.term;
   return absl::OkStatus();
 }
@@ -92,7 +96,9 @@ std::string FakeCheckpointFiles::PartOf(int64_t step) const {
 absl::StatusOr<std::string> FakeCheckpointFiles::Create(int64_t step) {
   absl::MutexLock lock(&disk_.mutex);
   if (term_ != disk_.term) {
-    return Aborted("another run has taken the folder");
+    return disk_.owner.job == of_.job && disk_.owner.term > of_.term
+               ? Aborted("a later life has taken the folder")
+               : AlreadyExists("another run has taken the folder");
   }
   if (disk_.complete.contains(step)) {
     return FailedPrecondition("step {} has a complete checkpoint", step);

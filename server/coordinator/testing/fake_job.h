@@ -44,7 +44,8 @@ struct FakeDisk {
   absl::Status next_finish;                 // what Finish answers
   int failures_left = 1 << 30;              // how often it is not OK
   int discarded = 0;
-  int term = 0;  // how often it was taken
+  int term = 0;   // how often it was taken
+  JobLife owner;  // who took it last
   std::string record;
   std::string exported;  // a checkpoint's path
 };
@@ -53,7 +54,7 @@ class FakeCheckpointFiles final : public CheckpointFiles {
  public:
   FakeCheckpointFiles(FakeDisk& disk, int servers) : disk_(disk), servers_(servers) {}
   absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() override;
-  absl::Status Take(bool resume) override;
+  absl::Status Take(const JobLife& of, bool resume) override;
   absl::StatusOr<int64_t> LastRecorded() override;
   absl::Status Record(const std::string& lines) override;
   absl::StatusOr<std::string> Create(int64_t step) override;
@@ -69,6 +70,7 @@ class FakeCheckpointFiles final : public CheckpointFiles {
   FakeDisk& disk_;
   const int servers_;
   int term_ = 0;
+  JobLife of_;
 };
 
 struct FakeJobOptions {
