@@ -65,7 +65,8 @@ absl::StatusOr<ExitCode> RunBenchTransport(const BenchTransportOptions& options,
   transport::BenchOptions bench{.transports = options.transports,
                                 .clients = options.clients,
                                 .runs = options.runs,
-                                .run_time = absl::Seconds(options.seconds)};
+                                .run_time = absl::Seconds(options.seconds),
+                                .encrypt = options.encrypt};
   SHOAL_ASSIGN_OR_RETURN(bench.sizes, ParseSizes(options.sizes, bench.sizes));
   SHOAL_ASSIGN_OR_RETURN(bench.memory_bytes, ParseBytes(options.memory));
   Rows rows(streams, options.json ? "" : transport::FormatBenchHeader());
@@ -121,6 +122,7 @@ void AddBench(CLI::App& app, CommandAction& action) {
   transport_command
       ->add_option("--memory", transport->memory, "Bytes walked through; more than the caches hold")
       ->capture_default_str();
+  transport_command->add_flag("--encrypt", transport->encrypt, "Over tcp, encrypted (AES-128-GCM)");
   transport_command->add_flag("--json", transport->json, "JSON lines instead of a table");
   transport_command->add_option(
       "--svg", transport->svg,

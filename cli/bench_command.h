@@ -16,6 +16,7 @@ struct BenchTransportOptions {
   int runs = 3;
   double seconds = 0.05;  // of a run
   std::string memory = "1GiB";
+  bool encrypt = false;
   bool json = false;
   std::string svg;  // a file for a picture; empty: none
 };

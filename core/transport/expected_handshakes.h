@@ -15,7 +15,6 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/transport/handshake.h"
 
@@ -26,13 +25,11 @@ namespace shoal::transport {
 template <typename Connection>
 class ExpectedHandshakes {
  public:
-  // Returns the secret to hand to the peer; it opens this connection, once.
-  std::string Add(std::shared_ptr<Connection> connection, absl::Time deadline) {
-    std::string secret = SecureToken();
+  // `secret` opens this connection, once.
+  void Add(std::shared_ptr<Connection> connection, std::string secret, absl::Time deadline) {
     absl::MutexLock lock(&mutex_);
     const uint64_t id = connection->id();
-    expected_[id] = {std::move(connection), secret, deadline};
-    return secret;
+    expected_[id] = {std::move(connection), std::move(secret), deadline};
   }
 
   void Remove(uint64_t connection) {

@@ -16,7 +16,7 @@
 namespace shoal::transport {
 
 // Raised whenever the bytes of a handshake or of a data connection change meaning.
-inline constexpr uint32_t kTransportProtocolVersion = 2;
+inline constexpr uint32_t kTransportProtocolVersion = 3;
 
 // The most regions that one side of a connection may expose: as many as fit a handshake message and
 // its file descriptors.

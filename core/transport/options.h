@@ -18,6 +18,11 @@ struct TransportOptions {
   int listen_port = 0;
   std::string advertise_host;
 
+  // tcp: what is accepted is encrypted, and nothing else is connected to. Keys travel in the answer
+  // of the handshake, so whoever carries that must encrypt it itself. shm needs none of this, verbs
+  // has none.
+  bool encrypt = false;
+
   // A peer that has been silent for this long counts as dead. (shm learns of a death from the
   // kernel at once.)
   absl::Duration keep_alive = absl::Seconds(10);

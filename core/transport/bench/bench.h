@@ -33,7 +33,8 @@ struct BenchOptions {
   // Split in halves, what is read from and what is read into, of which the limit has its own.
   // Larger than the caches if figures are to hold for streaming.
   int64_t memory_bytes = int64_t{1} << 30;
-  int io_threads = 1;  // tcp
+  int io_threads = 1;    // tcp
+  bool encrypt = false;  // tcp
   int socket_buffer_bytes =
       0;  // tcp, and the plain loop: 0 leaves it to each (see options.h; the kernel's for the loop)
 };

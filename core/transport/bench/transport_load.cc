@@ -31,7 +31,8 @@ class TransportLoad final : public Load {
   }
 
   absl::Status Start(const std::string& name, const BenchOptions& options) {
-    const TransportOptions transport_options = {.io_threads = options.io_threads,
+    const TransportOptions transport_options = {.encrypt = options.encrypt,
+                                                .io_threads = options.io_threads,
                                                 .socket_buffer_bytes = options.socket_buffer_bytes};
     SHOAL_ASSIGN_OR_RETURN(server_, CreateTransport(name, transport_options));
     SHOAL_ASSIGN_OR_RETURN(client_, CreateTransport(name, transport_options));

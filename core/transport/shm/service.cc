@@ -12,6 +12,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/logging.h"
+#include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/base/threads/steady_await.h"
 
@@ -81,7 +82,8 @@ bool ShmService::AddToEpoll(int fd, uint64_t token) {
 
 std::string ShmService::Expect(std::shared_ptr<ShmConnectionState> connection,
                                absl::Duration timeout) {
-  std::string secret = expected_.Add(std::move(connection), RealClock().Now() + timeout);
+  std::string secret = SecureToken();
+  expected_.Add(std::move(connection), secret, RealClock().Now() + timeout);
   WakeThread();  // it may have to wake up earlier than planned
   return secret;
 }

@@ -68,11 +68,10 @@ void TcpAcceptor::WakeThread() {
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
 }
 
-std::string TcpAcceptor::Expect(std::shared_ptr<TcpConnectionState> connection,
-                                absl::Duration timeout) {
-  std::string secret = expected_.Add(std::move(connection), RealClock().Now() + timeout);
+void TcpAcceptor::Expect(std::shared_ptr<TcpConnectionState> connection, std::string proof,
+                         absl::Duration timeout) {
+  expected_.Add(std::move(connection), std::move(proof), RealClock().Now() + timeout);
   WakeThread();  // it may have to wake up earlier than planned
-  return secret;
 }
 
 void TcpAcceptor::Forget(uint64_t connection) { expected_.Remove(connection); }
@@ -210,13 +209,15 @@ absl::Status TcpAcceptor::Answer(Dial dial) {
   const std::string_view payload = std::string_view(dial.bytes).substr(sizeof(TcpFrame));
   SHOAL_ASSIGN_OR_RETURN(TcpHello hello, DecodeTcpHello(payload));
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<TcpConnectionState> connection,
-                         expected_.Take(hello.acceptance, hello.secret));
+                         expected_.Take(hello.acceptance, hello.proof));
   const std::string payload_of_welcome = EncodeTcpWelcome(
       {DescribeRegions(connection->options().exposed), connection->options().max_outstanding});
   const TcpFrame frame = {.type = TcpFrameType::kWelcome, .length = payload_of_welcome.size()};
   const std::string welcome =
       std::string(reinterpret_cast<const char*>(&frame), sizeof frame) + payload_of_welcome;
-  if (!connection->Open(std::move(dial.socket), std::move(hello.peer), welcome)) {
+  const TcpSecrets secrets = DeriveTcpSecrets(connection->secret(), payload, payload_of_welcome,
+                                              /*dialled=*/false);
+  if (!connection->Open(std::move(dial.socket), std::move(hello.peer), secrets, welcome)) {
     connection->Close(Unavailable("{}: the connection could not be opened", connection->peer()));
     return Unavailable("the connection was closed before the handshake was complete");
   }

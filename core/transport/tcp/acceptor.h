@@ -24,15 +24,35 @@
 
 namespace shoal::transport {
 
+inline constexpr size_t kTcpSecretBytes = 32;
+
+// What an answer says: where to dial, and for what. The secret, which nothing but the answer
+// carries, is for one connection.
+struct TcpAnswer {
+  std::string host;
+  int port = 0;
+  uint64_t acceptance = 0;
+  bool encrypt = false;
+  std::string secret;
+};
+std::string EncodeTcpAnswer(const TcpAnswer& answer);
+absl::StatusOr<TcpAnswer> DecodeTcpAnswer(std::string_view peer, std::string_view body);
+
 struct TcpHello {
   uint64_t acceptance = 0;
-  std::string secret;
+  std::string proof;
   TcpPeer peer;
 };
+// Proves to have had the answer.
+std::string ProofOf(const TcpAnswer& answer);
 std::string EncodeTcpHello(const TcpHello& hello);
 absl::StatusOr<TcpHello> DecodeTcpHello(std::string_view payload);
 std::string EncodeTcpWelcome(const TcpPeer& self);
 absl::StatusOr<TcpPeer> DecodeTcpWelcome(std::string_view peer, std::string_view payload);
+// What records are sealed with, of an answer's secret (empty: nothing is sealed) and the payloads
+// of the greetings: keys agree only where nobody has changed those on their way.
+TcpSecrets DeriveTcpSecrets(std::string_view secret, std::string_view hello,
+                            std::string_view welcome, bool dialled);
 
 class TcpAcceptor {
  public:
@@ -41,9 +61,10 @@ class TcpAcceptor {
 
   int port() const { return listener_.port; }
 
-  // Returns the secret with which a peer must dial for `connection`; closes the connection if it
-  // does not in time.
-  std::string Expect(std::shared_ptr<TcpConnectionState> connection, absl::Duration timeout);
+  // A peer is to dial for `connection` with that proof; closes the connection if it does not in
+  // time.
+  void Expect(std::shared_ptr<TcpConnectionState> connection, std::string proof,
+              absl::Duration timeout);
   void Forget(uint64_t connection);
 
  private:

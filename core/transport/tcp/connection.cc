@@ -19,12 +19,13 @@ constexpr size_t kTurnBytes = 1 * kMiB;
 
 TcpConnectionState::TcpConnectionState(const ConnectionOptions& options,
                                        std::shared_ptr<const RegionTable> table,
-                                       const std::shared_ptr<GpuMemory>& gpu)
+                                       const std::shared_ptr<GpuMemory>& gpu, std::string secret)
     : id_(NextConnectionId()),
       options_(options),
       queue_(static_cast<TcpQueue*>(options.queue)->inner()),
       sockets_(queue_->NextSockets()),
       table_(std::move(table)),
+      secret_(std::move(secret)),
       outstanding_(options.max_outstanding),
       sent_staging_(gpu, TcpBatch::kMostPayloadBytes),
       received_staging_(gpu, kMaxPayloadBytes) {
@@ -33,7 +34,8 @@ TcpConnectionState::TcpConnectionState(const ConnectionOptions& options,
   }
 }
 
-bool TcpConnectionState::Open(UniqueFd socket, TcpPeer peer, const std::string& welcome) {
+bool TcpConnectionState::Open(UniqueFd socket, TcpPeer peer, const TcpSecrets& secrets,
+                              const std::string& welcome) {
   absl::MutexLock lock(&mutex_);
   const int fd = socket.get();
   // The welcome fits the empty buffer of a new socket.
@@ -44,6 +46,10 @@ bool TcpConnectionState::Open(UniqueFd socket, TcpPeer peer, const std::string& 
   }
   socket_ = std::move(socket);
   peer_ = std::move(peer);
+  if (secrets.encrypts()) {
+    batch_.Encrypt(RecordSealer(secrets.send));
+    inbox_.Decrypt(RecordOpener(secrets.receive));
+  }
   phase_ = Phase::kOpen;
   return sockets_->Add(id_, fd, shared_from_this());
 }
@@ -264,9 +270,8 @@ void TcpConnectionState::Close(const absl::Status& why) {
   auto quiet = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !sending_ && !receiving_; };
   mutex_.Await(absl::Condition(&quiet));  // both are within a system call that does not block
   if (socket_.valid()) {
-    if (absl::IsCancelled(why) && !batch_.mid_frame()) {
-      const TcpFrame goodbye = {.type = TcpFrameType::kGoodbye};
-      (void)send(socket_.get(), &goodbye, sizeof goodbye, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (absl::IsCancelled(why)) {
+      batch_.SendGoodbye(socket_.get());
     }
     sockets_->Remove(id_, socket_.get());
     shutdown(socket_.get(), SHUT_RDWR);

@@ -22,6 +22,7 @@
 #include "core/transport/tcp/inbox.h"
 #include "core/transport/tcp/outbox.h"
 #include "core/transport/tcp/queue.h"
+#include "core/transport/tcp/record.h"
 #include "core/transport/tcp/sockets.h"
 #include "core/transport/tcp/staging.h"
 #include "core/transport/transport.h"
@@ -38,17 +39,19 @@ class TcpConnectionState final : public PollListener,
                                  private TcpInbox::Handler,
                                  public std::enable_shared_from_this<TcpConnectionState> {
  public:
-  // `gpu` copies where GPU memory is exposed, and may be null.
+  // `gpu` copies where GPU memory is exposed, and may be null. `secret` is kept for the acceptor.
   TcpConnectionState(const ConnectionOptions& options, std::shared_ptr<const RegionTable> table,
-                     const std::shared_ptr<GpuMemory>& gpu);
+                     const std::shared_ptr<GpuMemory>& gpu, std::string secret = "");
 
   uint64_t id() const { return id_; }
   const std::string& peer() const { return options_.peer; }
   const ConnectionOptions& options() const { return options_; }
+  const std::string& secret() const { return secret_; }
 
   // Call when the handshake is done; first sends `welcome` (a frame, or nothing on the connecting
   // side). False, with nothing sent, if the connection was closed meanwhile or the socket fails.
-  bool Open(UniqueFd socket, TcpPeer peer, const std::string& welcome) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool Open(UniqueFd socket, TcpPeer peer, const TcpSecrets& secrets, const std::string& welcome)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status PostReads(std::span<const ReadOperation> operations) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status PostWrites(std::span<const WriteOperation> operations) ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<int64_t> remote_region_sizes() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -93,6 +96,7 @@ class TcpConnectionState final : public PollListener,
   const std::shared_ptr<TcpQueue::Inner> queue_;
   const std::shared_ptr<TcpSockets> sockets_;
   const std::shared_ptr<const RegionTable> table_;
+  const std::string secret_;
   std::vector<bool> exposed_on_gpu_;  // by region; constant
   OutstandingOperations outstanding_;
 

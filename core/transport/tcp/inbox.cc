@@ -21,14 +21,18 @@ constexpr size_t kBehindPayload = 1024;
 
 absl::StatusOr<TcpInbox::Progress> TcpInbox::Receive(int socket, size_t budget, Handler& handler) {
   while (budget > 0) {
-    const size_t room = buffer_.size() - filled_;
-    iovec parts[2] = {
-        {payload_.data(), payload_.size()},
-        {buffer_.data() + filled_, payload_.empty() ? room : std::min(room, kBehindPayload)}};
+    std::span<std::byte> behind(buffer_);
+    if (opener_.has_value()) {
+      behind = opener_->Room();
+    } else if (!payload_.empty()) {
+      behind = behind.first(kBehindPayload);
+    }
+    const std::span<std::byte> place = opener_.has_value() ? std::span<std::byte>() : payload_;
+    iovec parts[2] = {{place.data(), place.size()}, {behind.data(), behind.size()}};
     msghdr message = {};
-    message.msg_iov = payload_.empty() ? parts + 1 : parts;
-    message.msg_iovlen = payload_.empty() ? 1 : 2;
-    const size_t asked = payload_.size() + parts[1].iov_len;
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    const size_t asked = place.size() + behind.size();
     const ssize_t result = recvmsg(socket, &message, MSG_DONTWAIT);
     if (result == 0) {
       return Progress::kEnd;
@@ -45,23 +49,37 @@ absl::StatusOr<TcpInbox::Progress> TcpInbox::Receive(int socket, size_t budget, 
                  : Unavailable("{}", std::strerror(errno));
     }
     const size_t received = static_cast<size_t>(result);
-    const size_t to_payload = std::min(received, payload_.size());
-    filled_ += received - to_payload;
-    if (!payload_.empty()) {
-      payload_ = payload_.subspan(to_payload);
-      if (payload_.empty()) {
-        SHOAL_RETURN_IF_ERROR(EndFrame(handler));
-      }
-    }
-    if (payload_.empty()) {
-      SHOAL_RETURN_IF_ERROR(TakeApart(handler));
-    }
+    SHOAL_RETURN_IF_ERROR(opener_.has_value() ? TakeRecords(received, handler)
+                                              : Take(received, handler));
     if (received < asked) {
       return Progress::kDrained;
     }
     budget -= std::min(budget, received);
   }
   return Progress::kMore;
+}
+
+// The first of the bytes received are in place, as far as a payload was missing.
+absl::Status TcpInbox::Take(size_t received, Handler& handler) {
+  const size_t in_place = std::min(received, payload_.size());
+  if (in_place > 0) {
+    payload_ = payload_.subspan(in_place);
+    if (payload_.empty()) {
+      SHOAL_RETURN_IF_ERROR(EndFrame(handler));
+    }
+  }
+  return TakeApart(std::span(buffer_).first(received - in_place), handler);
+}
+
+absl::Status TcpInbox::TakeRecords(size_t received, Handler& handler) {
+  opener_->Received(received);
+  while (true) {
+    SHOAL_ASSIGN_OR_RETURN(const std::span<const std::byte> frames, opener_->Next());
+    if (frames.empty()) {
+      return absl::OkStatus();
+    }
+    SHOAL_RETURN_IF_ERROR(TakeApart(frames, handler));
+  }
 }
 
 absl::Status TcpInbox::EndFrame(Handler& handler) {
@@ -71,27 +89,31 @@ absl::Status TcpInbox::EndFrame(Handler& handler) {
   return handler.EndFrame(frame_);
 }
 
-absl::Status TcpInbox::TakeApart(Handler& handler) {
-  size_t at = 0;
-  while (payload_.empty() && filled_ - at >= sizeof(TcpFrame)) {
-    std::memcpy(&frame_, buffer_.data() + at, sizeof frame_);
-    at += sizeof frame_;
-    SHOAL_RETURN_IF_ERROR(CheckFrame(frame_));
-    SHOAL_ASSIGN_OR_RETURN(payload_, handler.BeginFrame(frame_));
-    payload_begin_ = payload_.data();
-    SHOAL_CHECK(payload_.size() == (frame_.has_payload() ? frame_.length : 0));
-    const size_t here = std::min(filled_ - at, payload_.size());
-    if (here > 0) {
-      std::memcpy(payload_.data(), buffer_.data() + at, here);
+absl::Status TcpInbox::TakeApart(std::span<const std::byte> bytes, Handler& handler) {
+  while (!bytes.empty()) {
+    size_t here = 0;
+    if (payload_.empty()) {
+      here = std::min(bytes.size(), sizeof frame_ - header_filled_);
+      std::memcpy(reinterpret_cast<std::byte*>(&frame_) + header_filled_, bytes.data(), here);
+      header_filled_ += here;
+      if (header_filled_ < sizeof frame_) {
+        return absl::OkStatus();
+      }
+      header_filled_ = 0;
+      SHOAL_RETURN_IF_ERROR(CheckFrame(frame_));
+      SHOAL_ASSIGN_OR_RETURN(payload_, handler.BeginFrame(frame_));
+      payload_begin_ = payload_.data();
+      SHOAL_CHECK(payload_.size() == (frame_.has_payload() ? frame_.length : 0));
+    } else {
+      here = std::min(bytes.size(), payload_.size());
+      std::memcpy(payload_.data(), bytes.data(), here);
       payload_ = payload_.subspan(here);
-      at += here;
     }
+    bytes = bytes.subspan(here);
     if (payload_.empty()) {
       SHOAL_RETURN_IF_ERROR(EndFrame(handler));
     }
   }
-  std::memmove(buffer_.data(), buffer_.data() + at, filled_ - at);
-  filled_ -= at;
   return absl::OkStatus();
 }
 

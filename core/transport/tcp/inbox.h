@@ -1,14 +1,16 @@
-// Parses a stream of frames. Payloads go from the socket straight to where the handler says. For
-// one thread at a time.
+// Parses a stream of frames. Payloads go from the socket straight to where the handler says; from
+// records, once their tags are checked. For one thread at a time.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/transport/tcp/frame.h"
+#include "core/transport/tcp/record.h"
 
 namespace shoal::transport {
 
@@ -29,21 +31,27 @@ class TcpInbox {
     kEnd,      // the peer has closed the stream
   };
 
-  // Receives at most about `budget` bytes. An error of the socket, of a frame or of the handler is
-  // final.
+  // From now on frames come in records. Before anything is received.
+  void Decrypt(RecordOpener opener) { opener_ = std::move(opener); }
+
+  // Receives at most about `budget` bytes. An error of the socket, of a record, of a frame or of
+  // the handler is final.
   absl::StatusOr<Progress> Receive(int socket, size_t budget, Handler& handler);
 
  private:
-  absl::Status TakeApart(Handler& handler);
+  absl::Status Take(size_t received, Handler& handler);
+  absl::Status TakeRecords(size_t received, Handler& handler);
+  absl::Status TakeApart(std::span<const std::byte> bytes, Handler& handler);
   absl::Status EndFrame(Handler& handler);
 
   TcpFrame frame_;
+  size_t header_filled_ = 0;            // bytes of frame_, while payload_ is empty
   std::byte* payload_begin_ = nullptr;  // of frame_'s payload; null: it has none
   std::span<std::byte> payload_;        // what is still missing of frame_'s payload
   // Headers and small payloads. Small, since the part of a large payload that lands in it is copied
   // once more.
   std::array<std::byte, 16384> buffer_;
-  size_t filled_ = 0;
+  std::optional<RecordOpener> opener_;
 };
 
 }  // namespace shoal::transport

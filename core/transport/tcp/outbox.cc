@@ -4,6 +4,8 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -17,29 +19,71 @@ void TcpBatch::Add(const TcpFrame& frame, std::span<const std::byte> payload) {
   ++count_;
 }
 
-ssize_t TcpBatch::Send(int socket) {
-  std::array<iovec, 2 * kFrames> parts;
+void TcpBatch::Encrypt(RecordSealer sealer) {
+  sealer_ = std::move(sealer);
+  sealed_.resize(kSealedBytes);
+}
+
+size_t TcpBatch::Gather(size_t bytes, Parts& parts) const {
   size_t used = 0;
   size_t skip = sent_of_first_;
   const auto add = [&](const void* data, size_t size) {
     const size_t skipped = std::min(skip, size);
     skip -= skipped;
-    if (size > skipped) {
-      parts[used++] = {const_cast<char*>(static_cast<const char*>(data)) + skipped, size - skipped};
+    const size_t taken = std::min(size - skipped, bytes);
+    bytes -= taken;
+    if (taken > 0) {
+      parts[used++] = {const_cast<char*>(static_cast<const char*>(data)) + skipped, taken};
     }
   };
-  for (size_t i = first_; i < count_; ++i) {
+  for (size_t i = first_; i < count_ && bytes > 0; ++i) {
     add(&items_[i].frame, sizeof(TcpFrame));
     add(items_[i].payload.data(), items_[i].payload.size());
   }
+  return used;
+}
+
+void TcpBatch::SealRecords() {
+  size_t size = 0;
+  while (first_ != count_ && sealed_.size() - size >= kMaxRecordBytes + kRecordOverhead) {
+    Parts parts;
+    const size_t used = Gather(kMaxRecordBytes, parts);
+    const size_t record = sealer_->Seal(std::span(parts).first(used), sealed_.data() + size);
+    Advance(record - kRecordOverhead);
+    size += record;
+  }
+  unsent_ = std::span(sealed_).first(size);
+}
+
+ssize_t TcpBatch::Send(int socket) {
+  Parts parts;
   msghdr message = {};
   message.msg_iov = parts.data();
-  message.msg_iovlen = used;
+  if (sealer_.has_value()) {
+    if (unsent_.empty()) {
+      SealRecords();
+    }
+    parts[0] = {const_cast<std::byte*>(unsent_.data()), unsent_.size()};
+    message.msg_iovlen = 1;
+  } else {
+    message.msg_iovlen = Gather(std::numeric_limits<size_t>::max(), parts);
+  }
   const ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (sent > 0) {
+  if (sent > 0 && sealer_.has_value()) {
+    unsent_ = unsent_.subspan(static_cast<size_t>(sent));
+  } else if (sent > 0) {
     Advance(static_cast<size_t>(sent));
   }
   return sent;
+}
+
+void TcpBatch::SendGoodbye(int socket) {
+  if (mid_frame()) {
+    return;
+  }
+  first_ = count_ = 0;
+  Add({.type = TcpFrameType::kGoodbye}, {});
+  (void)Send(socket);
 }
 
 void TcpBatch::Advance(size_t sent) {

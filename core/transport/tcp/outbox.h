@@ -6,38 +6,54 @@
 #pragma once
 
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/transport/tcp/frame.h"
+#include "core/transport/tcp/record.h"
 #include "core/transport/tcp/staging.h"
 
 namespace shoal::transport {
 
-// Frames gathered for one system call. Payloads point into regions; only GPU memory is copied.
+// Frames gathered for one system call. Payloads point into regions; only GPU memory is copied, and
+// what is sealed into records.
 class TcpBatch {
  public:
-  bool empty() const { return first_ == count_; }
+  // From now on frames travel in records. Before the first is added.
+  void Encrypt(RecordSealer sealer);
+
+  bool empty() const { return first_ == count_ && unsent_.empty(); }
   bool full() const { return count_ == kFrames || bytes_ >= kMaxPayloadBytes; }
   // The most payload bytes of a batch.
   static constexpr size_t kMostPayloadBytes = 2 * kMaxPayloadBytes;
   // True while a frame is partly sent: nothing else may be sent before its rest.
-  bool mid_frame() const { return sent_of_first_ > 0; }
-  // The highest write whose last byte has been sent.
+  bool mid_frame() const { return sent_of_first_ > 0 || !unsent_.empty(); }
+  // The highest write whose last byte has been sent, or sealed: its memory is not read any more.
   uint64_t writes_sent() const { return writes_sent_; }
 
   void Add(const TcpFrame& frame, std::span<const std::byte> payload);
   // Same as sendmsg(2): bytes sent, or -1 with errno. Never blocks: the socket takes what fits.
   ssize_t Send(int socket);
+  // Sends a goodbye instead of all that is left, unless a frame is partly sent.
+  void SendGoodbye(int socket);
 
  private:
   static constexpr size_t kFrames = 64;
+  static constexpr size_t kSealedBytes = 4 * (kMaxRecordBytes + kRecordOverhead);
+  using Parts = std::array<iovec, 2 * kFrames>;
+
+  // The next frames, at most so many bytes; returns the number of parts.
+  size_t Gather(size_t bytes, Parts& parts) const;
   void Advance(size_t sent);
+  void SealRecords();
 
   struct Item {
     TcpFrame frame;
@@ -50,6 +66,10 @@ class TcpBatch {
   size_t bytes_ = 0;
   size_t sent_of_first_ = 0;
   uint64_t writes_sent_ = 0;
+
+  std::optional<RecordSealer> sealer_;
+  std::vector<std::byte> sealed_;
+  std::span<const std::byte> unsent_;  // of sealed_
 };
 
 class TcpOutbox {

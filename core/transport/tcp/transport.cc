@@ -47,33 +47,33 @@ class TcpConnector final : public Connector {
     }
     used_ = true;
     SHOAL_ASSIGN_OR_RETURN(const std::string body, OpenAnswer(kName, options_.peer, answer));
-    ByteReader reader(body);
-    const std::string host = reader.String();
-    const uint32_t port = reader.U32();
-    TcpHello hello;
-    hello.acceptance = reader.U64();
-    hello.secret = reader.String();
-    if (!reader.complete() || port > 65535) {
-      return InvalidArgument("{}: malformed transport answer", options_.peer);
+    SHOAL_ASSIGN_OR_RETURN(const TcpAnswer dial, DecodeTcpAnswer(options_.peer, body));
+    if (transport_options_.encrypt && !dial.encrypt) {
+      return FailedPrecondition(
+          "{} answers with a connection in plain text, and this side wants it "
+          "encrypted",
+          options_.peer);
     }
-    hello.peer = {DescribeRegions(options_.exposed), options_.max_outstanding};
-    auto connection = Greet(host, static_cast<int>(port), hello);
+    auto connection = Greet(dial);
     return connection.ok() ? std::move(connection)
-                           : Annotate(connection.status(),
-                                      fmt::format("{} at {}:{}", options_.peer, host, port));
+                           : Annotate(connection.status(), fmt::format("{} at {}:{}", options_.peer,
+                                                                       dial.host, dial.port));
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<Connection>> Greet(const std::string& host, int port,
-                                                    const TcpHello& hello) {
+  absl::StatusOr<std::unique_ptr<Connection>> Greet(const TcpAnswer& dial) {
     const absl::Time deadline = RealClock().Now() + options_.handshake_timeout;
-    SHOAL_ASSIGN_OR_RETURN(UniqueFd socket,
-                           DialTcp(host, port, transport_options_.socket_buffer_bytes, deadline));
+    SHOAL_ASSIGN_OR_RETURN(
+        UniqueFd socket,
+        DialTcp(dial.host, dial.port, transport_options_.socket_buffer_bytes, deadline));
     SHOAL_RETURN_IF_ERROR(TuneTcp(socket.get(), transport_options_.keep_alive,
                                   transport_options_.socket_buffer_bytes));
-    const std::string payload = EncodeTcpHello(hello);
+    const std::string hello =
+        EncodeTcpHello({dial.acceptance,
+                        ProofOf(dial),
+                        {DescribeRegions(options_.exposed), options_.max_outstanding}});
     SHOAL_RETURN_IF_ERROR(SendFrame(
-        socket.get(), {.type = TcpFrameType::kHello, .length = payload.size()}, payload, deadline));
+        socket.get(), {.type = TcpFrameType::kHello, .length = hello.size()}, hello, deadline));
     TcpFrame frame;
     SHOAL_RETURN_IF_ERROR(
         ReceiveAll(socket.get(), std::as_writable_bytes(std::span(&frame, 1)), deadline));
@@ -81,16 +81,18 @@ class TcpConnector final : public Connector {
     if (frame.type != TcpFrameType::kWelcome && frame.type != TcpFrameType::kRefusal) {
       return InvalidArgument("unexpected frame in the handshake");
     }
-    std::string answer(frame.length, '\0');
+    std::string welcome(frame.length, '\0');
     SHOAL_RETURN_IF_ERROR(
-        ReceiveAll(socket.get(), std::as_writable_bytes(std::span(answer)), deadline));
+        ReceiveAll(socket.get(), std::as_writable_bytes(std::span(welcome)), deadline));
     if (frame.type == TcpFrameType::kRefusal) {
-      return DecodeRefusal(answer);
+      return DecodeRefusal(welcome);
     }
-    SHOAL_ASSIGN_OR_RETURN(TcpPeer peer, DecodeTcpWelcome(options_.peer, answer));
+    SHOAL_ASSIGN_OR_RETURN(TcpPeer peer, DecodeTcpWelcome(options_.peer, welcome));
     auto state =
         std::make_shared<TcpConnectionState>(options_, table_, transport_options_.gpu_memory);
-    if (!state->Open(std::move(socket), std::move(peer), "")) {
+    const TcpSecrets secrets =
+        DeriveTcpSecrets(dial.encrypt ? dial.secret : "", hello, welcome, /*dialled=*/true);
+    if (!state->Open(std::move(socket), std::move(peer), secrets, "")) {
       return Internal("cannot watch the socket");
     }
     return MakeConnection(std::move(state), acceptor_);
@@ -168,14 +170,17 @@ class TcpTransport final : public Transport {
     if (!body.empty()) {
       return InvalidArgument("{}: malformed transport offer", options.peer);
     }
-    auto state = std::make_shared<TcpConnectionState>(options, table_, options_.gpu_memory);
-    ByteWriter writer;
-    writer.String(options_.advertise_host.empty() ? options_.listen_host : options_.advertise_host);
-    writer.U32(static_cast<uint32_t>(acceptor_->port()));
-    writer.U64(state->id());
-    writer.String(acceptor_->Expect(state, options.handshake_timeout));
+    TcpAnswer answer = {
+        .host = options_.advertise_host.empty() ? options_.listen_host : options_.advertise_host,
+        .port = acceptor_->port(),
+        .encrypt = options_.encrypt,
+        .secret = RandomSecret(kTcpSecretBytes)};
+    auto state = std::make_shared<TcpConnectionState>(options, table_, options_.gpu_memory,
+                                                      answer.encrypt ? answer.secret : "");
+    answer.acceptance = state->id();
+    acceptor_->Expect(state, ProofOf(answer), options.handshake_timeout);
     return Acceptance{MakeConnection(std::move(state), acceptor_.get()),
-                      SealAnswer(kName, writer.bytes())};
+                      SealAnswer(kName, EncodeTcpAnswer(answer))};
   }
 
  private:

@@ -27,11 +27,18 @@ std::unique_ptr<Transport> MakeNarrow() {
   return *CreateTcpTransport({.socket_buffer_bytes = 4096});
 }
 
-INSTANTIATE_TEST_SUITE_P(Tcp, ConformanceTest,
-                         testing::Values(TransportUnderTest{"tcp", Make},
-                                         TransportUnderTest{"threaded", MakeThreaded},
-                                         TransportUnderTest{"narrow", MakeNarrow}),
-                         NameOf);
+std::unique_ptr<Transport> MakeEncrypted() { return *CreateTcpTransport({.encrypt = true}); }
+std::unique_ptr<Transport> MakeEncryptedNarrow() {
+  return *CreateTcpTransport({.encrypt = true, .socket_buffer_bytes = 4096});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Tcp, ConformanceTest,
+    testing::Values(TransportUnderTest{"tcp", Make}, TransportUnderTest{"threaded", MakeThreaded},
+                    TransportUnderTest{"narrow", MakeNarrow},
+                    TransportUnderTest{"encrypted", MakeEncrypted},
+                    TransportUnderTest{"encrypted_narrow", MakeEncryptedNarrow}),
+    NameOf);
 
 absl::Time Soon() { return absl::Now() + absl::Seconds(5); }
 
@@ -45,21 +52,8 @@ TEST(TcpSocketTest, APeerOnThisHostIsNotPaced) {
   EXPECT_STREQ(name, "reno");
 }
 
-struct Address {
-  std::string host;
-  int port = 0;
-  uint64_t acceptance = 0;
-  std::string secret;
-};
-Address AddressIn(const std::string& answer) {
-  const std::string body = *OpenAnswer("tcp", "b", answer);
-  ByteReader reader(body);
-  Address address;
-  address.host = reader.String();
-  address.port = static_cast<int>(reader.U32());
-  address.acceptance = reader.U64();
-  address.secret = reader.String();
-  return address;
+TcpAnswer ReadAnswer(const std::string& answer) {
+  return *DecodeTcpAnswer("b", *OpenAnswer("tcp", "b", answer));
 }
 
 // A peer that speaks the protocol by hand, to send what no Shoal process sends.
@@ -68,10 +62,10 @@ class RawPeer {
   RawPeer(Side& victim, const ConnectionOptions& options) {
     Acceptance acceptance = *victim.transport().Accept(SealOffer("tcp", ""), options);
     connection_ = std::move(acceptance.connection);
-    const Address address = AddressIn(acceptance.answer);
+    const TcpAnswer address = ReadAnswer(acceptance.answer);
     socket_ = *DialTcp(address.host, address.port, 0, Soon());
     const std::string hello =
-        EncodeTcpHello({address.acceptance, address.secret, {{{4096, true}}, 16}});
+        EncodeTcpHello({address.acceptance, ProofOf(address), {{{4096, true}}, 16}});
     Send({.type = TcpFrameType::kHello, .length = hello.size()}, hello);
     TcpFrame welcome;
     EXPECT_TRUE(
@@ -234,7 +228,7 @@ TEST(TcpTransportTest, SilentAndMalformedDialsHoldNobodyUp) {
   auto connector = a.transport().Offer(a.Options());
   auto acceptance = b.transport().Accept((*connector)->offer(), b.Options());
   ASSERT_TRUE(acceptance.ok());
-  const Address address = AddressIn(acceptance->answer);
+  const TcpAnswer address = ReadAnswer(acceptance->answer);
   std::vector<UniqueFd> dials;
   Random random(TestSeed(), 21);
   for (int i = 0; i < 120; ++i) {
@@ -386,12 +380,11 @@ TEST(TcpTransportTest, ADialToNobodyFailsWithTheAddress) {
   auto connector = a.transport().Offer(a.Options({}, "server-2"));
   int port = 0;
   { port = ListenTcp("127.0.0.1", 0, 0)->port; }
-  ByteWriter answer;
-  answer.String("127.0.0.1");
-  answer.U32(static_cast<uint32_t>(port));
-  answer.U64(1);
-  answer.String("secret");
-  const auto connection = (*connector)->Complete(SealAnswer("tcp", answer.bytes()));
+  const std::string answer = EncodeTcpAnswer({.host = "127.0.0.1",
+                                              .port = port,
+                                              .acceptance = 1,
+                                              .secret = RandomSecret(kTcpSecretBytes)});
+  const auto connection = (*connector)->Complete(SealAnswer("tcp", answer));
   EXPECT_TRUE(absl::IsUnavailable(connection.status())) << Describe(connection.status());
   EXPECT_THAT(
       Message(connection.status()),
