@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "core/base/refusal_log.h"
 #include "core/transport/expected_handshakes.h"
-#include "core/transport/refusal_log.h"
 #include "core/transport/shm/connection.h"
 #include "core/transport/shm/handshake.h"
 
@@ -73,7 +73,7 @@ class ShmService {
   std::map<uint64_t, Dial> dials_ ABSL_GUARDED_BY(mutex_);       // by token
   std::map<uint64_t, Watched> watched_ ABSL_GUARDED_BY(mutex_);  // by token
 
-  RefusalLog refusals_{"shm"};                       // has its own lock
+  RefusalLog refusals_{"shm: refused a dial"};       // has its own lock
   ExpectedHandshakes<ShmConnectionState> expected_;  // has its own lock
 
   std::thread thread_;

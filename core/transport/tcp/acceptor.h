@@ -15,9 +15,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "core/base/refusal_log.h"
 #include "core/transport/expected_handshakes.h"
 #include "core/transport/options.h"
-#include "core/transport/refusal_log.h"
 #include "core/transport/tcp/connection.h"
 #include "core/transport/tcp/frame.h"
 #include "core/transport/tcp/socket.h"
@@ -89,7 +89,7 @@ class TcpAcceptor {
   const TcpListener listener_;
   const UniqueFd epoll_;
   const UniqueFd wake_;
-  RefusalLog refusals_{"tcp"};
+  RefusalLog refusals_{"tcp: refused a dial"};
   ExpectedHandshakes<TcpConnectionState> expected_;
 
   // Used only by the thread.

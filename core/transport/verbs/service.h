@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/file.h"
-#include "core/transport/refusal_log.h"
+#include "core/base/refusal_log.h"
 #include "core/transport/verbs/connection.h"
 
 namespace shoal::transport {
@@ -55,7 +55,7 @@ class VerbsService {
   const std::shared_ptr<QueuePairQuarantine> quarantine_;
   const absl::Duration tick_;
   const std::shared_ptr<Nudge> nudge_;
-  RefusalLog refusals_{"verbs"};
+  RefusalLog refusals_{"verbs: refused a dial"};
 
   mutable absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,10 +1,10 @@
-#include "core/transport/refusal_log.h"
+#include "core/base/refusal_log.h"
 
 #include "core/base/clock.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 
-namespace shoal::transport {
+namespace shoal {
 
 void RefusalLog::Refused(const absl::Status& why) {
   const absl::Time now = RealClock().Now();
@@ -13,10 +13,10 @@ void RefusalLog::Refused(const absl::Status& why) {
     ++left_out_;
     return;
   }
-  LogWarning("{}: refused a dial: {}{}", transport_, Message(why),
+  LogWarning("{}: {}{}", what_, Message(why),
              left_out_ > 0 ? fmt::format(" ({} more since the last such line)", left_out_) : "");
   next_ = now + absl::Seconds(1);
   left_out_ = 0;
 }
 
-}  // namespace shoal::transport
+}  // namespace shoal
