@@ -160,24 +160,31 @@ absl::Status Channel::CallAndWait(const Message& request, Message& reply,
 void Channel::Start(const Message& request, Message& reply, const CallOptions& options,
                     std::function<void(const absl::Status&)> done) {
   struct Running {
-    Running(const Message& message, std::function<void(const absl::Status&)> on_done)
-        : request(message),
+    Running(std::shared_ptr<Channel> self, const Message& message,
+            std::function<void(const absl::Status&)> on_done)
+        : channel(std::move(self)),
+          request(message),
           method(message, grpc::internal::RpcMethod::NORMAL_RPC),
           done(std::move(on_done)) {}
+    std::shared_ptr<Channel> channel;
     grpc::ClientContext context;
     const Message& request;
     const GrpcMethod method;
     const std::function<void(const absl::Status&)> done;
   };
-  auto call = std::make_shared<Running>(request, std::move(done));
+  auto call = std::make_shared<Running>(shared_from_this(), request, std::move(done));
   if (!state_->Begin(call->context, options)) {
     call->context.TryCancel();  // still made, so that `done` does not run within this call
   }
   grpc::internal::CallbackUnaryCall<MessageLite, MessageLite, MessageLite, MessageLite>(
       state_->channel.get(), call->method.method, &call->context, &call->request, &reply,
-      [self = shared_from_this(), call](const grpc::Status& status) {
-        call->done(self->CallError(call->request, FromGrpc(status)));
-        self->state_->End(call->context);
+      [call](const grpc::Status& status) {
+        const absl::Status answer = call->channel->CallError(call->request, FromGrpc(status));
+        call->channel->state_->End(call->context);
+        // Before `done`, after which the caller may let go of it: the last channel to go joins this
+        // very thread.
+        call->channel.reset();
+        call->done(answer);
       });
 }
 

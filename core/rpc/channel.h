@@ -75,7 +75,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
           });
   }
 
-  // CallAsync for messages of any type. Both must live until `done` has run.
+  // CallAsync for messages of any type. They, and the channel, must live until `done` has run.
   void Start(const google::protobuf::Message& request, google::protobuf::Message& reply,
              const CallOptions& options, std::function<void(const absl::Status&)> done);
 
