@@ -98,6 +98,7 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   AddLogs(app, action);
   AddPlot(app, action);
   AddCompare(app, action);
+  AddTls(app, action);
   AddDoctor(app, action);
   AddBench(app, action);
   if (arguments.empty()) {

@@ -22,7 +22,7 @@ struct JobsOptions {
 
 absl::StatusOr<std::shared_ptr<rpc::Channel>> Connect(const JobsOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const CoordinatorAddress coordinator, FindCoordinator(options.access));
-  return rpc::Channel::Create(coordinator.address, coordinator.token, "coordinator");
+  return coordinator.Connect();
 }
 
 absl::StatusOr<ExitCode> RunJobs(const JobsOptions& options, Streams& streams) {

@@ -83,7 +83,7 @@ absl::StatusOr<LineSource> OpenLog(const LogsOptions& options) {
     return LinesOfFolder(run);
   }
   SHOAL_ASSIGN_OR_RETURN(const CoordinatorAddress coordinator, FindCoordinator(options.access));
-  const auto channel = rpc::Channel::Create(coordinator.address, coordinator.token, "coordinator");
+  const auto channel = coordinator.Connect();
   std::string id = options.id;
   if (id.empty()) {  // the newest job now, whatever is submitted while it is followed
     SHOAL_ASSIGN_OR_RETURN(

@@ -142,7 +142,7 @@ Table LastSteps(const proto::GetStatusReply& status) {
 
 absl::StatusOr<ExitCode> ShowStatus(const CoordinatorAddress& coordinator, bool json,
                                     Streams& streams) {
-  const auto channel = rpc::Channel::Create(coordinator.address, coordinator.token, "coordinator");
+  const auto channel = coordinator.Connect();
   SHOAL_ASSIGN_OR_RETURN(const proto::GetStatusReply status,
                          channel->Call(&rpc::CoordinatorService::GetStatus, {}));
   if (json) {

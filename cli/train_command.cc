@@ -15,6 +15,7 @@
 #include "cli/run/await_cluster.h"
 #include "cli/run/earlier_run.h"
 #include "cli/run/follow_job.h"
+#include "cli/run/job_access.h"
 #include "cli/run/log_command.h"
 #include "cli/run/machine.h"
 #include "cli/run/next_commands.h"
@@ -29,6 +30,7 @@
 #include "core/plan/pipeline/chosen_pipeline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
+#include "core/rpc/program_flags.h"
 #include "nlohmann/json.hpp"
 #include "server/checkpoint/checkpoint.h"
 
@@ -102,10 +104,7 @@ class Training {
     SHOAL_RETURN_IF_ERROR(At("model", spec.status()));
     spec_ = *spec;
     SHOAL_RETURN_IF_ERROR(At("data.train", CheckData(job_)));
-    if (!job_.cluster.local) {
-      SHOAL_ASSIGN_OR_RETURN(token_, rpc::LoadToken(options_.token_file));
-      address_ = job_.cluster.coordinator;
-    }
+    SHOAL_ASSIGN_OR_RETURN(coordinator_, CoordinatorOf(job_, options_.token_file, options_.tls));
     SHOAL_ASSIGN_OR_RETURN(gpus_, CheckGpus(job_));
     if (job_.cluster.local) {
       machine_ = ExamineMachine();
@@ -242,6 +241,8 @@ class Training {
     LocalClusterOptions cluster = ClusterOf(job_, UsableCores(machine_));
     cluster.program_folder = options_.program_folder;
     cluster.work_folder = LogFolder();
+    cluster.token = coordinator_.security.token();
+    cluster.tls = options_.tls;
     cluster.gpus = gpus_;
     cluster.fault_seed = options_.fault_seed;
     cluster.metrics_port = options_.metrics_port;
@@ -250,8 +251,7 @@ class Training {
     }
     SHOAL_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(cluster));
     supervisor_.emplace(*cluster_, [this](const std::string& text) { report_.OnNotice(text); });
-    token_ = cluster_->token();
-    address_ = cluster_->coordinator_address();
+    coordinator_.address = cluster_->coordinator_address();
     report_.OnNotice("state of this run: shoal status --run " + Directory());
     if (!cluster_->metrics().empty()) {
       report_.OnNotice("metrics: " + cluster_->metrics());
@@ -265,7 +265,7 @@ class Training {
   }
 
   absl::Status Submit(const StopSignals& signals) {
-    const auto coordinator = rpc::Channel::Create(address_, token_, "coordinator");
+    const auto coordinator = coordinator_.Connect();
     SHOAL_RETURN_IF_ERROR(AwaitCluster(
         *coordinator, cluster_ == nullptr ? 0 : job_.cluster.servers,
         absl::Seconds(job_.cluster.start_timeout_seconds),
@@ -325,8 +325,7 @@ class Training {
       follow.check_processes = [this, &signals] { return CheckProcesses(signals); };
       follow.patience = std::max(follow.patience, kRestartLimit);
     }
-    return FollowJob(rpc::Channel::Create(address_, token_, "coordinator"),
-                     rpc::Channel::Create(address_, token_, "coordinator"), follow, report_);
+    return FollowJob(coordinator_.Connect(), coordinator_.Connect(), follow, report_);
   }
 
   // Takes the processes down, and says what the end of the run means for the exit code.
@@ -390,7 +389,8 @@ class Training {
     if (code != ExitCode::kDone) {
       streams_.err << HowToGoOn({.job_file = options_.job_file,
                                  .overrides = options_.overrides,
-                                 .token_file = options_.token_file},
+                                 .token_file = options_.token_file,
+                                 .tls = options_.tls.folder},
                                 checkpoint, job_, end.kind == RunEnd::Kind::kNonFinite)
                    << std::flush;
     }
@@ -432,8 +432,7 @@ class Training {
   std::unique_ptr<LocalCluster> cluster_;
   std::optional<Supervisor> supervisor_;  // of cluster_
   std::unique_ptr<LogCommand> log_command_;
-  rpc::Token token_;
-  std::string address_;
+  CoordinatorAddress coordinator_;
   std::string job_id_;
 };
 
@@ -492,6 +491,7 @@ void AddTrain(CLI::App& app, CommandAction& action) {
   command->add_option("--fault-seed", options->fault_seed)->group("");
   command->add_option("--token-file", options->token_file,
                       "With cluster.coordinator: file with its token (default: SHOAL_TOKEN)");
+  rpc::AddTlsFlags(*command, options->tls);
   command->callback([options, &action] {
     action = [options](Streams& streams) { return RunTrain(*options, streams); };
   });

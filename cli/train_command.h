@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/run/command.h"
+#include "core/rpc/security.h"
 
 namespace shoal::cli {
 
@@ -25,6 +26,7 @@ struct TrainOptions {
   std::string trace;           // file for the timeline; empty: none
   int metrics_port = -1;       // of local processes, see LocalClusterOptions
   std::string token_file;      // for cluster.coordinator; empty: the environment's SHOAL_TOKEN
+  rpc::TlsOptions tls;         // of this command and, with cluster.local, of all its processes
   uint64_t fault_seed = 0;     // tests alone: see LocalClusterOptions
   std::string program_folder;  // empty: beside this program
 };

@@ -7,9 +7,10 @@
 namespace shoal::client {
 
 GrpcServerClient::GrpcServerClient(const std::vector<std::string>& addresses,
-                                   const rpc::Token& token) {
+                                   const rpc::Security& security) {
   for (size_t i = 0; i < addresses.size(); ++i) {
-    servers_.push_back(rpc::Channel::Create(addresses[i], token, ServerName(static_cast<int>(i))));
+    servers_.push_back(rpc::Channel::Create(addresses[i], security, rpc::Role::kServer,
+                                            ServerName(static_cast<int>(i))));
   }
 }
 

@@ -7,14 +7,14 @@
 
 #include "client/server_client.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/token.h"
+#include "core/rpc/security.h"
 
 namespace shoal::client {
 
 class GrpcServerClient final : public ServerClient {
  public:
   // `addresses` (HOST:PORT) by server index.
-  GrpcServerClient(const std::vector<std::string>& addresses, const rpc::Token& token);
+  GrpcServerClient(const std::vector<std::string>& addresses, const rpc::Security& security);
   ~GrpcServerClient() override;
 
   absl::StatusOr<proto::ConnectReply> Connect(int server, const proto::ConnectRequest& request,

@@ -50,7 +50,6 @@ LocalClusterOptions ClusterOf(const plan::Job& job, int cores) {
 LocalCluster::LocalCluster(LocalClusterOptions options, Clock& clock)
     : options_(std::move(options)),
       clock_(clock),
-      token_(rpc::Token::Generate()),
       next_metrics_port_(options_.metrics_port),
       coordinator_(clock),
       servers_(clock),
@@ -63,8 +62,8 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   SHOAL_RETURN_IF_ERROR(CreateDirectories(options.work_folder));
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(options, clock));
   SHOAL_RETURN_IF_ERROR(cluster->StartCoordinator());
-  SHOAL_ASSIGN_OR_RETURN(cluster->access_, RunAccess::Publish(options.work_folder,
-                                                              cluster->address_, cluster->token_));
+  SHOAL_ASSIGN_OR_RETURN(cluster->access_,
+                         RunAccess::Publish(options.work_folder, cluster->address_, options.token));
   for (int i = 0; i < options.servers; ++i) {
     SHOAL_RETURN_IF_ERROR(cluster->StartServer(i));
   }
@@ -117,7 +116,11 @@ absl::Status LocalCluster::StartProgram(const std::string& name, const std::stri
   arguments.insert(arguments.begin(), path);
   SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> metrics, MetricsFlags(name));
   arguments.insert(arguments.end(), metrics.begin(), metrics.end());
-  environment[rpc::kTokenVariable] = token_.secret();
+  if (!options_.tls.folder.empty()) {
+    arguments.insert(arguments.end(),
+                     {"--tls", options_.tls.folder, "--tls-domain", options_.tls.domain});
+  }
+  environment[rpc::kTokenVariable] = options_.token.secret();
   environment["OMP_NUM_THREADS"] = std::to_string(threads);
   Command& command = commands_[name];
   command = {.name = name,

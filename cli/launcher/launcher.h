@@ -23,13 +23,16 @@
 #include "cli/run/run_access.h"
 #include "core/base/process/subprocess.h"
 #include "core/job/job.h"
+#include "core/rpc/security.h"
 #include "core/rpc/token.h"
 
 namespace shoal::cli {
 
 struct LocalClusterOptions {
-  std::string program_folder;  // holds shoal-coordinator, shoal-server, shoal-worker
-  std::string work_folder;     // made; logs and the port file go here
+  std::string program_folder;                 // holds shoal-coordinator, shoal-server, shoal-worker
+  std::string work_folder;                    // made; logs and the port file go here
+  rpc::Token token = rpc::Token::Generate();  // of all processes
+  rpc::TlsOptions tls;                        // likewise; its folder has one for each role
   int servers = 1;
   int workers = 1;
   int threads_per_server = 1;
@@ -64,7 +67,6 @@ class LocalCluster {
   LocalCluster& operator=(const LocalCluster&) = delete;
 
   const std::string& coordinator_address() const { return address_; }
-  const rpc::Token& token() const { return token_; }
   // "coordinator URL, server-0 URL ...": empty where none are served.
   const std::string& metrics() const { return metrics_; }
 
@@ -106,7 +108,6 @@ class LocalCluster {
 
   const LocalClusterOptions options_;
   Clock& clock_;
-  const rpc::Token token_;
   std::string address_;
   std::string metrics_;
   int next_metrics_port_;

@@ -39,7 +39,8 @@ class LauncherTest : public FakePrograms {
 };
 
 TEST_F(LauncherTest, StartsAllAndTakesThemDown) {
-  auto cluster = LocalCluster::Start(Options());
+  const LocalClusterOptions options = Options();
+  auto cluster = LocalCluster::Start(options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   EXPECT_EQ((*cluster)->coordinator_address(), "127.0.0.1:4321");
   const auto found = FindRun(folder_);
@@ -47,7 +48,7 @@ TEST_F(LauncherTest, StartsAllAndTakesThemDown) {
   EXPECT_EQ(*found, "127.0.0.1:4321");
   const auto token = rpc::LoadToken(TokenFileIn(LogFolderOf(folder_)));
   ASSERT_TRUE(token.ok()) << token.status();
-  EXPECT_TRUE(token->Matches((*cluster)->token().secret()));
+  EXPECT_TRUE(token->Matches(options.token.secret()));
   std::vector<pid_t> pids;
   for (const auto* name :
        {"coordinator", "server-0", "server-1", "worker-0", "worker-1", "worker-2"}) {
@@ -63,9 +64,10 @@ TEST_F(LauncherTest, StartsAllAndTakesThemDown) {
 }
 
 TEST_F(LauncherTest, TheTokenTravelsInTheEnvironmentAlone) {
-  auto cluster = LocalCluster::Start(Options());
+  const LocalClusterOptions options = Options();
+  auto cluster = LocalCluster::Start(options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
-  const std::string secret = (*cluster)->token().secret();
+  const std::string& secret = options.token.secret();
   std::string log;
   for (int i = 0; i < 500 && log.empty(); ++i) {
     log = TailOf(folder_ + "/logs/server-0.log", 1);

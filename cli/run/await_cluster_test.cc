@@ -34,7 +34,8 @@ TEST(AwaitCluster, EndsWithWhatIsWrong) {
 }
 
 TEST(AwaitCluster, SaysWhatIsInTheWayOfTheCoordinator) {
-  const auto nobody = rpc::Channel::Create("127.0.0.1:1", rpc::Token::Generate(), "coordinator");
+  const auto nobody =
+      rpc::Channel::Create("127.0.0.1:1", rpc::Token::Generate(), rpc::Role::kCoordinator);
   std::string told;
   const absl::Status status = AwaitCluster(
       *nobody, 0, absl::Minutes(10), [&](const std::string& text) { told = text; },

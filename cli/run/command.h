@@ -65,6 +65,7 @@ void AddLogs(CLI::App& app, CommandAction& action);
 void AddPlot(CLI::App& app, CommandAction& action);
 void AddCompare(CLI::App& app, CommandAction& action);
 void AddDoctor(CLI::App& app, CommandAction& action);
+void AddTls(CLI::App& app, CommandAction& action);
 void AddBench(CLI::App& app, CommandAction& action);
 
 // A command (or sub-command) with its example, shown at the end of its --help.

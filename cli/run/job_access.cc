@@ -5,6 +5,7 @@
 #include "cli/run/run_access.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
+#include "core/rpc/program_flags.h"
 
 namespace shoal::cli {
 
@@ -21,6 +22,7 @@ void AddJobAccess(CLI::App& command, JobAccess& access) {
   command.add_option("--token-file", access.token_file,
                      "File with the job's token (default: that of the shoal train on this machine, "
                      "else SHOAL_TOKEN)");
+  rpc::AddTlsFlags(command, access.tls);
 }
 
 absl::StatusOr<std::string> LocalRunOf(const JobAccess& access) {
@@ -45,8 +47,27 @@ absl::StatusOr<CoordinatorAddress> FindCoordinator(const JobAccess& access) {
   if (found.address.empty()) {
     return InvalidArgument("which coordinator? name a job file, --run or --coordinator");
   }
-  SHOAL_ASSIGN_OR_RETURN(found.token, rpc::LoadToken(token_file));
+  SHOAL_ASSIGN_OR_RETURN(rpc::Token token, rpc::LoadToken(token_file));
+  SHOAL_ASSIGN_OR_RETURN(found.security,
+                         rpc::Security::Create(std::move(token), access.tls, rpc::Role::kClient));
   return found;
+}
+
+absl::StatusOr<CoordinatorAddress> CoordinatorOf(const plan::Job& job,
+                                                 const std::string& token_file,
+                                                 const rpc::TlsOptions& tls) {
+  CoordinatorAddress found = {.address = job.cluster.coordinator};
+  rpc::Token token = rpc::Token::Generate();
+  if (!job.cluster.local) {
+    SHOAL_ASSIGN_OR_RETURN(token, rpc::LoadToken(token_file));
+  }
+  SHOAL_ASSIGN_OR_RETURN(found.security,
+                         rpc::Security::Create(std::move(token), tls, rpc::Role::kClient));
+  return found;
+}
+
+std::shared_ptr<rpc::Channel> CoordinatorAddress::Connect() const {
+  return rpc::Channel::Create(address, security, rpc::Role::kCoordinator);
 }
 
 }  // namespace shoal::cli

@@ -1,11 +1,14 @@
 // Which coordinator a command asks: that of a `shoal train` on this machine, by its job file or
-// checkpoint directory (run_access.h), or any by address and token.
+// checkpoint directory (run_access.h), or any by address, token and certificate.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/rpc/token.h"
+#include "core/job/job.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/security.h"
 
 namespace CLI {
 class App;
@@ -19,6 +22,7 @@ struct JobAccess {
   std::string run;          // checkpoint directory of a `shoal train` with a local cluster
   std::string coordinator;  // HOST:PORT
   std::string token_file;   // empty: the local run's own, else the environment's SHOAL_TOKEN
+  rpc::TlsOptions tls;
 };
 void AddJobAccess(CLI::App& command, JobAccess& access);
 
@@ -27,9 +31,17 @@ absl::StatusOr<std::string> LocalRunOf(const JobAccess& access);
 
 struct CoordinatorAddress {
   std::string address;
-  rpc::Token token;
+  rpc::Security security;
+
+  std::shared_ptr<rpc::Channel> Connect() const;
 };
 // NotFound where no such run goes on; InvalidArgument where none is named.
 absl::StatusOr<CoordinatorAddress> FindCoordinator(const JobAccess& access);
+
+// The coordinator of cluster.coordinator, or of a local cluster that is yet to start: without an
+// address, with a token of its own.
+absl::StatusOr<CoordinatorAddress> CoordinatorOf(const plan::Job& job,
+                                                 const std::string& token_file,
+                                                 const rpc::TlsOptions& tls);
 
 }  // namespace shoal::cli

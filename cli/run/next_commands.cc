@@ -32,6 +32,9 @@ std::string ResumeCommand(const RunArguments& run) {
   if (!run.token_file.empty()) {
     command += " --token-file " + Quoted(run.token_file);
   }
+  if (!run.tls.empty()) {
+    command += " --tls " + Quoted(run.tls);
+  }
   return command + " --resume";
 }
 

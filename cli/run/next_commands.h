@@ -13,6 +13,7 @@ struct RunArguments {
   std::string job_file;
   std::vector<std::string> overrides;
   std::string token_file;
+  std::string tls;  // folder
 };
 // Goes on with the run: the overrides say what the job file alone does not.
 std::string ResumeCommand(const RunArguments& run);

@@ -8,9 +8,10 @@ namespace {
 TEST(NextCommands, ResumingSaysAllThatTheRunWasTold) {
   EXPECT_EQ(ResumeCommand({.job_file = "job.yaml"}), "shoal train job.yaml --resume");
   EXPECT_EQ(
-      ResumeCommand({"my job.yaml", {"train.steps=9", "service.transports=[shm, tcp]"}, "token"}),
+      ResumeCommand(
+          {"my job.yaml", {"train.steps=9", "service.transports=[shm, tcp]"}, "token", "tls"}),
       "shoal train 'my job.yaml' --set train.steps=9 --set 'service.transports=[shm, tcp]' "
-      "--token-file token --resume");
+      "--token-file token --tls tls --resume");
   EXPECT_EQ(ResumeCommand({.job_file = "it's.yaml"}), R"(shoal train 'it'\''s.yaml' --resume)");
 }
 

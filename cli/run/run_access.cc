@@ -1,39 +1,15 @@
 #include "cli/run/run_access.h"
 
-#include <fcntl.h>
 #include <unistd.h>
-
-#include <cerrno>
 
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/rpc/certificates/secret_file.h"
 
 namespace shoal::cli {
 namespace {
 
 constexpr int64_t kMaximumAddressFile = 512;
-
-absl::Status FileError(std::string_view command, const std::string& path) {
-  const int error_number = errno;
-  return ErrnoToStatus(error_number, fmt::format("cannot {} {}", command, path));
-}
-
-// Never through a file or link that is there already, which others might read: WriteFileAtomically
-// would leave the mode to the umask.
-absl::Status WriteForOwnerAlone(const std::string& path, const std::string& line) {
-  if (unlink(path.c_str()) != 0 && errno != ENOENT) {
-    return FileError("replace", path);
-  }
-  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!fd.valid()) {
-    return FileError("create", path);
-  }
-  const ssize_t written = write(fd.get(), line.data(), line.size());
-  if (written != static_cast<ssize_t>(line.size())) {
-    return written < 0 ? FileError("write", path) : ResourceExhausted("{}: short write", path);
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace
 
@@ -50,7 +26,7 @@ absl::StatusOr<std::unique_ptr<RunAccess>> RunAccess::Publish(const std::string&
                                                               const rpc::Token& token) {
   std::unique_ptr<RunAccess> access(new RunAccess(log_folder));
   // The address last: who finds it finds the token that goes with it.
-  SHOAL_RETURN_IF_ERROR(WriteForOwnerAlone(TokenFileIn(log_folder), token.secret() + "\n"));
+  SHOAL_RETURN_IF_ERROR(WriteSecretFile(TokenFileIn(log_folder), token.secret() + "\n"));
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(AddressFileIn(log_folder), address + "\n"));
   return access;
 }

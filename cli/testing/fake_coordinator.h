@@ -21,7 +21,7 @@ class FakeCoordinator : public rpc::CoordinatorService {
   explicit FakeCoordinator(int64_t events_per_stream = 0) : events_per_stream_(events_per_stream) {
     std::vector<std::unique_ptr<rpc::Service>> services;
     services.push_back(rpc::MakeCoordinatorService(this));
-    server_ = rpc::Server::Start({.token = token_}, std::move(services)).value();
+    server_ = rpc::Server::Start({.security = token_}, std::move(services)).value();
     address_ = "127.0.0.1:" + std::to_string(server_->port());
   }
   ~FakeCoordinator() override { Shutdown(); }
@@ -37,7 +37,7 @@ class FakeCoordinator : public rpc::CoordinatorService {
   std::string address() const { return address_; }
   std::shared_ptr<rpc::Channel> Connect() const { return Connect(token_); }
   std::shared_ptr<rpc::Channel> Connect(const rpc::Token& token) const {
-    return rpc::Channel::Create(address_, token, "coordinator");
+    return rpc::Channel::Create(address_, token, rpc::Role::kCoordinator);
   }
 
   void Add(proto::JobEvent event) {

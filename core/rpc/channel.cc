@@ -31,7 +31,8 @@ constexpr const char* kServiceConfig = R"({
          "backoffMultiplier": 2,
                      "retryableStatusCodes": ["UNAVAILABLE"]}}]})";
 
-std::shared_ptr<grpc::Channel> CreateGrpcChannel(const std::string& target) {
+std::shared_ptr<grpc::Channel> CreateGrpcChannel(const std::string& target,
+                                                 const Security& security, Role peer) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -49,14 +50,36 @@ std::shared_ptr<grpc::Channel> CreateGrpcChannel(const std::string& target) {
   arguments.SetServiceConfigJSON(kServiceConfig);
   // One connection per Channel: calls of one client never queue behind another's.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(target, security.MakeChannelCredentials(peer), arguments);
 }
 
-// gRPC names resolvers, queries and addresses; what helps is which of the two it is.
-absl::Status Unreachable(const absl::Status& status, const std::string& target) {
+// What a connection fails of that TLS, or the lack of it, is the reason for; empty: something else.
+std::string WhyNoConnection(std::string_view message, bool encrypted) {
+  // gRPC's words before those of security.cc.
+  constexpr std::string_view kRefusedByUs =
+      "Custom verification check failed with error: UNAUTHENTICATED: ";
+  if (const size_t at = message.find(kRefusedByUs); at != std::string_view::npos) {
+    return "it is not who it should be: " + std::string(message.substr(at + kRefusedByUs.size()));
+  }
+  if (message.ends_with("wrong version number")) {
+    return "it does not speak TLS: was it started with --tls?";
+  }
+  if (message.starts_with("failed to connect") && message.ends_with("Socket closed")) {
+    return encrypted ? "it closed the connection at once: its log says why, where it does not take "
+                       "this process's certificate"
+                     : "it closed the connection at once; it may want TLS: --tls";
+  }
+  return "";
+}
+
+// gRPC names resolvers, queries and addresses; what helps is what is wrong.
+absl::Status Unreachable(const absl::Status& status, const std::string& target, bool encrypted) {
   const std::string_view message = Message(status);
   if (!absl::IsUnavailable(status)) {
     return status;
+  }
+  if (const std::string why = WhyNoConnection(message, encrypted); !why.empty()) {
+    return absl::UnavailableError(why);
   }
   if (message.starts_with("DNS resolution failed") || message.starts_with("C-ares status")) {
     return Unavailable("cannot find host {}; look at its name, or give its address",
@@ -75,7 +98,7 @@ using google::protobuf::MessageLite;
 }  // namespace
 
 struct Channel::State {
-  Token token;
+  Security security;
   std::shared_ptr<grpc::Channel> channel;
 
   absl::Mutex mutex;
@@ -103,7 +126,7 @@ struct GrpcMethod {
 bool Channel::State::Begin(grpc::ClientContext& context, const CallOptions& options) {
   context.set_deadline(SteadyDeadline(options.deadline));
   context.set_wait_for_ready(options.wait_for_connection);
-  context.AddMetadata("authorization", "Bearer " + token.secret());
+  context.AddMetadata("authorization", "Bearer " + security.token().secret());
   absl::MutexLock lock(&mutex);
   if (!cancelled) {
     calls.insert(&context);
@@ -116,18 +139,20 @@ void Channel::State::End(grpc::ClientContext& context) {
   calls.erase(&context);
 }
 
-Channel::Channel(const std::string& target, Token token, const std::string& peer)
-    : target_(target), description_(peer + " at " + target), state_(std::make_unique<State>()) {
+Channel::Channel(const std::string& target, Security security, Role peer, const std::string& name)
+    : target_(target),
+      description_((name.empty() ? std::string(RoleName(peer)) : name) + " at " + target),
+      state_(std::make_unique<State>()) {
   RouteGrpcLogs();
-  state_->token = std::move(token);
-  state_->channel = CreateGrpcChannel(target);
+  state_->channel = CreateGrpcChannel(target, security, peer);
+  state_->security = std::move(security);
 }
 
 Channel::~Channel() = default;
 
-std::shared_ptr<Channel> Channel::Create(const std::string& target, Token token,
-                                         const std::string& peer) {
-  return std::shared_ptr<Channel>(new Channel(target, std::move(token), peer));
+std::shared_ptr<Channel> Channel::Create(const std::string& target, Security security, Role peer,
+                                         const std::string& name) {
+  return std::shared_ptr<Channel>(new Channel(target, std::move(security), peer, name));
 }
 
 void Channel::Cancel() {
@@ -140,7 +165,7 @@ void Channel::Cancel() {
 
 absl::Status Channel::CallError(const Message& request, const absl::Status& status) const {
   return Annotate(
-      Unreachable(status, target_),
+      Unreachable(status, target_, state_->security.encrypted()),
       fmt::format("{}: {}", description_, MethodTaking(*request.GetDescriptor()).name()));
 }
 

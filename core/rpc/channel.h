@@ -1,5 +1,5 @@
-// Connects lazily to one peer's gRPC service, presents the token and keeps the calls in flight.
-// Thread-safe.
+// Connects lazily to one peer's gRPC service, presents the token, and with TLS makes sure of the
+// peer's role; keeps the calls in flight. Thread-safe.
 //
 // A call names the method by the service's member (coordinator_service.h,
 // parameter_server_service.h, stage_service.h):
@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/status.h"
-#include "core/rpc/token.h"
+#include "core/rpc/security.h"
 #include "google/protobuf/message.h"
 
 namespace shoal::rpc {
@@ -41,10 +41,10 @@ using Done = std::function<void(absl::StatusOr<Reply>)>;
 
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
-  // `target` is HOST:PORT; `peer` names the other side in messages, e.g. "server-1". Does not
-  // connect yet.
-  static std::shared_ptr<Channel> Create(const std::string& target, Token token,
-                                         const std::string& peer);
+  // `target` is HOST:PORT; `name` is the peer's in messages, "server-1", or without it its role's.
+  // Does not connect yet.
+  static std::shared_ptr<Channel> Create(const std::string& target, Security security, Role peer,
+                                         const std::string& name = "");
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -99,7 +99,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   using Message = google::protobuf::Message;
   struct State;
 
-  Channel(const std::string& target, Token token, const std::string& peer);
+  Channel(const std::string& target, Security security, Role peer, const std::string& name);
   absl::Status CallAndWait(const Message& request, Message& reply, const CallOptions& options);
   absl::Status ReadEvents(const Message& request, Message& event,
                           const std::function<bool()>& on_event, const CallOptions& options);

@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<Health>> Health::Serve(int port, const std::strin
   std::vector<std::unique_ptr<Service>> services;
   services.push_back(std::make_unique<NoService>());
   SHOAL_ASSIGN_OR_RETURN(health->server_, Server::Start({.listen = fmt::format("{}:{}", host, port),
-                                                         .token = Token::Generate(),
+                                                         .security = Token::Generate(),
                                                          .max_threads = 8},
                                                         std::move(services)));
   health->server_->SetServing("live", true);

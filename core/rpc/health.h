@@ -1,6 +1,6 @@
-// A port for probes alone: the standard gRPC health service, without a token, on the host that the
-// program listens at. Probes name "live" (the process runs) or "ready" (it has what it needs to
-// take work: a server or worker is registered).
+// A port for probes alone: the standard gRPC health service, without a token and in plain text, on
+// the host that the program listens at. Probes name "live" (the process runs) or "ready" (it has
+// what it needs to take work: a server or worker is registered).
 #pragma once
 
 #include <memory>

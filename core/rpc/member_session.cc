@@ -39,7 +39,7 @@ const char* ProgramVersion() { return SHOAL_VERSION; }
 
 bool IsRefusal(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status) ||
-         absl::IsUnauthenticated(status);
+         absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status);
 }
 
 absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(

@@ -107,13 +107,13 @@ class MemberSessionTest : public ::testing::Test {
   void SetUp() override {
     std::vector<std::unique_ptr<Service>> services;
     services.push_back(MakeCoordinatorService(&registrar_));
-    auto server = Server::Start({.token = token_}, std::move(services));
+    auto server = Server::Start({.security = token_}, std::move(services));
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = std::move(*server);
   }
   std::unique_ptr<MemberSession> Join() {
     auto session = MemberSession::Join(
-        Channel::Create(fmt::format("127.0.0.1:{}", server_->port()), token_, "coordinator"),
+        Channel::Create(fmt::format("127.0.0.1:{}", server_->port()), token_, Role::kCoordinator),
         {.role = proto::ROLE_WORKER}, [this](const absl::Status& status) {
           end_ = status;
           ended_.Notify();
@@ -163,7 +163,7 @@ TEST_F(MemberSessionTest, WhoAsksToLeaveStaysAMemberMeanwhile) {
 TEST(MemberSession, ACoordinatorThatIsNotThereIsNamedAtOnce) {
   ::testing::internal::CaptureStdout();      // programs that did not set up logging log here
   const auto session = MemberSession::Join(  // nobody listens on port 1
-      Channel::Create("127.0.0.1:1", Token::Generate(), "coordinator"),
+      Channel::Create("127.0.0.1:1", Token::Generate(), Role::kCoordinator),
       {.role = proto::ROLE_WORKER, .patience = absl::Seconds(2)}, [](const absl::Status&) {});
   const std::string log = ::testing::internal::GetCapturedStdout();
   EXPECT_TRUE(absl::IsUnavailable(session.status())) << session.status();

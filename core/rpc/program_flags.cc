@@ -59,11 +59,23 @@ absl::StatusOr<int> IndexOf(const MemberFlags& flags, const std::string& host) {
                    host);
 }
 
+void AddTlsFlags(CLI::App& app, TlsOptions& options) {
+  app.add_option("--tls", options.folder,
+                 fmt::format("Folder with tls.crt, tls.key and ca.crt, or with one such for each "
+                             "role: calls are encrypted, and made and taken with certificates "
+                             "alone (default: {}, or plain text)",
+                             kTlsVariable))
+      ->envname(kTlsVariable);
+  app.add_option("--tls-domain", options.domain, "Domain in the names of certificates")
+      ->capture_default_str();
+}
+
 void AddProgramFlags(CLI::App& app, const std::string& program, ProgramFlags& flags) {
   app.add_option("--token-file", flags.token_file,
                  fmt::format("File with the token that all calls carry; without it, the "
                              "environment variable {}",
                              kTokenVariable));
+  AddTlsFlags(app, flags.tls);
   app.add_option("--metrics-port", flags.metrics_port,
                  "Port of the Prometheus metrics; 0 picks a free one");
   app.add_option("--metrics-host", flags.metrics_host, "Address that metrics are served on")
@@ -103,6 +115,11 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
 
 LogOptions LogOptionsOf(const std::string& role, const ProgramFlags& flags) {
   return {.role = role, .level = flags.log_level, .json = flags.log_format == "json", .keep = true};
+}
+
+absl::StatusOr<Security> LoadSecurity(const ProgramFlags& flags, Role own, Metrics& metrics) {
+  SHOAL_ASSIGN_OR_RETURN(Token token, LoadToken(flags.token_file));
+  return Security::Create(std::move(token), flags.tls, own, &metrics);
 }
 
 absl::Status ServeMetrics(const ProgramFlags& flags, Metrics& metrics) {

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/logging.h"
 #include "core/base/metrics.h"
+#include "core/rpc/security.h"
 
 namespace CLI {
 class App;
@@ -21,12 +22,15 @@ inline constexpr int kExitLeftJob = 75;  // told to leave a job that goes on: st
 
 struct ProgramFlags {
   std::string token_file;
+  TlsOptions tls;
   int metrics_port = -1;  // -1: no metrics, 0: a free one
   std::string metrics_host = "0.0.0.0";
   int health_port = -1;  // likewise
   std::string log_level = "info";
   std::string log_format = "text";  // or json
 };
+// --tls and --tls-domain, here and in commands of `shoal`.
+void AddTlsFlags(CLI::App& app, TlsOptions& options);
 // Also adds --version, which prints `program`.
 void AddProgramFlags(CLI::App& app, const std::string& program, ProgramFlags& flags);
 
@@ -50,6 +54,10 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);
 
 // Of a program that stands in lines as `role`. Keeps them for `shoal logs`.
 LogOptions LogOptionsOf(const std::string& role, const ProgramFlags& flags);
+
+// The token and, where the flags ask for TLS, the certificate of a program of that role. `metrics`
+// must outlive it.
+absl::StatusOr<Security> LoadSecurity(const ProgramFlags& flags, Role own, Metrics& metrics);
 
 // Serves metrics if the flags give a port.
 absl::Status ServeMetrics(const ProgramFlags& flags, Metrics& metrics);

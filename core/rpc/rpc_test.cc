@@ -90,13 +90,13 @@ class RpcTest : public ::testing::Test {
   void SetUp() override {
     std::vector<std::unique_ptr<Service>> services;
     services.push_back(MakeCoordinatorService(&service_));
-    auto server = Server::Start({.listen = "127.0.0.1:0", .token = token_}, std::move(services));
+    auto server = Server::Start({.listen = "127.0.0.1:0", .security = token_}, std::move(services));
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = std::move(*server);
     target_ = fmt::format("127.0.0.1:{}", server_->port());
   }
   std::shared_ptr<Channel> Connect(const Token& token) {
-    return Channel::Create(target_, token, "coordinator");
+    return Channel::Create(target_, token, Role::kCoordinator);
   }
 
   FakeCoordinator service_;
@@ -215,7 +215,7 @@ TEST_F(RpcTest, AnUnreachablePeerFailsFastAndIsNamed) {
 }
 
 TEST_F(RpcTest, AnUnknownHostIsNamed) {
-  const auto coordinator = Channel::Create("no-such-host.invalid:4000", token_, "coordinator");
+  const auto coordinator = Channel::Create("no-such-host.invalid:4000", token_, Role::kCoordinator);
   const absl::Status status = coordinator->Call(&CoordinatorService::Leave, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(Message(status)),
@@ -223,7 +223,7 @@ TEST_F(RpcTest, AnUnknownHostIsNamed) {
 }
 
 TEST_F(RpcTest, APortInUseGivesOneClearLine) {
-  const auto second = Server::Start({.listen = target_, .token = token_}, {});
+  const auto second = Server::Start({.listen = target_, .security = token_}, {});
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(Message(second.status())),
@@ -231,11 +231,13 @@ TEST_F(RpcTest, APortInUseGivesOneClearLine) {
 }
 
 TEST(ServerTest, RefusesBadAddressesAndAnEmptyToken) {
-  EXPECT_EQ(Server::Start({.listen = "nonsense", .token = Token::Generate()}, {}).status().code(),
-            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(
-      Server::Start({.listen = "127.0.0.1:http", .token = Token::Generate()}, {}).status().code(),
+      Server::Start({.listen = "nonsense", .security = Token::Generate()}, {}).status().code(),
       absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Server::Start({.listen = "127.0.0.1:http", .security = Token::Generate()}, {})
+                .status()
+                .code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Server::Start({.listen = "127.0.0.1:0"}, {}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
@@ -289,9 +291,10 @@ TEST(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
   const Token token = Token::Generate();
   std::vector<std::unique_ptr<Service>> services;
   services.push_back(MakeParameterServerService(&service));
-  auto server = Server::Start({.token = token}, std::move(services));
+  auto server = Server::Start({.security = token}, std::move(services));
   ASSERT_TRUE(server.ok()) << server.status();
-  auto channel = Channel::Create(fmt::format("127.0.0.1:{}", (*server)->port()), token, "server-0");
+  auto channel = Channel::Create(fmt::format("127.0.0.1:{}", (*server)->port()), token,
+                                 Role::kServer, "server-0");
   absl::Notification prepared;
   absl::Notification committed;
   proto::PrepareRequest request;
@@ -347,10 +350,10 @@ TEST(StageRpcTest, CallsReachTheServiceWithTheTokenAlone) {
   const Token token = Token::Generate();
   std::vector<std::unique_ptr<Service>> services;
   services.push_back(MakeStageService(&service));
-  auto server = Server::Start({.token = token}, std::move(services));
+  auto server = Server::Start({.security = token}, std::move(services));
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string target = fmt::format("127.0.0.1:{}", (*server)->port());
-  const auto worker = Channel::Create(target, token, "worker-1");
+  const auto worker = Channel::Create(target, token, Role::kWorker, "worker-1");
   proto::ConnectStageRequest request;
   request.set_to(1);
   request.add_offers()->set_offer("take this");
@@ -365,7 +368,7 @@ TEST(StageRpcTest, CallsReachTheServiceWithTheTokenAlone) {
   request.set_to(2);
   EXPECT_THAT(std::string(Message(worker->Call(&StageService::ConnectStage, request, {}).status())),
               HasSubstr("worker-1 at " + target + ": ConnectStage: this is stage 1"));
-  const auto stranger = Channel::Create(target, Token::Generate(), "worker-1");
+  const auto stranger = Channel::Create(target, Token::Generate(), Role::kWorker, "worker-1");
   EXPECT_TRUE(
       absl::IsUnauthenticated(stranger->Call(&StageService::ConnectStage, request, {}).status()));
 }

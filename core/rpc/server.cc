@@ -77,7 +77,7 @@ struct Server::State {
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options, std::vector<std::unique_ptr<Service>> services) {
   RouteGrpcLogs();
-  if (options.token.empty()) {
+  if (options.security.token().empty()) {
     return InvalidArgument("a server must have a token");
   }
   SHOAL_RETURN_IF_ERROR(CheckAddress(options.listen));
@@ -95,9 +95,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 4);
   int port = 0;
-  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(options.listen, options.security.MakeServerCredentials(), &port);
   for (const auto& service : state->services) {
-    service->set_token(options.token);
+    service->set_security(options.security);
     builder.RegisterService(service->grpc_service());
   }
   state->server = builder.BuildAndStart();

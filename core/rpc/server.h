@@ -1,5 +1,6 @@
 // Serves a process's services over gRPC, with the standard health service and a bounded shutdown.
-// Every method checks the token; only health is open, for probes.
+// Every method checks the token, and with TLS whether that role may call it (access.h); only health
+// is open, for probes.
 //
 // Services are plain classes (CoordinatorService, ParameterServerService, StageService); nothing
 // outside this folder sees gRPC.
@@ -12,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/rpc/token.h"
+#include "core/rpc/security.h"
 
 namespace grpc {
 class Service;
@@ -34,16 +35,16 @@ class Service {
   virtual ~Service() = default;
   virtual grpc::Service* grpc_service() = 0;
 
-  const Token& token() const { return token_; }
-  void set_token(Token token) { token_ = std::move(token); }
+  const Security& security() const { return security_; }
+  void set_security(Security security) { security_ = std::move(security); }
 
  private:
-  Token token_;
+  Security security_;
 };
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0 picks a free one
-  Token token;                         // must not be empty
+  Security security;                   // its token must not be empty
   // Concurrent calls, each on a thread, long polls included; more are refused with
   // ResourceExhausted.
   int max_threads = 512;

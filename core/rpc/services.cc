@@ -5,12 +5,14 @@
 #include <grpcpp/support/method_handler.h>
 #include <grpcpp/support/sync_stream.h>
 
+#include <algorithm>
 #include <exception>
 #include <list>
 #include <string_view>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/rpc/access.h"
 #include "core/rpc/coordinator_service.h"
 #include "core/rpc/grpc_support.h"
 #include "core/rpc/parameter_server_service.h"
@@ -22,7 +24,7 @@ namespace {
 
 using google::protobuf::MessageLite;
 
-bool Authorized(const Token& token, const grpc::ServerContext& context) {
+bool HasToken(const Token& token, const grpc::ServerContext& context) {
   constexpr std::string_view kPrefix = "Bearer ";
   const auto& metadata = context.client_metadata();
   const auto entry = metadata.find("authorization");
@@ -33,15 +35,60 @@ bool Authorized(const Token& token, const grpc::ServerContext& context) {
   return value.starts_with(kPrefix) && token.Matches(value.substr(kPrefix.size()));
 }
 
-// Runs `method` (which returns absl::Status) if the caller presented the token. An exception (such
-// as out of memory) ends only the call.
-template <typename Method>
-grpc::Status Guard(const Token& token, const grpc::ServerContext& context, Method method) {
-  if (!Authorized(token, context)) {
-    return ToGrpc(Unauthenticated(
-        "the call has no token, or another one than this process was started with; give all "
-        "processes of a job the same --token-file or {}",
-        kTokenVariable));
+// Of a connection over TLS; who it is was checked when it began.
+absl::StatusOr<Role> RoleOfCaller(const grpc::ServerContext& context) {
+  const auto names = context.auth_context()->FindPropertyValues(GRPC_PEER_SPIFFE_ID_PROPERTY_NAME);
+  const auto name = names.empty() ? grpc::string_ref() : names.front();
+  SHOAL_ASSIGN_OR_RETURN(const Identity caller,
+                         ParseIdentity(std::string_view(name.data(), name.size())));
+  return caller.role;
+}
+
+template <typename Request>
+absl::Status CheckRole(const grpc::ServerContext& context, const Request& request) {
+  SHOAL_ASSIGN_OR_RETURN(const Role role, RoleOfCaller(context));
+  if (std::ranges::find(CallersOf<Request>::kAll, role) == std::end(CallersOf<Request>::kAll)) {
+    return PermissionDenied("by its certificate the caller is a {}, which may not call {}",
+                            RoleName(role), MethodTaking(*Request::descriptor()).name());
+  }
+  if (!SaysItsRole(request, role)) {
+    return PermissionDenied("by its certificate the caller is a {}, and it registers as another",
+                            RoleName(role));
+  }
+  return absl::OkStatus();
+}
+
+// Whether this caller may make this call.
+template <typename Request>
+absl::Status CheckCaller(const Security& security, const grpc::ServerContext& context,
+                         const Request& request) {
+  const auto refuse = [&](Refusals::Reason reason, const absl::Status& why) {
+    return security.refusals().Refuse(
+        reason,
+        fmt::format("{} from {}", MethodTaking(*Request::descriptor()).name(), context.peer()),
+        why);
+  };
+  if (!HasToken(security.token(), context)) {
+    return refuse(Refusals::Reason::kToken,
+                  Unauthenticated("the call has no token, or another one than this process was "
+                                  "started with; give all processes of a job the same "
+                                  "--token-file or {}",
+                                  kTokenVariable));
+  }
+  if (!security.encrypted()) {
+    return absl::OkStatus();
+  }
+  const absl::Status may = CheckRole(context, request);
+  return may.ok() ? may : refuse(Refusals::Reason::kRole, may);
+}
+
+// Runs `method` (which returns absl::Status) if the caller may. An exception (such as out of
+// memory) ends only the call.
+template <typename Request, typename Method>
+grpc::Status Guard(const Security& security, const grpc::ServerContext& context,
+                   const Request& request, Method method) {
+  if (const absl::Status may = CheckCaller(security, context, request); !may.ok()) {
+    return ToGrpc(may);
   }
   try {
     return ToGrpc(method());
@@ -69,7 +116,7 @@ class GrpcService final : public grpc::Service, public Service {
         new grpc::internal::RpcMethodHandler<GrpcService, Request, Reply, MessageLite, MessageLite>(
             [method](GrpcService* self, grpc::ServerContext* context, const Request* request,
                      Reply* reply) {
-              return Guard(self->token(), *context, [&]() -> absl::Status {
+              return Guard(self->security(), *context, *request, [&]() -> absl::Status {
                 SHOAL_ASSIGN_OR_RETURN(*reply, (self->service_.*method)(*request));
                 return absl::OkStatus();
               });
@@ -84,7 +131,7 @@ class GrpcService final : public grpc::Service, public Service {
         new grpc::internal::ServerStreamingHandler<GrpcService, Request, Event>(
             [method](GrpcService* self, grpc::ServerContext* context, const Request* request,
                      grpc::ServerWriter<Event>* writer) {
-              return Guard(self->token(), *context, [&] {
+              return Guard(self->security(), *context, *request, [&] {
                 const EventStream<Event> events = {
                     .write = [&](const Event& event) { return writer->Write(event); },
                     .gone = [&] { return context->IsCancelled(); }};

@@ -11,17 +11,17 @@ constexpr absl::Duration kDeadline = absl::Minutes(60);
 
 }  // namespace
 
-GrpcServerClient::GrpcServerClient(const rpc::Token& token,
+GrpcServerClient::GrpcServerClient(const rpc::Security& security,
                                    const std::vector<std::string>& addresses) {
   for (size_t server = 0; server < addresses.size(); ++server) {
-    servers_.push_back(
-        rpc::Channel::Create(addresses[server], token, fmt::format("server {}", server)));
+    servers_.push_back(rpc::Channel::Create(addresses[server], security, rpc::Role::kServer,
+                                            fmt::format("server {}", server)));
   }
 }
 
-ServerClientFactory MakeGrpcServerClients(const rpc::Token& token) {
-  return [token](const std::vector<std::string>& addresses) {
-    return std::make_shared<GrpcServerClient>(token, addresses);
+ServerClientFactory MakeGrpcServerClients(const rpc::Security& security) {
+  return [security](const std::vector<std::string>& addresses) {
+    return std::make_shared<GrpcServerClient>(security, addresses);
   };
 }
 

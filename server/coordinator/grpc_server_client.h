@@ -6,14 +6,14 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "core/rpc/token.h"
+#include "core/rpc/security.h"
 #include "server/coordinator/job/server_client.h"
 
 namespace shoal::server {
 
 class GrpcServerClient final : public ServerClient {
  public:
-  GrpcServerClient(const rpc::Token& token, const std::vector<std::string>& addresses);
+  GrpcServerClient(const rpc::Security& security, const std::vector<std::string>& addresses);
   ~GrpcServerClient() override;
 
  private:
@@ -26,6 +26,6 @@ class GrpcServerClient final : public ServerClient {
   int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-ServerClientFactory MakeGrpcServerClients(const rpc::Token& token);
+ServerClientFactory MakeGrpcServerClients(const rpc::Security& security);
 
 }  // namespace shoal::server

@@ -41,8 +41,9 @@ struct Flags {
 
 // Returns the exit code. An error: it could not be started like this.
 absl::StatusOr<int> Serve(const Flags& flags) {
-  SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.program.token_file));
   Metrics metrics;
+  SHOAL_ASSIGN_OR_RETURN(const rpc::Security security,
+                         rpc::LoadSecurity(flags.program, rpc::Role::kCoordinator, metrics));
   SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
   std::unique_ptr<StateStore> store = MakeMemoryStateStore();
   if (!flags.state.empty()) {
@@ -56,15 +57,15 @@ absl::StatusOr<int> Serve(const Flags& flags) {
   options.reached = testing::CrashPointOfEnvironment();
 #endif
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Coordinator> coordinator,
-                         Coordinator::Create(options, LoadJob, MakeGrpcServerClients(token),
+                         Coordinator::Create(options, LoadJob, MakeGrpcServerClients(security),
                                              std::move(store), RealClock(), metrics));
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeCoordinatorService(coordinator.get()));
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<rpc::Server> server,
-      rpc::Server::Start(
-          {.listen = flags.listen, .token = token, .max_threads = kMaxMembers + kThreadsForOthers},
-          std::move(services)));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
+                         rpc::Server::Start({.listen = flags.listen,
+                                             .security = security,
+                                             .max_threads = kMaxMembers + kThreadsForOthers},
+                                            std::move(services)));
   LogInfo("listening on {} (port {})", flags.listen, server->port());
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Health> health,
                          rpc::Health::Serve(flags.program.health_port, flags.listen));

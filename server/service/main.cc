@@ -158,7 +158,7 @@ int64_t FreeMemory() {
 
 // Registers, and blocks until membership ends or a signal comes. With --stay waits for the
 // coordinator however long it takes.
-absl::Status BeMember(const Flags& flags, const rpc::Token& token, const std::string& address,
+absl::Status BeMember(const Flags& flags, const rpc::Security& security, const std::string& address,
                       int index, rpc::Health& health, End& end) {
   rpc::MemberOptions options = {.role = proto::ROLE_SERVER,
                                 .address = address,
@@ -171,7 +171,7 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const std::st
     options.patience = absl::InfiniteDuration();
   }
   auto session = rpc::MemberSession::Join(
-      rpc::Channel::Create(flags.member.coordinator, token, "coordinator"), options,
+      rpc::Channel::Create(flags.member.coordinator, security, rpc::Role::kCoordinator), options,
       [&end](const absl::Status& status) { end.Membership(status); });
   if (absl::IsCancelled(session.status())) {
     return absl::OkStatus();  // a signal came first
@@ -195,9 +195,10 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const std::st
 // Sets `started` once everything that the flags ask for is available: earlier failures are the
 // caller's mistake.
 absl::Status Serve(const Flags& flags, bool& started) {
-  SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.program.token_file));
-  SHOAL_ASSIGN_OR_RETURN(const int index, rpc::IndexOf(flags.member, rpc::HostName()));
   Metrics metrics;
+  SHOAL_ASSIGN_OR_RETURN(const rpc::Security security,
+                         rpc::LoadSecurity(flags.program, rpc::Role::kServer, metrics));
+  SHOAL_ASSIGN_OR_RETURN(const int index, rpc::IndexOf(flags.member, rpc::HostName()));
   SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
   SHOAL_ASSIGN_OR_RETURN(TransportFactory transports, Transports(flags));
   ParameterService service({.create_transport = std::move(transports),
@@ -208,9 +209,9 @@ absl::Status Serve(const Flags& flags, bool& started) {
                            &metrics);
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeParameterServerService(&service));
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<rpc::Server> server,
-      rpc::Server::Start({.listen = flags.listen.listen, .token = token}, std::move(services)));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
+                         rpc::Server::Start({.listen = flags.listen.listen, .security = security},
+                                            std::move(services)));
   const std::string address = flags.listen.AdvertisedAddress(server->port());
   LogInfo("listening on {}, reached at {}", flags.listen.listen, address);
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Health> health,
@@ -222,7 +223,7 @@ absl::Status Serve(const Flags& flags, bool& started) {
   absl::Status membership;
   do {
     end.Again();
-    membership = BeMember(flags, token, address, index, *health, end);
+    membership = BeMember(flags, security, address, index, *health, end);
     health->SetReady(false);
     service.ReleaseAll();
   } while (flags.member.stay && !end.signalled() && !rpc::IsRefusal(membership));

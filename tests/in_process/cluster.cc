@@ -43,7 +43,7 @@ class CoordinatorProcess {
     std::vector<std::unique_ptr<rpc::Service>> services;
     services.push_back(rpc::MakeCoordinatorService(process->coordinator_.get()));
     SHOAL_ASSIGN_OR_RETURN(process->server_,
-                           rpc::Server::Start({.token = token}, std::move(services)));
+                           rpc::Server::Start({.security = token}, std::move(services)));
     return process;
   }
   ~CoordinatorProcess() {
@@ -80,11 +80,11 @@ class ServerProcess {
     std::vector<std::unique_ptr<rpc::Service>> services;
     services.push_back(rpc::MakeParameterServerService(process->service_.get()));
     SHOAL_ASSIGN_OR_RETURN(process->server_,
-                           rpc::Server::Start({.token = token}, std::move(services)));
+                           rpc::Server::Start({.security = token}, std::move(services)));
     process->address_ = Local(process->server_->port());
     SHOAL_ASSIGN_OR_RETURN(
         process->session_,
-        rpc::MemberSession::Join(rpc::Channel::Create(coordinator, token, "coordinator"),
+        rpc::MemberSession::Join(rpc::Channel::Create(coordinator, token, rpc::Role::kCoordinator),
                                  {.role = proto::ROLE_SERVER, .address = process->address_},
                                  [](const absl::Status&) {}));
     return process;
@@ -120,13 +120,13 @@ class WorkerProcess {
     std::vector<std::unique_ptr<rpc::Service>> services;
     services.push_back(rpc::MakeStageService(&process->service_));
     SHOAL_ASSIGN_OR_RETURN(process->server_,
-                           rpc::Server::Start({.token = token}, std::move(services)));
+                           rpc::Server::Start({.security = token}, std::move(services)));
     process->trainer_ = std::make_unique<worker::Trainer>(
-        rpc::Channel::Create(coordinator, token, "coordinator"), process->metrics_);
+        rpc::Channel::Create(coordinator, token, rpc::Role::kCoordinator), process->metrics_);
     SHOAL_ASSIGN_OR_RETURN(
         process->session_,
         rpc::MemberSession::Join(
-            rpc::Channel::Create(coordinator, token, "coordinator"),
+            rpc::Channel::Create(coordinator, token, rpc::Role::kCoordinator),
             {.role = proto::ROLE_WORKER, .address = Local(process->server_->port())},
             [trainer = process->trainer_.get()](const absl::Status& why) { trainer->Stop(why); }));
     const int index = process->session_->index();
@@ -216,7 +216,7 @@ absl::Status Watch(const std::string& coordinator, const std::string& job_id,
                    const rpc::Token& token, ClusterRun& run) {
   proto::WatchJobRequest request;
   request.set_job_id(job_id);
-  return rpc::Channel::Create(coordinator, token, "coordinator")
+  return rpc::Channel::Create(coordinator, token, rpc::Role::kCoordinator)
       ->Watch(&rpc::CoordinatorService::WatchJob, request,
               [&](const proto::JobEvent& event) {
                 if (event.has_step()) {
@@ -254,7 +254,7 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
                            WorkerProcess::Start(coordinator->address(), token, options));
     workers.push_back(std::move(worker));
   }
-  const auto channel = rpc::Channel::Create(coordinator->address(), token, "coordinator");
+  const auto channel = rpc::Channel::Create(coordinator->address(), token, rpc::Role::kCoordinator);
   proto::SubmitJobRequest submit;
   *submit.mutable_job() = plan::ToMessage(job);
   submit.set_token_file(token_file);

@@ -116,5 +116,17 @@ TEST_F(Exact, InterruptedAndResumedEqualsUninterrupted) {
   EXPECT_TRUE(FinalState(halves) == FinalState(whole));
 }
 
+TEST_F(Exact, OverTlsEqualsPlainText) {
+  const std::string plain = FreshDirectory("plain"), encrypted = FreshDirectory("encrypted");
+  const std::string certificates = encrypted + "/certificates";
+  const ProgramResult made = RunShoal({"tls", "init", certificates});
+  ASSERT_EQ(made.exit_code, 0) << made.errors;
+  EXPECT_EQ(RunShoal({"tls", "init", certificates}).exit_code, 2) << "nothing is replaced";
+  ASSERT_EQ(Train(ExactJob(2, 2, 10, plain)).program.exit_code, 0);
+  const TrainRun run = Train(ExactJob(2, 2, 10, encrypted), {"--tls", certificates});
+  ASSERT_EQ(run.program.exit_code, 0) << run.program.errors;
+  EXPECT_TRUE(FinalState(encrypted) == FinalState(plain));
+}
+
 }  // namespace
 }  // namespace shoal::testing

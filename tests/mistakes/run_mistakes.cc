@@ -126,6 +126,11 @@ std::vector<Mistake> Folders() {
             [](Place& place) {
               return std::make_shared<cli::RunLock>(cli::RunLock::Take(place.at + "/out").value());
             }),
+      OfTrain("NoCertificates", "--tls {at}/absent",
+              {"--tls: cannot open {at}/absent/tls.crt: No such file or directory"}),
+      {.name = "CertificatesThatAreThere",
+       .command = "tls init {at}",
+       .says = {"{at} is there already, and nothing of it is replaced"}},
       OfTrain("TraceInAMissingFolder", "--trace {at}/absent/trace.json",
               {"--trace: cannot create {at}/absent/trace.json: No such file or directory"}),
       {.name = "SimulatedTraceInAMissingFolder",

@@ -22,7 +22,6 @@
 #include "core/rpc/program_flags.h"
 #include "core/rpc/server.h"
 #include "core/rpc/stage_service.h"
-#include "core/rpc/token.h"
 #include "core/transport/listen_flags.h"
 #include "core/transport/rdma_flags.h"
 #include "core/transport/testing/fault_transport.h"
@@ -105,11 +104,11 @@ class Signals {
 
 // Registers, and runs jobs until membership ends or a signal comes. With --stay waits for the
 // coordinator however long it takes.
-absl::Status BeMember(const Flags& flags, const rpc::Token& token, const DeviceFlag& device,
+absl::Status BeMember(const Flags& flags, const rpc::Security& security, const DeviceFlag& device,
                       const std::string& address, int index, StageService& service,
                       Metrics& metrics, rpc::Health& health, Signals& signals, bool& left_job) {
   const auto new_channel = [&] {
-    return rpc::Channel::Create(flags.member.coordinator, token, "coordinator");
+    return rpc::Channel::Create(flags.member.coordinator, security, rpc::Role::kCoordinator);
   };
   Trainer trainer(new_channel(), metrics);
   rpc::MemberOptions member = {.role = proto::ROLE_WORKER,
@@ -141,11 +140,11 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const DeviceF
   options.open_device = OpenDevice;
   options.rdma = flags.rdma;
   options.make_server_client = [&](const std::vector<std::string>& addresses) {
-    return std::make_unique<client::GrpcServerClient>(addresses, token);
+    return std::make_unique<client::GrpcServerClient>(addresses, security);
   };
   options.stage_service = &service;
   options.make_stage_client = [&](const WorkerGroup& group) {
-    return MakeGrpcStageClient(group, token);
+    return MakeGrpcStageClient(group, security);
   };
   options.transports = flags.listen.MakeTransportOptions();
   options.wrap_transport = [&](std::unique_ptr<transport::Transport> transport) {
@@ -163,19 +162,20 @@ absl::Status BeMember(const Flags& flags, const rpc::Token& token, const DeviceF
 // caller's mistake. And `left_job` where a signal took this worker from a job that goes on.
 absl::Status Work(const Flags& flags, bool& started, bool& left_job) {
   rpc::RouteGrpcLogs();
-  SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.program.token_file));
+  Metrics metrics;
+  SHOAL_ASSIGN_OR_RETURN(const rpc::Security security,
+                         rpc::LoadSecurity(flags.program, rpc::Role::kWorker, metrics));
   SHOAL_ASSIGN_OR_RETURN(const int index, rpc::IndexOf(flags.member, rpc::HostName()));
   SHOAL_ASSIGN_OR_RETURN(DeviceFlag device, ParseDeviceFlag(flags.device));
   device.sharing = flags.gpu_workers;
-  Metrics metrics;
   SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
   // Takes calls of other stages; without a job it answers none.
   StageService service;
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeStageService(&service));
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<rpc::Server> server,
-      rpc::Server::Start({.listen = flags.listen.listen, .token = token}, std::move(services)));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
+                         rpc::Server::Start({.listen = flags.listen.listen, .security = security},
+                                            std::move(services)));
   const std::string address = flags.listen.AdvertisedAddress(server->port());
   LogInfo("listening on {}, reached at {}", flags.listen.listen, address);
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Health> health,
@@ -184,7 +184,7 @@ absl::Status Work(const Flags& flags, bool& started, bool& left_job) {
   Signals signals(flags.member.stay);
   absl::Status status;
   do {
-    status = BeMember(flags, token, device, address, index, service, metrics, *health, signals,
+    status = BeMember(flags, security, device, address, index, service, metrics, *health, signals,
                       left_job);
     health->SetReady(false);
     if (!status.ok() && flags.member.stay) {

@@ -9,9 +9,10 @@ namespace {
 
 class GrpcStageClient final : public StageClient {
  public:
-  GrpcStageClient(const WorkerGroup& group, const rpc::Token& token) {
+  GrpcStageClient(const WorkerGroup& group, const rpc::Security& security) {
     for (const WorkerGroup::Worker& worker : group.workers) {
-      stages_.push_back(rpc::Channel::Create(worker.address, token, worker.name));
+      stages_.push_back(
+          rpc::Channel::Create(worker.address, security, rpc::Role::kWorker, worker.name));
     }
   }
 
@@ -43,8 +44,8 @@ class GrpcStageClient final : public StageClient {
 }  // namespace
 
 std::unique_ptr<StageClient> MakeGrpcStageClient(const WorkerGroup& group,
-                                                 const rpc::Token& token) {
-  return std::make_unique<GrpcStageClient>(group, token);
+                                                 const rpc::Security& security) {
+  return std::make_unique<GrpcStageClient>(group, security);
 }
 
 }  // namespace shoal::worker

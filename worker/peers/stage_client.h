@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/rpc/token.h"
+#include "core/rpc/security.h"
 #include "proto/worker.pb.h"
 #include "worker/peers/stage_group.h"
 
@@ -25,6 +25,7 @@ class StageClient {
   virtual void Cancel() = 0;
 };
 
-std::unique_ptr<StageClient> MakeGrpcStageClient(const WorkerGroup& group, const rpc::Token& token);
+std::unique_ptr<StageClient> MakeGrpcStageClient(const WorkerGroup& group,
+                                                 const rpc::Security& security);
 
 }  // namespace shoal::worker

@@ -101,7 +101,7 @@ class Cluster {
   absl::Status RunWorker();
   absl::Status Watch(LoopbackResult& result);
   std::shared_ptr<rpc::Channel> Connect() {
-    return rpc::Channel::Create(target_, token_, "coordinator");
+    return rpc::Channel::Create(target_, token_, rpc::Role::kCoordinator);
   }
 
   const LoopbackOptions options_;
@@ -135,7 +135,7 @@ absl::Status Cluster::Start() {
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeCoordinatorService(coordinator_.get()));
   SHOAL_ASSIGN_OR_RETURN(coordinator_server_,
-                         rpc::Server::Start({.token = token_}, std::move(services)));
+                         rpc::Server::Start({.security = token_}, std::move(services)));
   target_ = fmt::format("127.0.0.1:{}", coordinator_server_->port());
   for (int server = 0; server < options_.servers; ++server) {
     SHOAL_RETURN_IF_ERROR(StartServer());
@@ -147,7 +147,8 @@ absl::Status Cluster::StartServer() {
   services_.push_back(std::make_unique<EmptyServer>(disk_));
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeParameterServerService(services_.back().get()));
-  SHOAL_ASSIGN_OR_RETURN(auto server, rpc::Server::Start({.token = token_}, std::move(services)));
+  SHOAL_ASSIGN_OR_RETURN(auto server,
+                         rpc::Server::Start({.security = token_}, std::move(services)));
   SHOAL_ASSIGN_OR_RETURN(auto session, rpc::MemberSession::Join(
                                            Connect(),
                                            {.role = proto::ROLE_SERVER,

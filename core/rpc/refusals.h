@@ -1,0 +1,28 @@
+// Counts and logs what a process refuses its peers.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/base/metrics.h"
+#include "core/base/refusal_log.h"
+
+namespace shoal::rpc {
+
+class Refusals {
+ public:
+  enum class Reason { kToken, kIdentity, kRole };
+
+  // `metrics`: outlives this, or is null.
+  explicit Refusals(Metrics* metrics);
+  // Logs `why` with `what`, what was refused: "Register from ipv4:10.0.0.7:4000". Returns `why`.
+  // Any thread.
+  absl::Status Refuse(Reason reason, const std::string& what, absl::Status why);
+
+ private:
+  RefusalLog log_{"refused"};
+  std::map<Reason, Metrics::Counter*> counters_;
+};
+
+}  // namespace shoal::rpc
