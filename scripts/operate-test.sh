@@ -11,6 +11,7 @@
 #   metrics     what a real run serves, against promtool and docs/metrics.md
 #   dashboards  the boards: as generated, checked, every panel answers in a real run
 #   alerts      the alerts: unit tests; provoked, seen at a webhook, resolved
+#   tls         certificates replaced in a run, which has the bits of plain text; who is refused
 #   compose     the cluster of deploy/compose trains
 #   slurm       a job is preempted, goes back into the queue and ends as an undisturbed one
 #   units       systemd's units are valid
@@ -21,7 +22,7 @@ work=$PWD/build/operate
 export SHOAL_OPERATE_DEBIAN=$work/debian
 export SHOAL_BIN=${SHOAL_BIN:-$PWD/build/release/bin}
 python=$work/venv/bin/python
-parts=(manifests units image metrics dashboards alerts compose slurm)
+parts=(manifests units image metrics dashboards alerts tls compose slurm)
 
 skip() {
   echo "SKIPPED: $*"
@@ -112,6 +113,10 @@ part_alerts() {
   need_programs
   need_debian prometheus-alertmanager prometheus prometheus-alertmanager
   "$python" tests/operate/alerts.py
+}
+part_tls() {
+  need_programs
+  python3 tests/operate/tls.py
 }
 part_compose() {
   need_python

@@ -90,6 +90,17 @@ SAFETY = Row('Checkpoints and failures', (
                  '{{shoal_job}}'),)),
 ))
 
+ACCESS = Row('Certificates and refusals', (
+    Panel("Certificates' time left", 'Until the first certificate of a process ends, and the first '
+          'of a CA, with --tls. Good: more than a quarter of their life; new ones are taken within '
+          'ten seconds.', 's',
+          (Query('min by (kind) (shoal_tls_certificate_expiry_timestamp_seconds{WHO}) - time()',
+                 '{{kind}}'),)),
+    Panel('Refused', 'Connections and calls a second that were refused over gRPC: without a good '
+          'certificate, with a wrong token, by a role that may not make them. Good: zero.', 'ops',
+          (Query('sum by (reason) (rate(shoal_rpc_refused_total{WHO}[RATE]))', '{{reason}}'),)),
+))
+
 BOARD = Board('operations', 'Shoal: operations',
               'Is everything up, of one version, and safe to lose?',
-              (NOW, MEMBERS, RESOURCES, SAFETY))
+              (NOW, MEMBERS, RESOURCES, SAFETY, ACCESS))

@@ -58,7 +58,7 @@ def main():
     run(DASHBOARDS / 'check.py')
     with tempfile.TemporaryDirectory(prefix='shoal-boards-') as folder:
         pictures = options.pictures or pathlib.Path(folder)
-        with processes.Cluster(folder) as cluster:
+        with processes.Cluster(folder, tls=True) as cluster:
             prometheus = processes.Prometheus(cluster, rules=DASHBOARDS / 'alerts.yaml')
             start = time.time()
             end = train(cluster, options.steps)

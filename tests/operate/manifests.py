@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 import yaml
+from cloudcoil.models.cert_manager import v1 as cert_manager
 from cloudcoil.models.prometheus_operator import v1 as prometheus_operator
 
 import processes
@@ -19,8 +20,10 @@ import processes
 KUBERNETES = processes.ROOT / 'deploy/kubernetes'
 ROOTS = ('overlays/small', 'overlays/cluster', 'overlays/test', 'job', 'jobset')
 VERSIONS = ('1.32', '1.33', '1.34', '1.35', '1.36', '1.37')
-# Custom resources have no schema here; two of them have models (check_custom).
-CUSTOM = {'PodMonitor', 'PrometheusRule', 'JobSet'}
+# Custom resources have no schema here; but for JobSet they have models.
+CUSTOM = {'PodMonitor': prometheus_operator, 'PrometheusRule': prometheus_operator,
+          'Certificate': cert_manager, 'Issuer': cert_manager, 'JobSet': None}
+ENCRYPTED = ('overlays/cluster',)
 UNITS = {'Mi': 2**20, 'Gi': 2**30}
 # What the overlay `test` may change: Kubernetes 1.20 lacks it, or a single node has no storage that
 # is shared.
@@ -109,15 +112,36 @@ def check_schemas(root, objects, folder):
 
 
 def check_custom(root, objects):
-    """What the models of the Prometheus operator's resources read is all that was written."""
+    """What the models of custom resources read is all that was written."""
     for thing in objects:
-        if not thing['apiVersion'].startswith('monitoring.coreos.com/'):
+        models = CUSTOM.get(thing['kind'])
+        if not models:
             continue
-        model = getattr(prometheus_operator, thing['kind'])
+        model = getattr(models, thing['kind'])
         read = model.model_validate(thing).model_dump(mode='json', by_alias=True, exclude_none=True)
         lost = dict(leaves(thing)).keys() - dict(leaves(read)).keys()
         for path in sorted(lost):
             yield f'{root}: {thing["kind"]} {thing["metadata"]["name"]} knows no {path}'
+
+
+def check_tls(root, objects):
+    """Every pod has the certificate of its own role, and cert-manager makes it."""
+    made = {thing['spec']['secretName']: thing['spec'].get('uris') for thing in objects
+            if thing['kind'] == 'Certificate'}
+    for thing in objects:
+        for name, template in pods_of(thing):
+            role = template['metadata']['labels']['app.kubernetes.io/component']
+            secrets = {volume['name']: volume['secret']['secretName']
+                       for volume in template['spec']['volumes'] if 'secret' in volume}
+            container = template['spec']['containers'][0]
+            mounts = {mount['mountPath']: mount for mount in container['volumeMounts']}
+            folder = {each['name']: each.get('value') for each in container['env']}.get('SHOAL_TLS')
+            mount = mounts.get(folder, {})
+            if secrets.get(mount.get('name')) != f'shoal-{role}-tls' or 'subPath' in mount:
+                yield f'{root}: {name}: has not the certificate of a {role}'
+            if made.get(f'shoal-{role}-tls') != [
+                    f'spiffe://shoal.local/ns/{thing["metadata"]["namespace"]}/sa/shoal-{role}']:
+                yield f'{root}: {name}: nobody makes its certificate'
 
 
 def leaves(thing, path=''):
@@ -156,6 +180,7 @@ def main():
                 for name, template in pods_of(thing):
                     findings += [f'{root}: {each}' for each in check_pod(name, template)]
             findings += check_custom(root, objects)
+            findings += check_tls(root, objects) if root in ENCRYPTED else []
             if root != 'overlays/test':  # Kubernetes 1.20 has no schema here
                 findings += check_schemas(root, objects, folder)
     findings += check_test_overlay(built['overlays/test'], built['overlays/small'])

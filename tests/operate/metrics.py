@@ -43,7 +43,7 @@ def findings_of(name, text, known):
 def main():
     known, findings = check.documented(), []
     with tempfile.TemporaryDirectory(prefix='shoal-metrics-') as folder:
-        with processes.Cluster(folder) as cluster:
+        with processes.Cluster(folder, tls=True) as cluster:
             before = {name: cluster.metrics(name) for name in cluster.ports}
             follower = cluster.submit(cluster.make_job(train={'steps': 10}))
             if follower.wait(300) != 0:

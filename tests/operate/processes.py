@@ -95,8 +95,9 @@ class Processes:
 class Cluster(Processes):
     """A coordinator, servers and workers that stay, and the list of targets for Prometheus."""
 
-    def __init__(self, folder, servers=2, workers=2, lease=3, threads=1):
+    def __init__(self, folder, servers=2, workers=2, lease=3, threads=1, tls=False):
         super().__init__(folder)
+        self.certificates = self.folder / 'certificates' if tls else None
         self.lease, self.threads = lease, threads
         self.members = [f'server-{index}' for index in range(servers)]
         self.members += [f'worker-{index}' for index in range(workers)]
@@ -116,6 +117,8 @@ class Cluster(Processes):
         for program in ('shoal', 'shoal-coordinator', 'shoal-server', 'shoal-worker'):
             if not os.access(PROGRAMS / program, os.X_OK):
                 skip(f'{PROGRAMS / program} is not built')
+        if self.certificates:
+            self.shoal('tls', 'init', self.certificates)
         self.start_coordinator()
         for name in self.members:
             self.start_member(name)
@@ -123,8 +126,13 @@ class Cluster(Processes):
         return self
 
     def common(self, name):
-        return ['--stay', '--token-file', self.token, '--metrics-host', '127.0.0.1',
+        return ['--stay', *self.access(), '--metrics-host', '127.0.0.1',
                 '--metrics-port', self.ports[name]]
+
+    def access(self):
+        """What every program is told, to be let in."""
+        tls = ['--tls', self.certificates] if self.certificates else []
+        return ['--token-file', self.token, *tls]
 
     def start_coordinator(self):
         self.start('coordinator', [PROGRAMS / 'shoal-coordinator', '--listen', self.address,
@@ -197,8 +205,8 @@ class Cluster(Processes):
 
     def submit(self, path, name='train', *arguments):
         """Starts `shoal train`, which follows the job to its end."""
-        return self.start(name, [PROGRAMS / 'shoal', 'train', path, '--token-file', self.token,
-                                 '--json', *arguments], cwd=self.folder)
+        return self.start(name, [PROGRAMS / 'shoal', 'train', path, *self.access(), '--json',
+                                 *arguments], cwd=self.folder)
 
     def steps(self):
         return self.value('coordinator', 'shoal_train_steps_total') or 0

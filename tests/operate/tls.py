@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Part 6: a cluster over mutual TLS. All its certificates and the CA are replaced while a job runs:
+no step is dropped, members that come after connect with the new ones, and the weights are those of
+a run in plain text, to the bit. Whoever has no good certificate is refused, by name.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import processes
+
+ROLES = ('coordinator', 'server', 'worker', 'client')
+EXPIRY = 'shoal_tls_certificate_expiry_timestamp_seconds{kind="identity"}'
+RELOAD_SECONDS = 10
+JOB = {'train': {'steps': 100000, 'warmup_steps': 2}, 'service': {'accumulate': 'exact'},
+       'checkpoint': {'every_steps': 0, 'export_huggingface': False}}
+
+
+def fail(what):
+    sys.exit(f'tls: {what}')
+
+
+class Certificates:
+    """The folder of a cluster: a link, so that all of it is replaced at once."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.link = cluster.certificates
+        first = self.link.with_name('first')
+        self.link.rename(first)
+        self.current = first
+        self.link.symlink_to(first)
+
+    def put(self, name, own, trusted):
+        """Certificates of the folder `own`, and the CAs of all those that are `trusted`."""
+        made = self.link.with_name(name)
+        for role in ROLES:
+            shutil.copytree(own / role, made / role)
+            (made / role / 'ca.crt').write_text(
+                ''.join((folder / 'ca.crt').read_text(encoding='utf-8') for folder in trusted),
+                encoding='utf-8')
+        following = self.link.with_name('following')
+        following.symlink_to(made)
+        os.replace(following, self.link)
+        self.current = made
+
+    def make(self, name, *arguments):
+        self.cluster.shoal('tls', 'init', name, *arguments)
+        return self.link.with_name(name)
+
+
+def ask(cluster, *arguments):
+    """(exit code, what it said) of a command to the coordinator"""
+    done = subprocess.run(
+        [str(processes.PROGRAMS / 'shoal'), 'status', '--coordinator', cluster.address,
+         '--token-file', str(cluster.token), *map(str, arguments)],
+        capture_output=True, text=True, check=False, timeout=120)
+    return done.returncode, done.stdout + done.stderr
+
+
+def expect_refused(cluster, what, said, *arguments):
+    code, text = ask(cluster, *arguments)
+    if code == 0 or said not in text or len(text.strip().split('\n')) != 1:
+        fail(f'{what}: exit code {code}, not one line with "{said}": {text}')
+    print(f'{what}: {text.strip()}')
+
+
+def replace_all(cluster, certificates):
+    """As docs/security.md says: three moves."""
+    first = certificates.current
+    second = certificates.make('second', '--days', 80)
+    before = {name: cluster.value(name, EXPIRY) for name in cluster.ports}
+    certificates.put('both', first, [first, second])
+    time.sleep(RELOAD_SECONDS + 2)
+    certificates.put('new', second, [first, second])
+    processes.wait_for('all have their new certificate', lambda: all(
+        cluster.value(name, EXPIRY) not in (None, before[name]) for name in cluster.ports))
+    certificates.put('end', second, [second])
+    time.sleep(RELOAD_SECONDS + 2)
+    return first, second
+
+
+def check_refusals(cluster, certificates, first, second):
+    code, text = ask(cluster, '--tls', certificates.link)
+    if code != 0:
+        fail(f'the new certificate is refused: {text}')
+    expect_refused(cluster, 'the old certificate', 'is of a foreign CA', '--tls', first)
+    foreign = certificates.make('foreign')
+    expect_refused(cluster, 'a foreign certificate', 'is of a foreign CA', '--tls', foreign)
+    elsewhere = certificates.make('elsewhere', '--ca', second, '--namespace', 'elsewhere')
+    expect_refused(cluster, 'another namespace', 'is not of namespace elsewhere', '--tls',
+                   elsewhere)
+    expect_refused(cluster, 'another role', "it is a worker's certificate, not a client's",
+                   '--tls', second / 'worker')
+    expect_refused(cluster, 'plain text', 'it may want TLS: --tls')
+    subprocess.run(['openssl', 's_client', '-connect', cluster.address, '-alpn', 'h2'],
+                   stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60)
+    processes.wait_for('the coordinator says who showed no certificate', lambda:
+                       'a connection: it shows no certificate' in cluster.log('coordinator'))
+    if not cluster.value('coordinator', 'shoal_rpc_refused_total{reason="identity"}'):
+        fail('refusals are not counted')
+
+
+def run_encrypted(folder):
+    """(steps, hash) of a job that is stopped once its certificates are replaced"""
+    with processes.Cluster(folder, tls=True) as cluster:
+        follower = cluster.submit(cluster.make_job(**JOB))
+        cluster.wait_for_steps(3)
+        certificates = Certificates(cluster)
+        first, second = replace_all(cluster, certificates)
+        cluster.wait_for_steps(3)
+        for series in ('shoal_train_dropped_attempts_total', 'shoal_train_workers_lost_total'):
+            if cluster.value('coordinator', series) != 0:
+                fail(f'{series} is not 0 after certificates were replaced')
+        print(f'certificates and CA replaced by step {cluster.steps():.0f}: no step dropped')
+        check_refusals(cluster, certificates, first, second)
+        cluster.kill('worker-1', signal.SIGTERM)
+        cluster.start_member('worker-1')  # connects to all with the new certificates
+        processes.wait_for('the worker is back in the job', lambda: (
+            cluster.value('worker-1', 'shoal_worker_microbatches_total') or 0) > 0)
+        follower.send_signal(signal.SIGTERM)
+        if follower.wait(120) != 75:
+            fail(f'the job ended with {follower.returncode}: {cluster.log("train")}')
+        end = [json.loads(line) for line in cluster.log('train').split('\n') if '"step"' in line]
+        return end[-1]['step'], cluster.shoal('checkpoint', 'hash', 'checkpoints-job')
+
+
+def run_plain(folder, steps):
+    with processes.Cluster(folder) as cluster:
+        follower = cluster.submit(cluster.make_job(**JOB), 'train', '--steps', steps)
+        if follower.wait(600) != 0:
+            fail(f'the plain job ended with {follower.returncode}: {cluster.log("train")}')
+        return cluster.shoal('checkpoint', 'hash', 'checkpoints-job')
+
+
+def main():
+    if not shutil.which('openssl'):
+        processes.skip('there is no openssl')
+    with tempfile.TemporaryDirectory(prefix='shoal-tls-') as folder:
+        steps, encrypted = run_encrypted(folder)
+    with tempfile.TemporaryDirectory(prefix='shoal-plain-') as folder:
+        plain = run_plain(folder, steps)
+    if encrypted != plain:
+        fail(f'the weights after {steps} steps differ: {encrypted}, in plain text {plain}')
+    print(f'{steps} steps over TLS and in plain text: the same weights')
+
+
+if __name__ == '__main__':
+    main()
