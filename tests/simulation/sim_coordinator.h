@@ -54,12 +54,12 @@ class SimCoordinator {
   void Ask(SimProcess& from, absl::Duration deadline, Request request,
            absl::StatusOr<Reply> (server::CoordinatorCore::*method)(const Request&),
            Done<Reply> done);
-  // Waits at the coordinator as long as the request says.
+  // Waits at the coordinator as long as the request says, and then for nothing in particular.
   template <typename Request, typename Reply>
   void AskAndWait(
       SimProcess& from, absl::Duration deadline, Request request,
       absl::StatusOr<std::optional<Reply>> (server::CoordinatorCore::*method)(const Request&),
-      Done<std::optional<Reply>> done);
+      Done<Reply> done);
 
   // Has begun from a copy of what this one recorded; null: none.
   SimCoordinator* successor = nullptr;
@@ -142,20 +142,26 @@ template <typename Request, typename Reply>
 void SimCoordinator::AskAndWait(
     SimProcess& from, absl::Duration deadline, Request request,
     absl::StatusOr<std::optional<Reply>> (server::CoordinatorCore::*method)(const Request&),
-    Done<std::optional<Reply>> done) {
+    Done<Reply> done) {
   if (SimCoordinator& other = ReachedBy(from); &other != this) {
     other.AskAndWait(from, deadline, std::move(request), method, std::move(done));
     return;
   }
-  context_.network.Call<std::optional<Reply>>(
+  context_.network.Call<Reply>(
       from, process_, {.deadline = deadline},
       [this, request = std::move(request), method](const auto& answer) {
         Wait(absl::Seconds(request.wait_seconds()),
              [this, request, method, answer](bool expired) mutable {
                auto reply = (core_.get()->*method)(request);
                Tell(request, reply.status());
-               if (!reply.ok() || reply->has_value() || expired) {
-                 answer(std::move(reply));
+               if (!reply.ok()) {
+                 answer(reply.status());
+                 return true;
+               }
+               if (reply->has_value() || expired) {
+                 Reply nothing;
+                 nothing.set_term(term_);
+                 answer(std::move(*reply).value_or(std::move(nothing)));
                  return true;
                }
                // The first look takes the worker's report.

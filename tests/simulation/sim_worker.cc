@@ -9,19 +9,17 @@
 namespace shoal::simulation {
 namespace {
 
+using worker::IsTransient;
+using worker::WorkerCore;
+
 // As worker::Trainer and worker::MicrobatchDrawer have them.
-constexpr int kPollSeconds = 1;
-constexpr absl::Duration kAnswer = absl::Seconds(5);
-constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
+constexpr int kAnswerSeconds = 5;
+constexpr absl::Duration kAnswer = absl::Seconds(kAnswerSeconds);
+constexpr absl::Duration kPollAnswer = absl::Seconds(WorkerCore::kPollSeconds + kAnswerSeconds);
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(500);
 constexpr absl::Duration kDrawRetryDelay = absl::Milliseconds(20);
 constexpr absl::Duration kPushDeadline = absl::Seconds(2);
 constexpr int kPushTries = 3;
-
-bool IsTransient(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsResourceExhausted(status);
-}
 
 struct Pushed {};
 
@@ -35,59 +33,47 @@ SimWorker::SimWorker(SimContext& context, const SimOptions& options, SimCoordina
       owned_(std::move(process)),
       observer_(observer) {}
 
-template <typename Answer>
-Answer SimWorker::OfNewestTerm(const Answer& reply) {
-  int64_t term = 0;
-  if constexpr (requires { (*reply)->term(); }) {
-    if (!reply.ok() || !reply->has_value()) {
-      return reply;
-    }
-    term = (*reply)->term();
-  } else {
-    if (!reply.ok()) {
-      return reply;
-    }
-    term = reply->term();
-  }
-  const absl::Status admitted = term_.Admit(term, "the coordinator's answer");
-  return admitted.ok() ? reply : Unavailable("{}", Message(admitted));
+void SimWorker::OnRegistered() {
+  core_.emplace(incarnation(), options_.stays);
+  step_.reset();
+  draining_ = false;
+  Act();
 }
 
-void SimWorker::OnRegistered() {
-  term_.Forget();
-  step_.reset();
-  report_.reset();
-  draining_ = false;
-  Join();
+void SimWorker::Act() {
+  switch (core_->Next(process_.clock().Now())) {
+    case WorkerCore::What::kJoin:
+      Join();
+      break;
+    case WorkerCore::What::kMake:
+      TakePart(core_->join());
+      break;
+    case WorkerCore::What::kAsk:
+      AskForStep();
+      break;
+    case WorkerCore::What::kRun:
+      Begin(core_->work());
+      break;
+    case WorkerCore::What::kLeave:
+      Leave(std::string(Message(core_->end())));
+      break;
+  }
+}
+
+void SimWorker::ActAfterPause() {
+  core_->pause() > absl::ZeroDuration() ? process_.After(core_->pause(), [this] { Act(); }) : Act();
 }
 
 void SimWorker::Join() {
-  proto::JoinJobRequest request;
-  request.set_incarnation(incarnation());
-  request.set_wait_seconds(kPollSeconds);
   coordinator_.AskAndWait<proto::JoinJobRequest, proto::JoinJobReply>(
-      process_, absl::Seconds(kPollSeconds) + kAnswer, request, &server::CoordinatorCore::Join,
-      [this](const auto& reply) { OnJoined(OfNewestTerm(reply)); });
+      process_, kPollAnswer, core_->join_question(), &server::CoordinatorCore::Join,
+      [this](const absl::StatusOr<proto::JoinJobReply>& reply) {
+        core_->OnJoined(reply);
+        ActAfterPause();
+      });
 }
 
-void SimWorker::OnJoined(const absl::StatusOr<std::optional<proto::JoinJobReply>>& reply) {
-  if (!reply.ok() && !IsTransient(reply.status())) {
-    Leave(std::string(Message(reply.status())));
-    return;
-  }
-  if (!reply.ok()) {
-    process_.After(kRetryDelay, [this] { Join(); });
-    return;
-  }
-  if (!reply->has_value()) {
-    Join();
-    return;
-  }
-  if ((*reply)->shut_down()) {
-    Leave("");
-    return;
-  }
-  const proto::JoinJobReply& join = **reply;
+void SimWorker::TakePart(const proto::JoinJobReply& join) {
   job_id_ = join.job_id();
   run_ = join.run();
   formation_ = join.formation();
@@ -103,58 +89,22 @@ void SimWorker::OnJoined(const absl::StatusOr<std::optional<proto::JoinJobReply>
                        stage_, group_);
   });
   observer_.on_join(index(), join);
-  report_.reset();
-  AskForStep();
+  core_->OnMade(options_.sums ? proto::NextStepRequest::PUSHES_OF_STEPS
+                              : proto::NextStepRequest::PUSHES_OF_PACKS);
+  Act();
 }
 
 void SimWorker::AskForStep() {
-  proto::NextStepRequest request;
-  request.set_job_id(job_id_);
-  request.set_run(run_);
-  request.set_incarnation(incarnation());
-  request.set_wait_seconds(kPollSeconds);
-  request.set_formation(formation_);
-  request.set_leaving(draining_);
-  request.set_pushes(options_.sums ? proto::NextStepRequest::PUSHES_OF_STEPS
-                                   : proto::NextStepRequest::PUSHES_OF_PACKS);
-  if (report_.has_value()) {
-    *request.mutable_finished() = *report_;
-  }
   coordinator_.AskAndWait<proto::NextStepRequest, proto::NextStepReply>(
-      process_, absl::Seconds(kPollSeconds) + kAnswer, request, &server::CoordinatorCore::Next,
-      [this](const auto& reply) { OnNext(OfNewestTerm(reply)); });
-}
-
-void SimWorker::OnNext(const absl::StatusOr<std::optional<proto::NextStepReply>>& reply) {
-  if (!reply.ok() && !IsTransient(reply.status())) {
-    Leave(std::string(Message(reply.status())));
-    return;
-  }
-  if (!reply.ok()) {
-    process_.After(kRetryDelay, [this] { AskForStep(); });
-    return;
-  }
-  if (reply->has_value() && (*reply)->has_work() && context_.Chance(options_.lost_reply)) {
-    process_.After(absl::Seconds(1), [this] { AskForStep(); });
-    return;
-  }
-  report_.reset();
-  if (!reply->has_value() || (draining_ && (*reply)->has_work())) {
-    AskForStep();
-  } else if (draining_) {
-    Leave("it was told to");
-  } else if ((*reply)->join_again()) {
-    Join();
-  } else if ((*reply)->job_over()) {
-    options_.stays ? Join() : AskAgainAtTheEnd();
-  } else {
-    Begin((*reply)->work());
-  }
-}
-
-// Until the lease's renewal says that all is over.
-void SimWorker::AskAgainAtTheEnd() {
-  process_.After(absl::Seconds(1), [this] { Join(); });
+      process_, kPollAnswer, core_->question(), &server::CoordinatorCore::Next,
+      [this](const absl::StatusOr<proto::NextStepReply>& reply) {
+        if (reply.ok() && reply->has_work() && context_.Chance(options_.lost_reply)) {
+          process_.After(absl::Seconds(1), [this] { Act(); });
+          return;
+        }
+        core_->OnAnswered(reply, process_.clock().Now());
+        ActAfterPause();
+      });
 }
 
 void SimWorker::Begin(const proto::StepWork& work) {
@@ -296,7 +246,7 @@ void SimWorker::Draw() {
         if (step != step_) {
           return;
         }
-        const absl::StatusOr<proto::DrawMicrobatchReply> reply = OfNewestTerm(answer);
+        const absl::StatusOr<proto::DrawMicrobatchReply> reply = core_->OfNewestTerm(answer);
         const bool lost = reply.ok() && context_.Chance(options_.lost_reply);
         if (lost || (!reply.ok() && IsTransient(reply.status()))) {
           process_.After(lost ? absl::Seconds(1) : kDrawRetryDelay,
@@ -328,9 +278,7 @@ void SimWorker::FinishStep() {
                          : AskWhetherItIsOver(step_);
     return;
   }
-  report_ = std::move(step_->report);
-  step_.reset();
-  Report();
+  Report(std::move(std::exchange(step_, nullptr)->report));
 }
 
 bool SimWorker::LacksANeighbour() const { return !std::ranges::all_of(stages_, observer_.lives); }
@@ -339,13 +287,13 @@ void SimWorker::Fail(bool by_neighbour, const std::string& why) {
   step_->report.set_failed(true);
   step_->report.set_by_neighbour(by_neighbour);
   step_->report.set_message(why);
-  report_ = std::move(step_->report);
-  step_.reset();
-  Report();
+  Report(std::move(std::exchange(step_, nullptr)->report));
 }
 
 void SimWorker::Drain(absl::Duration grace) {
+  const absl::Time until = process_.clock().Now() + grace;
   draining_ = true;
+  core_->Drain(until);
   process_.After(grace, [this] {
     if (draining_ && step_ != nullptr) {
       Fail(/*by_neighbour=*/false, "it may not take longer");
@@ -355,46 +303,40 @@ void SimWorker::Drain(absl::Duration grace) {
 
 // As worker::RunWatch.
 void SimWorker::AskWhetherItIsOver(const std::shared_ptr<Step>& step) {
-  proto::NextStepRequest request;
-  request.set_job_id(job_id_);
-  request.set_run(run_);
-  request.set_incarnation(incarnation());
-  request.set_formation(formation_);
   coordinator_.AskAndWait<proto::NextStepRequest, proto::NextStepReply>(
-      process_, kAnswer, request, &server::CoordinatorCore::Next,
-      [this, step](const absl::StatusOr<std::optional<proto::NextStepReply>>& answer) {
+      process_, kAnswer, core_->over_question(), &server::CoordinatorCore::Next,
+      [this, step](const absl::StatusOr<proto::NextStepReply>& reply) {
         if (step != step_) {
           return;
         }
-        const auto reply = OfNewestTerm(answer);
-        const bool over =
-            reply.ok() && reply->has_value() && ((*reply)->job_over() || (*reply)->join_again());
-        if (over || (!reply.ok() && !IsTransient(reply.status()))) {
+        if (core_->IsOver(reply)) {
           Fail(/*by_neighbour=*/false, "nobody waits for the step");
         } else {
-          process_.After(kWatchInterval, [this, step] { AskWhetherItIsOver(step); });
+          process_.After(kWatchInterval, [this, step] {
+            if (step == step_) {
+              AskWhetherItIsOver(step);
+            }
+          });
         }
       });
 }
 
-void SimWorker::Report() {
-  observer_.before_report(index(), *report_);
+void SimWorker::Report(proto::FinishedReport report) {
+  observer_.before_report(index(), report);
   if (context_.Chance(options_.failed_report)) {
-    report_->set_failed(true);
-    report_->set_message("injected");
+    report.set_failed(true);
+    report.set_message("injected");
   }
   if (context_.Chance(options_.repeated_report)) {
-    process_.After(context_.ShortDelay() * 5, [this, report = *report_, run = run_] {
-      proto::NextStepRequest request;  // a late copy; its answer is ignored
-      request.set_job_id(job_id_);
-      request.set_run(run);
-      request.set_incarnation(incarnation());
+    process_.After(context_.ShortDelay() * 5, [this, report, question = core_->over_question()] {
+      proto::NextStepRequest request = question;  // a late copy; its answer is ignored
       *request.mutable_finished() = report;
       coordinator_.AskAndWait<proto::NextStepRequest, proto::NextStepReply>(
           process_, kAnswer, request, &server::CoordinatorCore::Next, [](const auto&) {});
     });
   }
-  AskForStep();
+  core_->OnRan(std::move(report));
+  Act();
 }
 
 }  // namespace shoal::simulation

@@ -1,5 +1,5 @@
-// A worker that computes nothing: it takes its steps from the coordinator as worker::Trainer does,
-// draws, pushes each microbatch to every server until that has taken it, and reports.
+// A worker that computes nothing: it does what the real WorkerCore says, draws, pushes each
+// microbatch to every server until that has taken it, and reports.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "core/model/contribution.h"
-#include "core/rpc/newest_term.h"
 #include "tests/simulation/fake_servers.h"
 #include "tests/simulation/sim_member.h"
+#include "worker/job/worker_core.h"
 
 namespace shoal::simulation {
 
@@ -66,14 +66,12 @@ class SimWorker final : public SimMember {
     std::vector<int64_t> samples;
   };
 
-  // As worker::Trainer has it.
-  template <typename Answer>
-  Answer OfNewestTerm(const Answer& reply);
+  // What its core says is next.
+  void Act();
+  void ActAfterPause();
   void Join();
-  void OnJoined(const absl::StatusOr<std::optional<proto::JoinJobReply>>& reply);
+  void TakePart(const proto::JoinJobReply& join);
   void AskForStep();
-  void AskAgainAtTheEnd();
-  void OnNext(const absl::StatusOr<std::optional<proto::NextStepReply>>& reply);
   void Begin(const proto::StepWork& work);
   void Compute();
   void EndComputing();
@@ -85,10 +83,9 @@ class SimWorker final : public SimMember {
   bool LacksANeighbour() const;
   void AskWhetherItIsOver(const std::shared_ptr<Step>& step);
   void Fail(bool by_neighbour, const std::string& why);
-  void Report();
+  void Report(proto::FinishedReport report);
 
   FakeServers& servers_;
-  rpc::NewestTerm term_;
   const std::unique_ptr<SimProcess> owned_;
   const Observer& observer_;
   std::string job_id_;
@@ -98,9 +95,9 @@ class SimWorker final : public SimMember {
   std::vector<proto::WorkerAddress> stages_;  // of its group
   std::vector<int> job_servers_;
   int64_t formation_ = 0;
+  std::optional<worker::WorkerCore> core_;  // once it is registered
   bool draining_ = false;
   std::shared_ptr<Step> step_;
-  std::optional<proto::FinishedReport> report_;  // not taken yet
 };
 
 }  // namespace shoal::simulation

@@ -4,6 +4,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "worker/job/worker_core.h"
 
 namespace shoal::worker {
 namespace {
@@ -11,11 +12,6 @@ namespace {
 constexpr absl::Duration kDrawRetryDelay = absl::Milliseconds(20);
 
 }  // namespace
-
-bool IsTransient(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsResourceExhausted(status);
-}
 
 MicrobatchDrawer::MicrobatchDrawer(Draw draw, uint64_t incarnation, Clock& clock,
                                    absl::Duration timeout)

@@ -21,9 +21,6 @@
 
 namespace shoal::worker {
 
-// Whether the coordinator may answer the same question a little later.
-bool IsTransient(const absl::Status& status);
-
 class MicrobatchDrawer {
  public:
   using Draw = std::function<absl::StatusOr<proto::DrawMicrobatchReply>(

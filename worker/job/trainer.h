@@ -1,6 +1,5 @@
-// The worker's loop: joins a job, then runs step after step as the coordinator hands them out,
-// and reports each, also a failed one: the coordinator decides what follows. Ends when the job is
-// over, or the last one, or on Stop.
+// The worker's loop: does what WorkerCore says, joins a job and runs step after step as the
+// coordinator hands them out. Ends when the job is over, or the last one, or on Stop.
 //
 // Call Run once, from the thread that is to compute; Stop from any.
 #pragma once
@@ -15,8 +14,8 @@
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/newest_term.h"
 #include "proto/coordinator.pb.h"
+#include "worker/job/worker_core.h"
 #include "worker/job/worker_job.h"
 #include "worker/peers/cancellation.h"
 
@@ -42,38 +41,26 @@ class Trainer {
   bool left_a_job() const;
 
  private:
-  // Unavailable in place of an answer of an earlier life of the coordinator.
-  template <typename Reply>
-  absl::StatusOr<Reply> OfNewestTerm(absl::StatusOr<Reply> reply);
-  absl::StatusOr<proto::JoinJobReply> Join(uint64_t incarnation);
-  enum class Next {
-    kLeave,      // there is no job, and will be none
-    kJoin,       // another job, where this worker stays
-    kJoinAgain,  // the same job
-  };
-  absl::StatusOr<Next> RunJob(const WorkerJobOptions& options);
+  WorkerCore::What Next();
+  // Until it has a job, or will have none.
+  void Join(const WorkerJobOptions& options);
+  // Until it has none any more.
+  void TakePart(const WorkerJobOptions& options);
   // Null where the job goes on with others meanwhile: a worker may wait for another of its group
   // that is lost. `ends` is the cancellation of `options`.
-  absl::StatusOr<std::unique_ptr<WorkerJob>> MakeJob(const proto::JoinJobReply& join,
-                                                     const WorkerJobOptions& options,
+  absl::StatusOr<std::unique_ptr<WorkerJob>> MakeJob(const WorkerJobOptions& options,
                                                      Cancellation& ends);
-  absl::StatusOr<Next> Loop(WorkerJob& job, const proto::JoinJobReply& join, uint64_t incarnation);
-  // That goes on, once it is drained.
-  Next LeaveJob();
-  bool stopped() const;
-  // Whether to leave once nothing is in hand, and whether it is too late for that.
-  bool draining() const;
+  void RunSteps(WorkerJob& job);
+  void Ask();
   bool out_of_grace() const;
 
   const std::shared_ptr<rpc::Channel> coordinator_;
   WorkerMetrics metrics_;
-  rpc::NewestTerm term_;
   Clock& clock_;
 
   mutable absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<absl::Time> drained_at_ ABSL_GUARDED_BY(mutex_);
-  bool left_a_job_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<WorkerCore> core_;  // the thread of Run changes it, under the lock
   WorkerJob* job_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the current one
   absl::Duration grace_ ABSL_GUARDED_BY(mutex_);
   absl::Status why_ ABSL_GUARDED_BY(mutex_);

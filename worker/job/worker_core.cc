@@ -1,0 +1,124 @@
+#include "worker/job/worker_core.h"
+
+#include "core/base/logging.h"
+
+namespace shoal::worker {
+namespace {
+
+// Between tries if the coordinator does not answer. Tries go on until the lease is over, when this
+// worker is ended from outside.
+constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
+
+}  // namespace
+
+bool IsTransient(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsResourceExhausted(status);
+}
+
+WorkerCore::What WorkerCore::Next(absl::Time now) {
+  if (what_ == What::kAsk && out_of_grace(now) && !question_.has_finished()) {
+    LeaveJob();
+  }
+  return what_;
+}
+
+absl::Duration WorkerCore::pause() const {
+  return unanswered_ ? kRetryDelay : absl::ZeroDuration();
+}
+
+void WorkerCore::Leave(const absl::Status& why) {
+  what_ = What::kLeave;
+  end_ = why;
+}
+
+void WorkerCore::LeaveJob() {
+  left_a_job_ = true;
+  Leave(absl::OkStatus());
+}
+
+void WorkerCore::Fail(const absl::Status& why) { Leave(why); }
+
+proto::JoinJobRequest WorkerCore::join_question() const {
+  proto::JoinJobRequest question;
+  question.set_incarnation(question_.incarnation());
+  question.set_wait_seconds(kPollSeconds);
+  return question;
+}
+
+void WorkerCore::OnJoined(const absl::StatusOr<proto::JoinJobReply>& answer) {
+  const absl::StatusOr<proto::JoinJobReply> reply = OfNewestTerm(answer);
+  unanswered_ = !reply.ok();
+  if (!reply.ok()) {
+    if (!IsTransient(reply.status())) {
+      Fail(Annotate(reply.status(), "join the job"));
+    }
+  } else if (reply->shut_down()) {
+    Leave(absl::OkStatus());
+  } else if (reply->ready()) {
+    join_ = *reply;
+    what_ = What::kMake;
+  }
+}
+
+void WorkerCore::OnMade(proto::NextStepRequest::Pushes pushes) {
+  const uint64_t incarnation = question_.incarnation();
+  question_.Clear();
+  question_.set_job_id(join_.job_id());
+  question_.set_run(join_.run());
+  question_.set_incarnation(incarnation);
+  question_.set_pushes(pushes);
+  question_.set_formation(join_.formation());
+  question_.set_leaving(drained_until_.has_value());
+  question_.set_wait_seconds(kPollSeconds);
+  what_ = What::kAsk;
+}
+
+void WorkerCore::OnAnswered(const absl::StatusOr<proto::NextStepReply>& answer, absl::Time now) {
+  const absl::StatusOr<proto::NextStepReply> reply = OfNewestTerm(answer);
+  unanswered_ = !reply.ok();
+  if (!reply.ok()) {  // the report is sent again, and counts once
+    if (!IsTransient(reply.status())) {
+      Fail(Annotate(reply.status(), "ask for the next step"));
+    } else if (out_of_grace(now)) {
+      question_.clear_finished();
+    }
+    return;
+  }
+  question_.clear_finished();
+  const bool draining = drained_until_.has_value();
+  if (reply->join_again() && draining) {
+    LeaveJob();
+  } else if (reply->job_over() || reply->join_again()) {
+    LogInfo("{} {}", join_.job_id(), reply->job_over() ? "is over" : "goes on with others");
+    reply->join_again() || (stays_ && !draining) ? OnLeftBehind() : Leave(absl::OkStatus());
+  } else if (reply->has_work() && !draining) {
+    work_ = reply->work();
+    what_ = What::kRun;
+  }
+}
+
+void WorkerCore::OnRan(proto::FinishedReport report) {
+  *question_.mutable_finished() = std::move(report);
+  what_ = What::kAsk;
+}
+
+void WorkerCore::Drain(absl::Time until) {
+  drained_until_ = until;
+  question_.set_leaving(true);
+}
+
+proto::NextStepRequest WorkerCore::over_question() const {
+  proto::NextStepRequest question = question_;
+  question.clear_finished();
+  question.clear_leaving();
+  question.clear_wait_seconds();
+  return question;
+}
+
+bool WorkerCore::IsOver(const absl::StatusOr<proto::NextStepReply>& answer) {
+  const absl::StatusOr<proto::NextStepReply> reply = OfNewestTerm(answer);
+  return reply.ok() && (reply->job_over() || reply->join_again());
+}
+
+}  // namespace shoal::worker

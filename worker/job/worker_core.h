@@ -1,0 +1,98 @@
+// Decides for a worker what it does next, without waiting: it asks to join a job, makes its part in
+// that, asks for work, runs it, leaves. Trainer does what this says with calls and threads, the
+// simulation with a loop of events.
+//
+// Thread-safe are only the two functions that say so.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/status.h"
+#include "core/rpc/newest_term.h"
+#include "proto/coordinator.pb.h"
+
+namespace shoal::worker {
+
+// Whether the coordinator may answer the same question a little later.
+bool IsTransient(const absl::Status& status);
+
+class WorkerCore {
+ public:
+  enum class What {
+    kJoin,   // ask JoinJob with join_question(), then OnJoined
+    kMake,   // make this worker's part in join(), then OnMade, OnLeftBehind or Fail
+    kAsk,    // ask NextStep with question(), then OnAnswered
+    kRun,    // run work(), then OnRan
+    kLeave,  // end() says why
+  };
+  // How long a question waits at the coordinator, and so how late the end of a worker is noticed
+  // between steps.
+  static constexpr int kPollSeconds = 1;
+
+  // `stays`: for job after job.
+  WorkerCore(uint64_t incarnation, bool stays) : stays_(stays) {
+    question_.set_incarnation(incarnation);
+  }
+
+  What Next(absl::Time now);
+  // Before that: it follows a question that was not answered.
+  absl::Duration pause() const;
+
+  proto::JoinJobRequest join_question() const;
+  void OnJoined(const absl::StatusOr<proto::JoinJobReply>& answer);
+  const proto::JoinJobReply& join() const { return join_; }
+  void OnMade(proto::NextStepRequest::Pushes pushes);
+  // The job went on with others meanwhile.
+  void OnLeftBehind() { what_ = What::kJoin; }
+  void Fail(const absl::Status& why);
+
+  // Has the report of the last work until an answer says that it was taken.
+  const proto::NextStepRequest& question() const { return question_; }
+  void OnAnswered(const absl::StatusOr<proto::NextStepReply>& answer, absl::Time now);
+  const proto::StepWork& work() const { return work_; }
+  void OnRan(proto::FinishedReport report);
+
+  // Of a worker that has a job: it leaves once nothing is in its hands, and at `until` with what
+  // is.
+  void Drain(absl::Time until);
+  bool out_of_grace(absl::Time now) const {
+    return drained_until_.has_value() && now >= *drained_until_;
+  }
+  // Whether it left a job that goes on, because of Drain.
+  bool left_a_job() const { return left_a_job_; }
+  const absl::Status& end() const { return end_; }
+
+  // Unavailable in place of an answer of an earlier life of the coordinator. Thread-safe.
+  template <typename Reply>
+  absl::StatusOr<Reply> OfNewestTerm(const absl::StatusOr<Reply>& answer) {
+    const absl::Status admitted =
+        answer.ok() ? term_.Admit(answer->term(), "the coordinator's answer") : absl::OkStatus();
+    return admitted.ok() ? answer : Unavailable("{}", Message(admitted));
+  }
+  // A question about the work at hand, and whether its answer says that nobody waits for that.
+  proto::NextStepRequest over_question() const;
+  // Thread-safe.
+  bool IsOver(const absl::StatusOr<proto::NextStepReply>& answer);
+
+ private:
+  void Leave(const absl::Status& why);
+  void LeaveJob();
+
+  const bool stays_;
+  rpc::NewestTerm term_;
+  What what_ = What::kJoin;
+  bool unanswered_ = false;
+  proto::JoinJobReply join_;
+  proto::NextStepRequest question_;
+  proto::StepWork work_;
+  std::optional<absl::Time> drained_until_;
+  bool left_a_job_ = false;
+  absl::Status end_;
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,160 @@
+#include "worker/job/worker_core.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::worker {
+namespace {
+
+using What = WorkerCore::What;
+
+const absl::Time kNow = absl::UnixEpoch();
+const absl::Status kNoAnswer = absl::UnavailableError("no answer");
+
+proto::JoinJobReply Ready(int64_t term = 1) {
+  proto::JoinJobReply reply;
+  reply.set_ready(true);
+  reply.set_term(term);
+  reply.set_job_id("job-a");
+  reply.set_run(2);
+  reply.set_formation(3);
+  return reply;
+}
+
+proto::NextStepReply Work(int64_t step, int64_t term = 1) {
+  proto::NextStepReply reply;
+  reply.set_term(term);
+  reply.mutable_work()->set_step(step);
+  return reply;
+}
+
+proto::NextStepReply Over(bool job, int64_t term = 1) {
+  proto::NextStepReply reply;
+  reply.set_term(term);
+  job ? reply.set_job_over(true) : reply.set_join_again(true);
+  return reply;
+}
+
+proto::NextStepReply Nothing() {
+  proto::NextStepReply reply;
+  reply.set_term(1);
+  reply.set_wait(true);
+  return reply;
+}
+
+proto::FinishedReport Report(int64_t step) {
+  proto::FinishedReport report;
+  report.set_step(step);
+  return report;
+}
+
+class WorkerCoreTest : public ::testing::Test {
+ protected:
+  WorkerCoreTest() {
+    core_.OnJoined(Ready());
+    core_.OnMade(proto::NextStepRequest::PUSHES_OF_STEPS);
+  }
+  What Next() { return core_.Next(kNow); }
+  void Run(int64_t step) {
+    core_.OnAnswered(Work(step), kNow);
+    ASSERT_EQ(Next(), What::kRun);
+    EXPECT_EQ(core_.work().step(), step);
+    core_.OnRan(Report(step));
+  }
+
+  WorkerCore core_{7, /*stays=*/true};
+};
+
+TEST_F(WorkerCoreTest, AsksUntilThereIsAJob) {
+  WorkerCore core(7, /*stays=*/true);
+  EXPECT_EQ(core.Next(kNow), What::kJoin);
+  EXPECT_EQ(core.join_question().incarnation(), 7u);
+  core.OnJoined(proto::JoinJobReply());
+  EXPECT_EQ(core.Next(kNow), What::kJoin);
+  EXPECT_EQ(core.pause(), absl::ZeroDuration());
+  core.OnJoined(kNoAnswer);
+  EXPECT_EQ(core.Next(kNow), What::kJoin);
+  EXPECT_GT(core.pause(), absl::ZeroDuration());
+  core.OnJoined(Ready());
+  EXPECT_EQ(core.Next(kNow), What::kMake);
+  core.OnLeftBehind();
+  EXPECT_EQ(core.Next(kNow), What::kJoin);
+}
+
+TEST_F(WorkerCoreTest, TellsAReportUntilItIsTaken) {
+  EXPECT_EQ(Next(), What::kAsk);
+  EXPECT_EQ(core_.question().job_id(), "job-a");
+  EXPECT_EQ(core_.question().run(), 2);
+  EXPECT_EQ(core_.question().formation(), 3);
+  EXPECT_EQ(core_.question().pushes(), proto::NextStepRequest::PUSHES_OF_STEPS);
+  Run(5);
+  core_.OnAnswered(kNoAnswer, kNow);
+  EXPECT_EQ(Next(), What::kAsk);
+  EXPECT_EQ(core_.question().finished().step(), 5);
+  EXPECT_FALSE(core_.over_question().has_finished());
+  core_.OnAnswered(Nothing(), kNow);
+  EXPECT_FALSE(core_.question().has_finished());
+}
+
+TEST_F(WorkerCoreTest, AnAnswerOfAnEarlierLifeIsNone) {
+  core_.OnAnswered(Work(1, /*term=*/4), kNow);
+  core_.OnRan(Report(1));
+  core_.OnAnswered(Work(2, /*term=*/3), kNow);
+  EXPECT_EQ(Next(), What::kAsk);
+  EXPECT_EQ(core_.question().finished().step(), 1);
+  EXPECT_FALSE(core_.IsOver(Over(/*job=*/true, /*term=*/3)));
+  EXPECT_TRUE(core_.IsOver(Over(/*job=*/true, /*term=*/4)));
+}
+
+TEST_F(WorkerCoreTest, StaysForTheNextJobOrLeavesWithItsOwn) {
+  core_.OnAnswered(Over(/*job=*/true), kNow);
+  EXPECT_EQ(Next(), What::kJoin);
+  WorkerCore core(7, /*stays=*/false);
+  for (const bool job : {false, true}) {
+    core.OnJoined(Ready());
+    core.OnMade(proto::NextStepRequest::PUSHES_OF_PACKS);
+    core.OnAnswered(Over(job), kNow);
+    EXPECT_EQ(core.Next(kNow), job ? What::kLeave : What::kJoin);
+  }
+  EXPECT_FALSE(core.left_a_job());
+  EXPECT_TRUE(core.end().ok());
+}
+
+TEST_F(WorkerCoreTest, OneThatIsRefusedSaysWhy) {
+  core_.OnAnswered(absl::NotFoundError("its lease is over"), kNow);
+  EXPECT_EQ(Next(), What::kLeave);
+  EXPECT_THAT(std::string(core_.end().message()), ::testing::HasSubstr("its lease is over"));
+}
+
+TEST_F(WorkerCoreTest, DrainedItHandsBackAndLeavesOnceNobodyNeedsIt) {
+  Run(5);
+  core_.Drain(kNow + absl::Seconds(25));
+  EXPECT_TRUE(core_.question().leaving());
+  core_.OnAnswered(Work(6), kNow);  // not taken
+  EXPECT_EQ(Next(), What::kAsk);
+  EXPECT_FALSE(core_.left_a_job());
+  core_.OnAnswered(Over(/*job=*/false), kNow);
+  EXPECT_EQ(Next(), What::kLeave);
+  EXPECT_TRUE(core_.left_a_job());
+  EXPECT_TRUE(core_.end().ok());
+}
+
+TEST_F(WorkerCoreTest, OutOfGraceItLeavesWithoutAnAnswer) {
+  Run(5);
+  core_.Drain(kNow + absl::Seconds(25));
+  const absl::Time late = kNow + absl::Seconds(25);
+  EXPECT_EQ(core_.Next(late), What::kAsk) << "to tell its report";
+  core_.OnAnswered(kNoAnswer, late);
+  EXPECT_EQ(core_.Next(late), What::kLeave);
+  EXPECT_TRUE(core_.left_a_job());
+}
+
+TEST_F(WorkerCoreTest, DrainedInAJobThatEndsItLeavesNone) {
+  core_.Drain(kNow + absl::Seconds(25));
+  core_.OnAnswered(Over(/*job=*/true), kNow);
+  EXPECT_EQ(Next(), What::kLeave);
+  EXPECT_FALSE(core_.left_a_job());
+}
+
+}  // namespace
+}  // namespace shoal::worker
