@@ -43,8 +43,10 @@ enum class FaultKind {
   // Of the coordinator: another begins from what it recorded, while it runs on; amount: nanoseconds
   // until it is gone at the latest.
   kSucceed,
+  // Of a worker: it is told to leave; amount: nanoseconds that it has for it.
+  kDrain,
 };
-inline constexpr int kFaultKinds = static_cast<int>(FaultKind::kSucceed) + 1;
+inline constexpr int kFaultKinds = static_cast<int>(FaultKind::kDrain) + 1;
 
 const char* NameOf(FaultKind kind);
 

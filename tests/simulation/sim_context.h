@@ -53,6 +53,7 @@ class SimContext {
   std::vector<std::string> violations;
   // The coordinator's disk has lost transactions: what servers say wins over what is left.
   bool tail_lost = false;
+  bool has_successor = false;  // the first coordinator
   Hook hook = [](const char*, int) {};
 
  private:

@@ -64,7 +64,7 @@ void SimWorld::Succeed(Nanoseconds until_end) {
   store->on_commit = [this](const std::string& id, const server::CommitRecord& record) {
     invariants_.OnRecordedBeside(id, record);
   };
-  context_.tail_lost = true;
+  context_.tail_lost = context_.has_successor = true;
   copy_ = store->Fork();
   successor_ = std::make_unique<SimCoordinator>(context_, options_, *copy_, servers, Loader(*copy_),
                                                 metrics, kSuccessor);
@@ -106,6 +106,13 @@ void SimWorld::Apply(const Fault& fault) {
       break;
     case FaultKind::kStop:
       command_.Stop(static_cast<size_t>(fault.target.back() - '0'));
+      break;
+    case FaultKind::kDrain:
+      for (const auto& worker : workers_) {
+        if (worker->process().name() == fault.target) {
+          worker->Drain(absl::Nanoseconds(fault.amount));
+        }
+      }
       break;
     case FaultKind::kSucceed:
       Succeed(fault.amount);

@@ -291,6 +291,14 @@ void SimWorker::Fail(bool by_neighbour, const std::string& why) {
 }
 
 void SimWorker::Drain(absl::Duration grace) {
+  if (!registered() || draining_) {
+    return;
+  }
+  const WorkerCore::What next = core_->Next(process_.clock().Now());
+  if (next == WorkerCore::What::kJoin || next == WorkerCore::What::kMake) {
+    Leave("it was told to");
+    return;
+  }
   const absl::Time until = process_.clock().Now() + grace;
   draining_ = true;
   core_->Drain(until);

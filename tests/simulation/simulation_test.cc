@@ -16,6 +16,7 @@ namespace shoal::simulation {
 namespace {
 
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   const char* value = std::getenv(name);
@@ -80,10 +81,12 @@ TEST(SimulationTest, AFailureIsMadeSmallAndSaidAsATest) {
   ASSERT_FALSE(summary.failures.empty());
   planted = plant;
   const Scenario scenario = DrawScenario(summary.failures.begin()->first);
+  const size_t faults = RunScenario(scenario).faults.size();
   const Minimised minimised = Minimise(scenario);
+  EXPECT_THAT(RunScenario(minimised.scenario, minimised.faults).violations, Not(IsEmpty()));
   planted = "";
-  EXPECT_LE(minimised.faults.size(), 2u) << "a worker that is lost is enough";
-  EXPECT_EQ(minimised.scenario.options.steps, 1);
+  EXPECT_GT(faults, 10u);
+  EXPECT_LE(minimised.faults.size(), 3u) << "a worker that is lost, when there is a step";
   EXPECT_THAT(ToTest(minimised), ::testing::HasSubstr("RunScenario("));
 }
 
@@ -190,6 +193,39 @@ TEST(FoundTest, NobodyJoinsWhileACommitOfAnEarlierLifeIsRepeated) {
   EXPECT_THAT(world.RunAndCheck(), IsEmpty());
   EXPECT_GT(asked, 0);
   EXPECT_TRUE(world.done().has_value()) << world.failure();
+}
+
+// One that was told to leave is not needed any more once its group is done, whatever it left out.
+TEST(FoundTest, AStageThatLeavesHasRunItsPacks) {
+  const Outcome outcome = RunScenario({.options = {.seed = 1049,
+                                                   .servers = 4,
+                                                   .workers = 2,
+                                                   .stages = 2,
+                                                   .steps = 2,
+                                                   .samples = 2,
+                                                   .checkpoint_every = 0,
+                                                   .early_report = 0.16432907667109636,
+                                                   .lease_seconds = 3.6639854798160707}},
+                                      {{FaultKind::kLoseReply, "worker-0>server-3", 1, 45220558},
+                                       {FaultKind::kDrain, "worker-1", 24258462, 13846226}});
+  EXPECT_THAT(outcome.violations, IsEmpty());
+}
+
+// What it draws beyond its own it pushes as a second sum.
+TEST(FoundTest, AFurtherRoundOfSumsIsAnotherPush) {
+  const Outcome outcome =
+      RunScenario({.options = {.seed = 16255,
+                               .servers = 1,
+                               .steps = 1,
+                               .samples = 4,
+                               .checkpoint_every = 0,
+                               .draw = true,
+                               .sums = true,
+                               .lease_seconds = 0.5629663177386858}},
+                  {{FaultKind::kBuggify, "reported", 1, 0},
+                   {FaultKind::kKill, "worker-2", 126600027, 219379398},
+                   {FaultKind::kBuggify, "a push is acknowledged and lost", 5, 0}});
+  EXPECT_THAT(outcome.violations, IsEmpty());
 }
 
 // Whoever servers refuse, because they obey another, tells followers nothing of that.

@@ -17,7 +17,7 @@ std::vector<int64_t> PushesByUnit(const PushPlan& plan, const std::vector<Pushed
       if (work.how == NextStepRequest::PUSHES_OF_PACKS) {
         pushes[unit] += work.packs * per_pack;
       } else if (work.how == NextStepRequest::PUSHES_OF_STEPS && work.packs > 0 && per_pack > 0) {
-        ++pushes[unit];
+        pushes[unit] += work.rounds;
       }
     }
   }

@@ -27,6 +27,7 @@ struct PushedWork {
   int rank = 0;  // among the job's workers
   proto::NextStepRequest::Pushes how = proto::NextStepRequest::PUSHES_OF_PACKS;
   int64_t packs = 0;
+  int64_t rounds = 1;  // that had packs: each has a sum of its own
 };
 
 // By partition. `ranks`: how many workers share the sums, where they push shards.

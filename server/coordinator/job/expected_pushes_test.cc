@@ -36,14 +36,15 @@ TEST(ExpectedPushes, EachPackAsOftenAsItsStagesPush) {
               ElementsAre(9, 9, 3, 3));
 }
 
-TEST(ExpectedPushes, ASumOnceForEachWorkThatHadPacks) {
+TEST(ExpectedPushes, ASumOnceForEachRoundThatHadPacks) {
   const auto how = NextStepRequest::PUSHES_OF_STEPS;
   EXPECT_THAT(ExpectedPushes(TwoStages(),
                              {{.stage = 0, .how = how, .packs = 3},
                               {.stage = 0, .how = how, .packs = 0},
+                              {.stage = 0, .how = how, .packs = 3, .rounds = 2},
                               {.stage = 1, .packs = 3}},
                              3),
-              ElementsAre(7, 7, 3, 3));
+              ElementsAre(9, 9, 3, 3));
 }
 
 // Of 256 elements, three shards of 128, 128 and none.

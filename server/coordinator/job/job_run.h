@@ -429,6 +429,7 @@ class JobRun {
   std::vector<bool> working_;                                  // by worker: it has work_
   std::vector<std::vector<int64_t>> redealt_;                  // packs that wait for a group
   std::vector<std::optional<proto::FinishedReport>> reports_;  // by worker, over all rounds
+  std::vector<int64_t> rounds_run_;                            // by worker: those with packs
   std::vector<absl::Time> reported_at_;                        // by worker
   std::optional<plan::PackLedger> ledger_;                     // of the attempt
   std::optional<plan::DrawQueue> draws_;                       // of the attempt, where drawn

@@ -104,6 +104,7 @@ void JobRun::OpenAttempt() {
   phase_ = Phase::kBeginning;
   ++attempt_;
   reports_.assign(workers_.size(), std::nullopt);
+  rounds_run_.assign(workers_.size(), 0);
   reported_at_.assign(workers_.size(), absl::Time());
   working_.assign(workers_.size(), true);
   redealt_.assign(groups_.groups(), {});
@@ -255,6 +256,7 @@ void JobRun::TakeReport(size_t worker, const proto::FinishedReport& report) {
   }
   environment_.reached("reported");
   AddRound(report, reports_[worker]);
+  rounds_run_[worker] += report.packs().empty() ? 0 : 1;
   reported_at_[worker] = environment_.clock.Now();
   working_[worker] = false;
   if (leaving_[worker]) {
@@ -281,7 +283,7 @@ absl::Status JobRun::CheckPacksRun(size_t reporter) const {
     const size_t worker = groups_.WorkerAt(group, stage);
     const int64_t left =
         ledger_->Left(static_cast<int>(group), stage) - std::ssize(redealt_[group]);
-    if ((worker == reporter || !GroupWorks(group)) && !leaving_[worker] && left > 0) {
+    if ((worker == reporter || !GroupWorks(group)) && left > 0) {
       return Aborted("{} has not run {} of the packs that it was given", names_[worker], left);
     }
   }
@@ -363,7 +365,8 @@ absl::Status JobRun::CheckPushesOfStep(const std::vector<proto::PrepareReply>& r
     works.push_back({.stage = stage,
                      .rank = static_cast<int>(worker),
                      .how = pushes_[worker],
-                     .packs = ledger_->Ran(static_cast<int>(groups_.GroupOf(worker)), stage)});
+                     .packs = ledger_->Ran(static_cast<int>(groups_.GroupOf(worker)), stage),
+                     .rounds = rounds_run_[worker]});
   }
   return CheckPushes(ExpectedPushes(job_.pushes, works, static_cast<int>(workers_.size())),
                      replies);

@@ -141,14 +141,14 @@ void JobRun::Renumber(const std::vector<int>& before) {
 
 void JobRun::LoseWorker(const Member& member) {
   const std::optional<size_t> worker = WorkerOf(member.incarnation);
-  if (!joining_.Remove(member.incarnation)) {
-    GoOnWithout(*worker);
-  } else {
+  if (joining_.Remove(member.incarnation)) {
     if (worker.has_value()) {  // what is left of its group was spare
       lost_workers_.push_back(member.incarnation);
     }
     FormGroups();
     Change();
+  } else if (worker.has_value()) {
+    GoOnWithout(*worker);
   }
   if (phase_ == Phase::kShort) {
     OpenStep();  // says for whom it waits now
