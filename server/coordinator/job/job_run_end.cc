@@ -237,12 +237,12 @@ void JobRun::Release(size_t server) {
 }
 
 void JobRun::OnReleased(size_t server, const absl::Status& status) {
+  if (EndsBySuccessor(status)) {
+    return;
+  }
   const auto holder = holders_.find(server);
   if (holder == holders_.end()) {
     return;  // it was lost meanwhile
-  }
-  if (EndsBySuccessor(status)) {
-    return;
   }
   if (!status.ok()) {
     LogWarning("{} has not let go of {}, which is over: {}", NameOf(servers_[server]), job_.id,
