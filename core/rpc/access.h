@@ -60,6 +60,8 @@ struct CallersOf<proto::WriteCheckpointRequest> : Callers<Role::kCoordinator> {}
 template <>
 struct CallersOf<proto::GetChecksumsRequest> : Callers<Role::kCoordinator> {};
 template <>
+struct CallersOf<proto::AdmitClientsRequest> : Callers<Role::kCoordinator> {};
+template <>
 struct CallersOf<proto::FenceClientRequest> : Callers<Role::kCoordinator> {};
 template <>
 struct CallersOf<proto::ReleaseJobRequest> : Callers<Role::kCoordinator> {};

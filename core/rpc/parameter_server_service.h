@@ -24,6 +24,8 @@ class ParameterServerService {
       const proto::WriteCheckpointRequest& request) = 0;
   virtual absl::StatusOr<proto::GetChecksumsReply> GetChecksums(
       const proto::GetChecksumsRequest& request) = 0;
+  virtual absl::StatusOr<proto::AdmitClientsReply> AdmitClients(
+      const proto::AdmitClientsRequest& request) = 0;
   virtual absl::StatusOr<proto::FenceClientReply> FenceClient(
       const proto::FenceClientRequest& request) = 0;
   virtual absl::StatusOr<proto::ReleaseJobReply> ReleaseJob(

@@ -273,6 +273,10 @@ class FakeServer final : public ParameterServerService {
       const proto::GetChecksumsRequest&) override {
     return proto::GetChecksumsReply();
   }
+  absl::StatusOr<proto::AdmitClientsReply> AdmitClients(
+      const proto::AdmitClientsRequest&) override {
+    return proto::AdmitClientsReply();
+  }
   absl::StatusOr<proto::FenceClientReply> FenceClient(const proto::FenceClientRequest&) override {
     return proto::FenceClientReply();
   }

@@ -59,6 +59,8 @@ class AnyServer : public ParameterServerService {
               (const proto::WriteCheckpointRequest&));
   MOCK_METHOD(absl::StatusOr<proto::GetChecksumsReply>, GetChecksums,
               (const proto::GetChecksumsRequest&));
+  MOCK_METHOD(absl::StatusOr<proto::AdmitClientsReply>, AdmitClients,
+              (const proto::AdmitClientsRequest&));
   MOCK_METHOD(absl::StatusOr<proto::FenceClientReply>, FenceClient,
               (const proto::FenceClientRequest&));
   MOCK_METHOD(absl::StatusOr<proto::ReleaseJobReply>, ReleaseJob,

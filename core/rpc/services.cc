@@ -168,7 +168,8 @@ std::unique_ptr<Service> MakeParameterServerService(ParameterServerService* serv
   using S = ParameterServerService;
   return std::make_unique<GrpcService<S>>(
       service, &S::TakeOver, &S::Configure, &S::BeginAttempt, &S::Prepare, &S::Commit,
-      &S::WriteCheckpoint, &S::GetChecksums, &S::FenceClient, &S::ReleaseJob, &S::Connect);
+      &S::WriteCheckpoint, &S::GetChecksums, &S::AdmitClients, &S::FenceClient, &S::ReleaseJob,
+      &S::Connect);
 }
 
 std::unique_ptr<Service> MakeStageService(StageService* service) {

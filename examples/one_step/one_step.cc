@@ -26,6 +26,7 @@ namespace shoal {
 namespace {
 
 constexpr int64_t kGeneration = 1;  // of the shard map
+constexpr uint64_t kWorker = 1;     // its incarnation
 constexpr const char* kJobId = "job-1";
 
 // The way from the client to the server's one call for data connections: here a function call.
@@ -136,14 +137,18 @@ absl::Status Train(const std::string& folder, const std::string& transport) {
     configure.mutable_shard_map()->add_partitions()->add_servers(0);
   }
   SHOAL_RETURN_IF_ERROR(service.Configure(configure).status());
+  proto::AdmitClientsRequest admit;
+  admit.set_job_id(kJobId);
+  admit.add_incarnation(kWorker);
+  SHOAL_RETURN_IF_ERROR(service.AdmitClients(admit).status());
 
   // The client connects to it; the worker computes on the CPU, with weights from the client.
   DirectServerClient connector(&service);
   SHOAL_ASSIGN_OR_RETURN(const auto data_path, transport::CreateTransport(transport, {}));
   SHOAL_ASSIGN_OR_RETURN(
       const auto client,
-      client::ParameterClient::Create({.job_id = kJobId, .incarnation = 1}, units, partitions, map,
-                                      /*servers=*/1, &connector, {data_path.get()}));
+      client::ParameterClient::Create({.job_id = kJobId, .incarnation = kWorker}, units, partitions,
+                                      map, /*servers=*/1, &connector, {data_path.get()}));
   SHOAL_ASSIGN_OR_RETURN(auto transformer, worker::Transformer::Create(
                                                spec, DType::kF32, worker::MakeCpuComputeDevice(1)));
   const auto model = worker::MakeTransformerModel(std::move(transformer));

@@ -146,6 +146,7 @@ TEST_F(CheckpointServiceTest, PublishesTheCheckpointsVersion) {
   const auto reply = resumed.service(0).Configure(resumed.ConfigureRequest(0, folder));
   ASSERT_OK(reply.status());
   EXPECT_EQ(reply->version(), 1);
+  ASSERT_OK(TestingCluster::AdmitWorkers(resumed.service(0)));
   TestingClient client(&resumed.service(0), &resumed.client_transport(), 1, 1);
   ASSERT_OK(client.Connect());
   EXPECT_EQ(client.granted().version(), 1);

@@ -84,6 +84,11 @@ absl::Status HostedJob::CheckConnect(const proto::ConnectRequest& request) {
   if (fenced_.contains(request.incarnation())) {
     return PermissionDenied("{} is fenced: its lease is over", request.client());
   }
+  if (!request.read_only() && !admitted_.contains(request.incarnation())) {
+    return PermissionDenied(
+        "{} (incarnation {:x}) is no worker of {}: the coordinator has not named it",
+        request.client(), request.incarnation(), request.job_id());
+  }
   if (intake_->connections() >= options_.max_clients) {
     return ResourceExhausted(
         "{} cannot connect: {} clients are connected, which is the limit (--max-clients)",

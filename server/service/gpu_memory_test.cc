@@ -194,6 +194,7 @@ TEST_F(InGpuClientsTest, AreGrantedThereWhatIsPlannedThere) {
       const int64_t before = gpu::Counters().allocated_bytes;
       const auto configured = cluster.service(0).Configure(request);
       ASSERT_TRUE(configured.ok()) << configured.status();
+      ASSERT_TRUE(TestingCluster::AdmitWorkers(cluster.service(0)).ok());
       // What it reports to the job's workers.
       const int64_t taken = gpu::Counters().allocated_bytes - before;
       EXPECT_EQ(configured->gpu().gpu(), transport::GpuName(server_reach_->gpu(0).uuid));
@@ -270,6 +271,7 @@ TEST_F(InGpuClientsTest, OneThatDoesNotCloseEarlierSlotsPushesOverTheHost) {
   proto::ConfigureRequest request = cluster.ConfigureRequest(0);
   *request.mutable_job() = plan::ToMessage(job);
   ASSERT_TRUE(cluster.service(0).Configure(request).ok());
+  ASSERT_TRUE(TestingCluster::AdmitWorkers(cluster.service(0)).ok());
   ASSERT_TRUE(cluster.BeginAttempt(1, 1).ok());
   const int64_t before = gpu::Counters().allocated_bytes;
   std::vector<std::unique_ptr<TestingClient>> clients;
@@ -307,6 +309,7 @@ TEST_F(InGpuClientsTest, ManyPushThereWhereTheJobDoesNotSayHowManyThereAre) {
   proto::ConfigureRequest request = cluster.ConfigureRequest(0);
   *request.mutable_job() = plan::ToMessage(job);
   ASSERT_TRUE(cluster.service(0).Configure(request).ok());
+  ASSERT_TRUE(TestingCluster::AdmitWorkers(cluster.service(0)).ok());
   std::vector<std::unique_ptr<TestingClient>> clients;
   for (uint64_t i = 1; i <= 5; ++i) {
     clients.push_back(

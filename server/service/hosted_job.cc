@@ -6,6 +6,8 @@
 namespace shoal::server {
 namespace {
 
+constexpr size_t kMostAdmitted = 1 << 20;  // over the job's life
+
 proto::AttemptPhase ToMessage(Phase phase) {
   switch (phase) {
     case Phase::kReady:
@@ -140,6 +142,18 @@ absl::StatusOr<proto::GetChecksumsReply> HostedJob::GetChecksums(
     partition.set_hash(checksum.hash);
   }
   return reply;
+}
+
+absl::StatusOr<proto::AdmitClientsReply> HostedJob::AdmitClients(
+    const proto::AdmitClientsRequest& request) {
+  // Beside other commands: who joins need not wait for a commit.
+  SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "AdmitClients"));
+  absl::MutexLock state(&state_mutex_);
+  if (admitted_.size() + static_cast<size_t>(request.incarnation_size()) > kMostAdmitted) {
+    return ResourceExhausted("{} clients were admitted already", admitted_.size());
+  }
+  admitted_.insert(request.incarnation().begin(), request.incarnation().end());
+  return proto::AdmitClientsReply();
 }
 
 void HostedJob::Fence(uint64_t incarnation) {

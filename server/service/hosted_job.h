@@ -2,10 +2,10 @@
 // the connections of its clients. Methods are the calls of proto ParameterServer for this job.
 //
 // Commands of the coordinator run exclusively (commands_mutex_), are refused once a later term has
-// begun, and follow StepState. Pushes arrive
-// on PushIntake's threads: each is checked against what was granted and applied under a shared
-// lock on the state. Prepare, BeginAttempt and Fence change it under an exclusive one, so that no
-// push is half applied when they answer.
+// begun, and follow StepState. Slots, and so pushes, are for those alone that the coordinator has
+// admitted. Pushes arrive on PushIntake's threads: each is checked against what was granted and
+// applied under a shared lock on the state. Prepare, BeginAttempt and Fence change it under an
+// exclusive one, so that no push is half applied when they answer.
 //
 // Failure: a refused call changes nothing. After a GPU fails in Prepare or Commit, every later
 // command returns that failure.
@@ -66,6 +66,7 @@ class HostedJob {
   absl::StatusOr<proto::WriteCheckpointReply> WriteCheckpoint(
       const proto::WriteCheckpointRequest& request);
   absl::StatusOr<proto::GetChecksumsReply> GetChecksums(const proto::GetChecksumsRequest& request);
+  absl::StatusOr<proto::AdmitClientsReply> AdmitClients(const proto::AdmitClientsRequest& request);
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request);
   // Waits for that client's pushes under way, refuses later ones, and closes its connection.
   void Fence(uint64_t incarnation);
@@ -139,7 +140,8 @@ class HostedJob {
 
   mutable absl::Mutex state_mutex_;
   StepState state_ ABSL_GUARDED_BY(state_mutex_);
-  absl::flat_hash_set<uint64_t> fenced_ ABSL_GUARDED_BY(state_mutex_);
+  absl::flat_hash_set<uint64_t> admitted_ ABSL_GUARDED_BY(state_mutex_);  // to connect and push
+  absl::flat_hash_set<uint64_t> fenced_ ABSL_GUARDED_BY(state_mutex_);    // whatever was admitted
 
   // Made by Load and constant after it, in the order in which they must be destroyed from the end.
   const proto::ConfigureRequest request_;

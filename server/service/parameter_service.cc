@@ -154,6 +154,11 @@ absl::StatusOr<proto::GetChecksumsReply> ParameterService::GetChecksums(
   return ForJob("get_checksums", request, &HostedJob::GetChecksums);
 }
 
+absl::StatusOr<proto::AdmitClientsReply> ParameterService::AdmitClients(
+    const proto::AdmitClientsRequest& request) {
+  return ForJob("admit_clients", request, &HostedJob::AdmitClients);
+}
+
 absl::StatusOr<proto::FenceClientReply> ParameterService::FenceClient(
     const proto::FenceClientRequest& request) {
   return Counted("fence_client", [&]() -> absl::StatusOr<proto::FenceClientReply> {

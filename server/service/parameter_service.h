@@ -45,6 +45,8 @@ class ParameterService final : public rpc::ParameterServerService {
       const proto::WriteCheckpointRequest& request) override;
   absl::StatusOr<proto::GetChecksumsReply> GetChecksums(
       const proto::GetChecksumsRequest& request) override;
+  absl::StatusOr<proto::AdmitClientsReply> AdmitClients(
+      const proto::AdmitClientsRequest& request) override;
   absl::StatusOr<proto::FenceClientReply> FenceClient(
       const proto::FenceClientRequest& request) override;
   absl::StatusOr<proto::ReleaseJobReply> ReleaseJob(

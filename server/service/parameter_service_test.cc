@@ -163,6 +163,7 @@ TEST_F(ParameterServiceTest, JobsBesideEachOtherShareNothing) {
     proto::ConfigureRequest configure = cluster.ConfigureRequest(0);
     configure.set_job_id(id);
     ASSERT_OK(service.Configure(configure).status());
+    ASSERT_OK(TestingCluster::AdmitWorkers(service, id));
     ASSERT_OK(service.FenceClient(fence).status());
   }
   const auto checksums = [&](const std::string& id) {

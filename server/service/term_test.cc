@@ -34,6 +34,7 @@ TEST_F(TermTest, CommandsOfAnEarlierTermAreRefusedByName) {
         service.Prepare(of(OfTestingJob<proto::PrepareRequest>())).status(),
         service.Commit(of(OfTestingJob<proto::CommitRequest>())).status(),
         service.WriteCheckpoint(of(OfTestingJob<proto::WriteCheckpointRequest>())).status(),
+        service.AdmitClients(of(OfTestingJob<proto::AdmitClientsRequest>())).status(),
         service.FenceClient(of(proto::FenceClientRequest())).status(),
         service.ReleaseJob(of(OfTestingJob<proto::ReleaseJobRequest>())).status()};
   };

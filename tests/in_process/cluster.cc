@@ -1,6 +1,8 @@
 #include "tests/in_process/cluster.h"
 
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <thread>
 
 #include "client/grpc_server_client.h"
@@ -62,18 +64,20 @@ class ServerProcess {
  public:
   static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(const std::string& coordinator,
                                                               const rpc::Token& token,
-                                                              const server::GpuOpener& open_gpu) {
+                                                              const ClusterOptions& cluster) {
     auto process = std::make_unique<ServerProcess>();
     process->service_ = std::make_unique<server::ParameterService>(
         server::ParameterServiceOptions{
             .create_transport =
-                [](const std::string& name, const plan::Job& job, int64_t bytes, auto gpu_memory) {
-                  return transport::CreateJobTransport(
-                      name, job.service, {},
-                      {.gpu_memory = std::move(gpu_memory), .gpu_job = transport::IsGpuJob(job)},
-                      bytes);
+                [encrypted = cluster.encrypted](const std::string& name, const plan::Job& job,
+                                                int64_t bytes, auto gpu_memory) {
+                  return transport::CreateJobTransport(name, job.service, {},
+                                                       {.encrypt = encrypted,
+                                                        .gpu_memory = std::move(gpu_memory),
+                                                        .gpu_job = transport::IsGpuJob(job)},
+                                                       bytes);
                 },
-            .open_gpu = open_gpu,
+            .open_gpu = cluster.open_gpu,
             .threads = 1,
             .available_memory = AvailableMemory},
         &process->metrics_);
@@ -135,6 +139,7 @@ class WorkerProcess {
     options.index = process->session_->index();
     options.incarnation = process->session_->incarnation();
     options.threads = 1;
+    options.transports.encrypt = cluster.encrypted;
     options.make_server_client = [token](const std::vector<std::string>& addresses) {
       return std::make_unique<client::GrpcServerClient>(addresses, token);
     };
@@ -183,37 +188,47 @@ class WorkerProcess {
   std::thread thread_;
 };
 
-// The weights as anybody outside of the job can read them.
-absl::StatusOr<std::vector<std::vector<float>>> ReadWeights(const plan::Job& job,
-                                                            const std::string& job_id,
-                                                            const std::vector<std::string>& servers,
-                                                            const rpc::Token& token) {
-  SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, formats::ReadModelSpec(job.model));
-  const std::vector<plan::UnitSpec> units = plan::BuildUnits(spec);
-  const std::vector<plan::PartitionSpec> partitions =
-      plan::BuildPartitions(units, job.service.partition_bytes);
-  const int count = static_cast<int>(servers.size());
-  SHOAL_ASSIGN_OR_RETURN(const auto transport, transport::CreateTransport("tcp"));
-  client::GrpcServerClient server_client(servers, token);
-  SHOAL_ASSIGN_OR_RETURN(
-      const auto reader,
-      client::ParameterClient::Create(
-          {.job_id = job_id, .incarnation = 1, .name = "reader", .read_only = true}, units,
-          partitions, plan::PlaceShards(partitions, count, /*generation=*/1), count, &server_client,
-          {transport.get()}));
-  SHOAL_RETURN_IF_ERROR(reader->BeginRead(reader->published()));
-  std::vector<std::vector<float>> weights;
-  for (const plan::UnitSpec& unit : units) {
-    SHOAL_ASSIGN_OR_RETURN(const auto view, reader->Get(unit.index));
-    const auto* from = static_cast<const float*>(view.data);
-    weights.emplace_back(from, from + view.count);
-    reader->Release(unit.index);
+// Connects to servers as anybody outside of the job can who has the token.
+class Outsider {
+ public:
+  absl::Status Connect(const plan::Job& job, const std::vector<std::string>& servers,
+                       const rpc::Token& token, const client::ClientOptions& options,
+                       bool encrypted) {
+    SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, formats::ReadModelSpec(job.model));
+    units_ = plan::BuildUnits(spec);
+    const auto partitions = plan::BuildPartitions(units_, job.service.partition_bytes);
+    const int count = static_cast<int>(servers.size());
+    SHOAL_ASSIGN_OR_RETURN(transport_, transport::CreateTransport("tcp", {.encrypt = encrypted}));
+    servers_.emplace(servers, token);
+    SHOAL_ASSIGN_OR_RETURN(client_, client::ParameterClient::Create(
+                                        options, units_, partitions,
+                                        plan::PlaceShards(partitions, count, /*generation=*/1),
+                                        count, &*servers_, {transport_.get()}));
+    return absl::OkStatus();
   }
-  return weights;
-}
+
+  absl::StatusOr<std::vector<std::vector<float>>> ReadWeights() {
+    SHOAL_RETURN_IF_ERROR(client_->BeginRead(client_->published()));
+    std::vector<std::vector<float>> weights;
+    for (const plan::UnitSpec& unit : units_) {
+      SHOAL_ASSIGN_OR_RETURN(const auto view, client_->Get(unit.index));
+      const auto* from = static_cast<const float*>(view.data);
+      weights.emplace_back(from, from + view.count);
+      client_->Release(unit.index);
+    }
+    return weights;
+  }
+
+ private:
+  std::vector<plan::UnitSpec> units_;
+  std::unique_ptr<transport::Transport> transport_;
+  std::optional<client::GrpcServerClient> servers_;
+  std::unique_ptr<client::ParameterClient> client_;
+};
 
 absl::Status Watch(const std::string& coordinator, const std::string& job_id,
-                   const rpc::Token& token, ClusterRun& run) {
+                   const rpc::Token& token, const std::function<void()>& on_first_step,
+                   ClusterRun& run) {
   proto::WatchJobRequest request;
   request.set_job_id(job_id);
   return rpc::Channel::Create(coordinator, token, rpc::Role::kCoordinator)
@@ -221,6 +236,9 @@ absl::Status Watch(const std::string& coordinator, const std::string& job_id,
               [&](const proto::JobEvent& event) {
                 if (event.has_step()) {
                   run.steps.push_back(event.step());
+                  if (run.steps.size() == 1) {
+                    on_first_step();
+                  }
                 } else if (event.has_trace()) {
                   run.traces.push_back(event.trace());
                 } else if (event.has_done() || event.has_failed()) {
@@ -244,7 +262,7 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
   std::vector<std::string> addresses(static_cast<size_t>(options.servers));
   for (int i = 0; i < options.servers; ++i) {
     SHOAL_ASSIGN_OR_RETURN(auto server,
-                           ServerProcess::Start(coordinator->address(), token, options.open_gpu));
+                           ServerProcess::Start(coordinator->address(), token, options));
     addresses[static_cast<size_t>(server->index())] = server->address();
     servers.push_back(std::move(server));
   }
@@ -262,7 +280,15 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
   SHOAL_ASSIGN_OR_RETURN(const proto::SubmitJobReply submitted,
                          channel->Call(&rpc::CoordinatorService::SubmitJob, submit));
   ClusterRun run;
-  SHOAL_RETURN_IF_ERROR(Watch(coordinator->address(), submitted.job_id(), token, run));
+  const auto meddle = [&] {
+    if (options.stranger) {
+      run.stranger = Outsider().Connect(
+          job, addresses, token,
+          {.job_id = submitted.job_id(), .incarnation = 0xdead, .name = "stranger"},
+          options.encrypted);
+    }
+  };
+  SHOAL_RETURN_IF_ERROR(Watch(coordinator->address(), submitted.job_id(), token, meddle, run));
   for (auto& worker : workers) {
     SHOAL_RETURN_IF_ERROR(worker->Join());
   }
@@ -276,7 +302,12 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
       run.checksums[static_cast<size_t>(partition.partition())] = partition.hash();
     }
   }
-  SHOAL_ASSIGN_OR_RETURN(run.weights, ReadWeights(job, submitted.job_id(), addresses, token));
+  Outsider reader;
+  SHOAL_RETURN_IF_ERROR(reader.Connect(
+      job, addresses, token,
+      {.job_id = submitted.job_id(), .incarnation = 1, .name = "reader", .read_only = true},
+      options.encrypted));
+  SHOAL_ASSIGN_OR_RETURN(run.weights, reader.ReadWeights());
   return run;
 }
 

@@ -20,7 +20,9 @@ struct ClusterOptions {
   int servers = 1;
   int workers = 1;
   bool trace = false;
-  bool local = true;  // as the job says
+  bool local = true;       // as the job says
+  bool encrypted = false;  // what goes over tcp, as with TLS
+  bool stranger = false;   // one that has the token and is no worker wants to push
   // Seed 0: none. Each worker gets faults of its own.
   transport::FaultOptions faults = {.seed = 0};
   // What a worker (by number) computes on; empty: the CPU.
@@ -36,6 +38,7 @@ struct ClusterRun {
   std::vector<uint64_t> checksums;          // of the fp32 masters, by partition
   std::vector<std::vector<float>> weights;  // by unit, as published, read by a read-only client
   std::string worker_metrics;               // worker 0's, as text
+  absl::Status stranger;                    // what became of it, in the middle of the run
 };
 
 // Trains `job` (cluster sizes are set from the options) on a token file, from start to end.

@@ -128,6 +128,26 @@ TEST_F(TrainingTest, ExactModeGivesTheSameBitsWhoeverDrawsWhat) {
   }
 }
 
+TEST_F(TrainingTest, RecordsOverTcpChangeNoBit) {
+  job_.service.accumulate = plan::Accumulate::kExact;
+  job_.service.transports = {"tcp"};
+  const ClusterRun plain = Run({.servers = 2, .workers = 2});
+  const ClusterRun encrypted = Run({.servers = 2, .workers = 2, .encrypted = true});
+  ExpectSameBits(encrypted, plain);
+  EXPECT_EQ(encrypted.weights, plain.weights);
+}
+
+// The coordinator has not named it to the servers, so it has nothing to push into.
+TEST_F(TrainingTest, AStrangerWithTheTokenChangesNothing) {
+  job_.service.accumulate = plan::Accumulate::kExact;
+  const ClusterRun undisturbed = Run({.servers = 2, .workers = 2});
+  const ClusterRun run = Run({.servers = 2, .workers = 2, .stranger = true});
+  ExpectSameBits(run, undisturbed);
+  EXPECT_TRUE(absl::IsPermissionDenied(run.stranger)) << run.stranger;
+  EXPECT_THAT(std::string(run.stranger.message()),
+              HasSubstr("stranger (incarnation dead) is no worker of job-"));
+}
+
 // Twenty runs of eight workers with delays of their own: one result.
 TEST_F(TrainingTest, ExactModeIsOneResultOverManyRuns) {
   job_.service.accumulate = plan::Accumulate::kExact;

@@ -22,7 +22,8 @@ const char* PointOf(const google::protobuf::Message& request) {
       {"TakeOverRequest", "takeover"},  {"ConfigureRequest", "configure"},
       {"BeginAttemptRequest", "begin"}, {"PrepareRequest", "prepare"},
       {"CommitRequest", "commit"},      {"WriteCheckpointRequest", "pin"},
-      {"FenceClientRequest", "fence"},  {"ReleaseJobRequest", "release"}};
+      {"AdmitClientsRequest", "admit"}, {"FenceClientRequest", "fence"},
+      {"ReleaseJobRequest", "release"}};
   const auto* write = dynamic_cast<const proto::WriteCheckpointRequest*>(&request);
   return write != nullptr && !write->begin() ? "write"
                                              : kPoints->at(request.GetDescriptor()->name());
@@ -130,6 +131,7 @@ void FakeServer::Forget() {
   keys.Clear();
   samples.clear();
   pinned.clear();
+  admitted.clear();
   fenced.clear();
 }
 
@@ -181,6 +183,7 @@ absl::StatusOr<proto::ConfigureReply> FakeServer::Configure(const proto::Configu
     request = same;
     disk = &all_->disk_of_(wanted.job().checkpoint().directory());
     committed.clear();
+    admitted.clear();
     newest_commit.Clear();
     int64_t version = 0;
     weights = 0;
@@ -283,6 +286,13 @@ absl::StatusOr<proto::WriteCheckpointReply> FakeServer::WriteCheckpoint(
   return reply;
 }
 
+absl::StatusOr<proto::AdmitClientsReply> FakeServer::AdmitClients(
+    const proto::AdmitClientsRequest& wanted) {
+  SHOAL_RETURN_IF_ERROR(Admit(wanted));
+  admitted.insert(wanted.incarnation().begin(), wanted.incarnation().end());
+  return proto::AdmitClientsReply();
+}
+
 absl::StatusOr<proto::FenceClientReply> FakeServer::FenceClient(
     const proto::FenceClientRequest& wanted) {
   SHOAL_RETURN_IF_ERROR(term_.Admit(wanted.term(), "a command"));
@@ -304,7 +314,7 @@ absl::StatusOr<proto::ReleaseJobReply> FakeServer::ReleaseJob(
 absl::Status FakeServer::Push(const std::string& id, uint64_t incarnation, int64_t key,
                               int64_t step, int64_t attempt, const std::vector<int64_t>& pushed) {
   SHOAL_RETURN_IF_ERROR(CheckJob(id));
-  if (!state.TakesPushes() || fenced.contains(incarnation) ||
+  if (!state.TakesPushes() || !admitted.contains(incarnation) || fenced.contains(incarnation) ||
       !state.IsCurrentAttempt(step, attempt)) {
     return FailedPrecondition("push refused");
   }

@@ -41,6 +41,8 @@ class FakeServer final : public rpc::ParameterServerService {
   absl::StatusOr<proto::CommitReply> Commit(const proto::CommitRequest& request) override;
   absl::StatusOr<proto::WriteCheckpointReply> WriteCheckpoint(
       const proto::WriteCheckpointRequest& request) override;
+  absl::StatusOr<proto::AdmitClientsReply> AdmitClients(
+      const proto::AdmitClientsRequest& request) override;
   absl::StatusOr<proto::FenceClientReply> FenceClient(
       const proto::FenceClientRequest& request) override;
   absl::StatusOr<proto::ReleaseJobReply> ReleaseJob(
@@ -54,7 +56,7 @@ class FakeServer final : public rpc::ParameterServerService {
   }
 
   // Takes a worker's push, each key once, whoever sends it. FailedPrecondition: refused (another
-  // job or attempt, sealed, fenced).
+  // job or attempt, sealed, not admitted, fenced).
   absl::Status Push(const std::string& job_id, uint64_t incarnation, int64_t key, int64_t step,
                     int64_t attempt, const std::vector<int64_t>& pushed);
 
@@ -75,6 +77,7 @@ class FakeServer final : public rpc::ParameterServerService {
   std::vector<int64_t> samples;                       // of this attempt's pushes
   std::map<int64_t, std::vector<int64_t>> committed;  // step -> samples, of this job
   std::map<int64_t, uint64_t> pinned;                 // versions with their weights
+  std::set<uint64_t> admitted;                        // incarnations, to the job
   std::set<uint64_t> fenced;                          // incarnations
   server::testing::FakeDisk* disk = nullptr;          // of the job
 

@@ -16,7 +16,8 @@
 namespace shoal::simulation {
 
 // Points at which a test can act: "configure", "begin", "prepare", "commit", "committed", "pin",
-// "write", "fence", "release" (on arrival at a server), "work" (a worker got some), "plan".
+// "write", "admit", "fence", "release" (on arrival at a server), "work" (a worker got some),
+// "plan".
 using Hook = std::function<void(const char* point, int index)>;
 
 class SimContext {

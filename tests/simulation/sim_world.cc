@@ -151,6 +151,15 @@ void SimWorld::OnJoin(int index, const proto::JoinJobReply& reply) {
     context_.Violation(fmt::format("worker {} was told of {} peers, and: {}", index,
                                    reply.peers_size(), reply.without_peers()));
   }
+  for (const proto::ServerAddress& address : reply.servers()) {
+    const FakeServer& server = servers.server(address.index());
+    if (server.configured && server.job_id == reply.job_id() &&
+        server.request.run() == reply.run() &&
+        !server.admitted.contains(worker(index).incarnation())) {
+      context_.Violation(fmt::format("worker {} hears of server {}, which does not know it", index,
+                                     address.index()));
+    }
+  }
 }
 
 // All workers of a group get the same work, in the same order.

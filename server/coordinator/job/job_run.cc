@@ -89,6 +89,9 @@ void JobRun::SetServers(std::vector<Member> servers) {
 void JobRun::SetMembers(std::vector<Member> servers, std::vector<Member> workers) {
   SetServers(std::move(servers));
   workers_ = std::move(workers);
+  for (const Member& worker : workers_) {
+    to_admit_.push_back(worker.incarnation);
+  }
   groups_ = WorkerGroups(workers_.size(), job_.job.cluster.pipeline.stages);
   pushes_.assign(workers_.size(), proto::NextStepRequest::PUSHES_OF_PACKS);
   absent_.assign(workers_.size(), false);
@@ -223,8 +226,8 @@ void JobRun::OnConfigured(const std::vector<proto::ConfigureReply>& replies) {
   checkpoint_started_ = environment_.clock.Now();
   RecordStart();
   SetState("training");
-  Change();  // workers may join
   OpenStep();
+  AdmitWorkers();
 }
 
 std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
@@ -234,8 +237,7 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
     reply.set_shut_down(true);
     return reply;
   }
-  if (phase_ == Phase::kWaiting || phase_ == Phase::kTakingOver || phase_ == Phase::kConfiguring ||
-      !TakesPart(incarnation)) {
+  if (!admitted_.contains(incarnation) || !TakesPart(incarnation)) {
     return std::nullopt;
   }
   reply.set_ready(true);
@@ -307,7 +309,8 @@ bool JobRun::TakesPart(uint64_t incarnation) const {
 }
 
 void JobRun::Fence(const Member& worker) {
-  if (over() || !WorkerOf(worker.incarnation).has_value()) {
+  if (over() ||
+      (!WorkerOf(worker.incarnation).has_value() && !admitted_.contains(worker.incarnation))) {
     return;  // It was never let in, or is a server.
   }
   proto::FenceClientRequest request;

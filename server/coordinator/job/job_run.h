@@ -74,10 +74,9 @@ struct LoadedJob {
   int64_t run = 0;          // how often it was started again
   plan::Job job;
   std::string token_file;
-  bool trace = false;  // workers report spans
-  // For that many servers.
-  std::function<plan::ShardMap(int servers)> place_shards;
-  ServerBytes server_bytes;  // empty: not to be checked
+  bool trace = false;                                       // workers report spans
+  std::function<plan::ShardMap(int servers)> place_shards;  // for so many
+  ServerBytes server_bytes;                                 // empty: not to be checked
   plan::ShardMap shard_map;
   PushPlan pushes;
   std::optional<proto::PipelinePlan> pipeline;  // where a step runs as a schedule
@@ -156,8 +155,7 @@ class JobRun {
   void Stop(const std::string& reason, bool for_good = true);
   // Ends the job with a message, at once.
   void Fail(const std::string& message, bool non_finite = false);
-  // Of one that is over, whether another is to be made of it, after a loss; once it is cleared, of
-  // what and from where.
+  // Of one that is over, whether another is to be made of it; once it is cleared, of what.
   bool restarts() const { return restarts_; }
   LoadedJob TakeJob() { return std::move(job_); }
   const std::optional<CompleteCheckpoint>& newest_checkpoint() const { return newest_checkpoint_; }
@@ -221,8 +219,7 @@ class JobRun {
   void SetMembers(std::vector<Member> servers, std::vector<Member> workers);
   // These are the job's from now on; indices are 0, 1, ... in each list.
   void Start(std::vector<Member> servers, std::vector<Member> workers);
-  // Index in workers_; nullopt for who is none of them.
-  std::optional<size_t> WorkerOf(uint64_t incarnation) const;
+  std::optional<size_t> WorkerOf(uint64_t incarnation) const;  // index in workers_
   absl::Status CheckStages() const;
   void NameWorkers();
   void FillGroup(int group, uint64_t incarnation, std::span<const Member> stages,
@@ -278,6 +275,7 @@ class JobRun {
   void Clear();
 
   // job_run_workers.cc
+  void AdmitWorkers();
   int64_t present() const;
   int64_t least_workers() const;
   // Between steps: without those that are lost, with those that have joined. False: too few.
@@ -405,6 +403,8 @@ class JobRun {
   std::vector<int64_t> formations_;  // by worker: of those that know each other
   int64_t formation_ = 0;            // the newest
   JoiningGroups joining_;
+  std::vector<uint64_t> to_admit_;      // incarnations, until servers are asked to
+  std::set<uint64_t> admitted_;         // by all servers
   std::vector<uint64_t> lost_workers_;  // incarnations, until servers know
   absl::Time short_since_;              // in kShort
   std::string last_lost_;               // worker, and why

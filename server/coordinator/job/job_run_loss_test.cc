@@ -313,7 +313,7 @@ std::string PointName(const ::testing::TestParamInfo<std::tuple<std::string, int
 }
 
 INSTANTIATE_TEST_SUITE_P(Loading, LossTest,
-                         ::testing::Combine(::testing::Values("configure"),
+                         ::testing::Combine(::testing::Values("configure", "admit"),
                                             ::testing::Values(1, 2)),
                          PointName);
 INSTANTIATE_TEST_SUITE_P(Training, LossTest,

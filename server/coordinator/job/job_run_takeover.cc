@@ -227,6 +227,7 @@ void JobRun::GoOn(const TakeoverDecision& decision) {
   SetState("training");
   Change();
   AfterCommit();
+  AdmitWorkers();
 }
 
 }  // namespace shoal::server

@@ -9,6 +9,22 @@
 
 namespace shoal::server {
 
+// Servers take connections and pushes of whom they were told of, so they hear of workers before
+// these hear of them.
+void JobRun::AdmitWorkers() {
+  if (to_admit_.empty() || over() || phase_ <= Phase::kConfiguring) {
+    return;
+  }
+  proto::AdmitClientsRequest request;
+  request.mutable_incarnation()->Assign(to_admit_.begin(), to_admit_.end());
+  CallAll(
+      &rpc::ParameterServerService::AdmitClients, [request](int) { return request; },
+      [this, told = std::exchange(to_admit_, {})](const std::vector<proto::AdmitClientsReply>&) {
+        admitted_.insert(told.begin(), told.end());
+        Change();  // they may join
+      });
+}
+
 int64_t JobRun::present() const { return std::ranges::count(absent_, false); }
 
 // With which the job goes on.
@@ -30,7 +46,9 @@ void JobRun::TakeIn(const std::vector<Member>& workers) {
     Record({{"event", "joined"}, {"step", step_}, {"member", NameOf(worker)}});
     environment_.metrics.workers_joined.Increment();
     joining_.Add(worker);
+    to_admit_.push_back(worker.incarnation);
   }
+  AdmitWorkers();
   FormGroups();
   if (phase_ == Phase::kShort) {
     OpenStep();
@@ -140,14 +158,11 @@ void JobRun::Renumber(const std::vector<int>& before) {
 }
 
 void JobRun::LoseWorker(const Member& member) {
-  const std::optional<size_t> worker = WorkerOf(member.incarnation);
   if (joining_.Remove(member.incarnation)) {
-    if (worker.has_value()) {  // what is left of its group was spare
-      lost_workers_.push_back(member.incarnation);
-    }
+    lost_workers_.push_back(member.incarnation);
     FormGroups();
     Change();
-  } else if (worker.has_value()) {
+  } else if (const auto worker = WorkerOf(member.incarnation); worker.has_value()) {
     GoOnWithout(*worker);
   }
   if (phase_ == Phase::kShort) {

@@ -72,6 +72,10 @@ class EmptyServer final : public rpc::ParameterServerService {
       const proto::GetChecksumsRequest&) override {
     return proto::GetChecksumsReply();
   }
+  absl::StatusOr<proto::AdmitClientsReply> AdmitClients(
+      const proto::AdmitClientsRequest&) override {
+    return proto::AdmitClientsReply();
+  }
   absl::StatusOr<proto::FenceClientReply> FenceClient(const proto::FenceClientRequest&) override {
     return proto::FenceClientReply();
   }

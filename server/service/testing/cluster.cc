@@ -72,8 +72,18 @@ proto::ConfigureRequest TestingCluster::ConfigureRequest(int server,
 absl::Status TestingCluster::Configure(const std::string& checkpoint) {
   for (int i = 0; i < servers(); ++i) {
     SHOAL_RETURN_IF_ERROR(service(i).Configure(ConfigureRequest(i, checkpoint)).status());
+    SHOAL_RETURN_IF_ERROR(AdmitWorkers(service(i)));
   }
   return absl::OkStatus();
+}
+
+absl::Status TestingCluster::AdmitWorkers(ParameterService& service, const std::string& job_id) {
+  proto::AdmitClientsRequest request;
+  request.set_job_id(job_id);
+  for (uint64_t worker = 1; worker <= kWorkers; ++worker) {
+    request.add_incarnation(worker);
+  }
+  return service.AdmitClients(request).status();
 }
 
 absl::Status TestingCluster::BeginAttempt(int64_t step, int64_t attempt) {

@@ -39,8 +39,13 @@ class TestingCluster {
   TestingCluster(const std::string& folder, int servers, plan::Accumulate accumulate,
                  int64_t partition_bytes = 1 << 14, const TestingTransport& over = {});
 
-  // Configures all servers, from `checkpoint` unless it is empty.
+  // Incarnations 1 to this are workers of the job.
+  static constexpr uint64_t kWorkers = 99;
+
+  // Configures all servers, from `checkpoint` unless it is empty, and admits the job's workers.
   absl::Status Configure(const std::string& checkpoint = "");
+  static absl::Status AdmitWorkers(ParameterService& service,
+                                   const std::string& job_id = kTestingJob);
   proto::ConfigureRequest ConfigureRequest(int server, const std::string& checkpoint = "") const;
 
   int servers() const { return static_cast<int>(servers_.size()); }
