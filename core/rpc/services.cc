@@ -166,10 +166,10 @@ std::unique_ptr<Service> MakeCoordinatorService(CoordinatorService* service) {
 
 std::unique_ptr<Service> MakeParameterServerService(ParameterServerService* service) {
   using S = ParameterServerService;
-  return std::make_unique<GrpcService<S>>(
-      service, &S::TakeOver, &S::Configure, &S::BeginAttempt, &S::Prepare, &S::Commit,
-      &S::WriteCheckpoint, &S::GetChecksums, &S::AdmitClients, &S::FenceClient, &S::ReleaseJob,
-      &S::Connect);
+  return std::make_unique<GrpcService<S>>(service, &S::TakeOver, &S::Configure, &S::BeginAttempt,
+                                          &S::Prepare, &S::Commit, &S::WriteCheckpoint,
+                                          &S::GetChecksums, &S::AdmitClients, &S::FenceClient,
+                                          &S::ReleaseJob, &S::Connect);
 }
 
 std::unique_ptr<Service> MakeStageService(StageService* service) {
