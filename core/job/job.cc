@@ -5,6 +5,7 @@
 #include <map>
 #include <numbers>
 
+#include "core/base/status.h"
 #include "core/job/job_schema.h"
 #include "fmt/format.h"
 
@@ -79,6 +80,15 @@ std::string ToYaml(const Job& job) {
   std::string text;
   PrintSection(ToMessage(job), 0, text);
   return text;
+}
+
+absl::StatusOr<bool> EncryptsTensors(const ServiceOptions& service, bool control_is_encrypted) {
+  if (service.encryption == Encryption::kOn && !control_is_encrypted) {
+    return FailedPrecondition(
+        "service.encryption is on and control has no TLS, so keys would travel in plain text: give "
+        "all programs --tls, or say service.encryption: off");
+  }
+  return service.encryption != Encryption::kOff && control_is_encrypted;
 }
 
 double LearningRateAt(const TrainOptions& train, int64_t step) {

@@ -95,6 +95,7 @@ struct RdmaOptions {
   int64_t max_rails = 4;             // devices and ports used at once
   int64_t traffic_class = 0;         // of IP packets on Ethernet: DSCP times 4
   int64_t service_level = 0;         // on InfiniBand
+  bool trusted_network = false;      // verbs may be used where tensors are to be encrypted
 
   bool operator==(const RdmaOptions&) const = default;
 };
@@ -103,6 +104,9 @@ struct RdmaOptions {
 enum class PartitionMemory { kHost, kCuda };
 
 enum class OnServerLoss { kAuto, kRestore, kFail };
+
+// Of tensors between hosts. kAuto: where control is encrypted, by which keys travel.
+enum class Encryption { kAuto, kOn, kOff };
 
 // The limit of service.push_slots: a client has one page for acknowledgements.
 inline constexpr int64_t kMostPushSlots = 64;
@@ -121,6 +125,7 @@ struct ServiceOptions {
   int64_t threads_per_server = 0;  // 0: the machine's cores divided by the local servers
   OnServerLoss on_server_loss = OnServerLoss::kAuto;
   bool verify_pushes = false;  // gradients travel with a hash
+  Encryption encryption = Encryption::kAuto;
 
   bool operator==(const ServiceOptions&) const = default;
 };
@@ -226,6 +231,10 @@ std::string PlaceOf(const std::string& path, std::string_view yaml, const std::s
 
 // Call on a resolved job.
 DType ComputeDType(const Job& job);
+
+// Whether tensors are encrypted between hosts. FailedPrecondition if they are to be and cannot,
+// since control, by which keys travel, is not.
+absl::StatusOr<bool> EncryptsTensors(const ServiceOptions& service, bool control_is_encrypted);
 
 // Returns the job as processes send it to each other (proto/job.proto).
 proto::Job ToMessage(const Job& job);

@@ -49,12 +49,14 @@ void VisitService(S& service, const Visit& visit) {
   visit("service.threads_per_server", service.threads_per_server);
   visit("service.on_server_loss", service.on_server_loss);
   visit("service.verify_pushes", service.verify_pushes);
+  visit("service.encryption", service.encryption);
   visit("service.rdma.devices", service.rdma.devices);
   visit("service.rdma.gid_index", service.rdma.gid_index);
   visit("service.rdma.mtu", service.rdma.mtu_bytes);
   visit("service.rdma.max_rails", service.rdma.max_rails);
   visit("service.rdma.traffic_class", service.rdma.traffic_class);
   visit("service.rdma.service_level", service.rdma.service_level);
+  visit("service.rdma.trusted_network", service.rdma.trusted_network);
 }
 
 template <typename P, typename Visit>

@@ -172,6 +172,7 @@ TEST(ParseJob, RefusesBadValues) {
   EXPECT_THAT(RefusalOf("service: {rdma: {gid_index: -2}}"), HasSubstr("from -1 to 255"));
   EXPECT_THAT(RefusalOf("service: {rdma: {traffic_class: 256}}"), HasSubstr("from 0 to 255"));
   EXPECT_THAT(RefusalOf("service: {rdma: {max_rails: 0}}"), HasSubstr("from 1 to 16"));
+  EXPECT_THAT(RefusalOf("service: {encryption: tls}"), HasSubstr("service.encryption"));
   EXPECT_THAT(RefusalOf("cluster: {coordinator: host}"), HasSubstr("expected HOST:PORT"));
   EXPECT_THAT(RefusalOf("cluster: {coordinator: 'host:70000'}"), HasSubstr("expected HOST:PORT"));
   EXPECT_THAT(RefusalOf("cluster: {local: 3}"), HasSubstr("cluster.local is not a map"));

@@ -13,6 +13,7 @@
 #include "core/base/file.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/job.pb.h"
@@ -114,6 +115,7 @@ Job RandomJob(Random& random) {
   job.service.memory = static_cast<PartitionMemory>(random.Below(2));
   job.service.on_server_loss = static_cast<OnServerLoss>(random.Below(3));
   job.service.verify_pushes = random.Below(2) == 0;
+  job.service.encryption = static_cast<Encryption>(random.Below(3));
   job.service.partition_bytes = random.Between(kKiB, kGiB);
   job.service.push_slots = random.Between(1, kMostPushSlots);
   job.service.transports = random.Below(2) == 0 ? std::vector<std::string>{"tcp"}
@@ -124,7 +126,8 @@ Job RandomJob(Random& random) {
                         .mtu_bytes = int64_t{256} << random.Below(5),
                         .max_rails = random.Between(1, 16),
                         .traffic_class = random.Between(0, 255),
-                        .service_level = random.Between(0, 15)};
+                        .service_level = random.Between(0, 15),
+                        .trusted_network = random.Below(2) == 0};
   }
   job.service.threads_per_server = random.Between(0, 1024);
   job.cluster.local = random.Below(2) == 0;
@@ -271,6 +274,18 @@ TEST(Differences, AreNamedByKey) {
   EXPECT_EQ(differences[1].second, "{prompt: \"question\"}");
   EXPECT_EQ(differences[2].key, "train.minibatch_samples");
   EXPECT_EQ(differences[2].second, "7");
+}
+
+TEST(EncryptsTensors, AsControlUnlessTheJobSaysOtherwise) {
+  const auto encrypts = [](Encryption encryption, bool control_is_encrypted) {
+    return EncryptsTensors({.encryption = encryption}, control_is_encrypted);
+  };
+  for (const bool control : {false, true}) {
+    EXPECT_EQ(*encrypts(Encryption::kAuto, control), control);
+    EXPECT_FALSE(*encrypts(Encryption::kOff, control));
+  }
+  EXPECT_TRUE(*encrypts(Encryption::kOn, true));
+  EXPECT_REFUSED(encrypts(Encryption::kOn, false).status(), "keys would travel in plain text");
 }
 
 TEST(LearningRateAt, RisesAndFallsAsSaid) {

@@ -113,6 +113,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, JobLoader loader,
                          ServerClientFactory servers, std::unique_ptr<StateStore> store,
                          const SavedState& saved, const Clock& clock, Metrics& metrics)
     : loader_(std::move(loader)),
+      encrypted_(options.encrypted),
       term_(saved.term),
       clock_(clock),
       store_(std::move(store)),
@@ -213,6 +214,7 @@ absl::StatusOr<proto::SubmitJobReply> Coordinator::SubmitJob(
     workers = core_.workers();
   }
   SHOAL_ASSIGN_OR_RETURN(LoadedJob job, loader_(request, workers));
+  SHOAL_RETURN_IF_ERROR(plan::EncryptsTensors(job.job.service, encrypted_).status());
   SHOAL_ASSIGN_OR_RETURN(std::optional<CompleteCheckpoint> newest, job.checkpoints->Newest());
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(CheckOpen());

@@ -30,6 +30,7 @@ struct CoordinatorOptions {
   absl::Duration lease = absl::Seconds(10);  // until a job says its own
   bool stay = false;                         // for job after job, until Interrupt
   bool durable = false;                      // the state store outlives this
+  bool encrypted = false;                    // calls, as by TLS
   // JobEnvironment::reached
   std::function<void(const char* point)> reached = [](const char*) {};
 };
@@ -104,6 +105,7 @@ class Coordinator final : public rpc::CoordinatorService {
       absl::StatusOr<std::optional<Reply>> (CoordinatorCore::*method)(const Request&));
 
   const JobLoader loader_;
+  const bool encrypted_;
   const int64_t term_;
   const Clock& clock_;
   std::unique_ptr<StateStore> store_;

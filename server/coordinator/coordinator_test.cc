@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "core/base/status.h"
 #include "core/base/testing/folder.h"
+#include "core/base/testing/status.h"
 #include "core/rpc/health.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -110,6 +111,7 @@ class QueueTest : public ::testing::Test {
           job.job.checkpoint.directory = request.token_file();
           job.request = request;
           job.job.cluster.servers = request.job().cluster().servers();
+          job.job.service.encryption = encryption_;
           job.server_bytes = server_bytes_;
           return job;
         },
@@ -144,9 +146,18 @@ class QueueTest : public ::testing::Test {
   testing::FakeDisk disk_;
   Metrics metrics_;
   ServerBytes server_bytes_;
+  plan::Encryption encryption_ = plan::Encryption::kAuto;
   uint64_t server_ = 0;  // incarnation of the only one
   std::unique_ptr<Coordinator> coordinator_;
 };
+
+// Keys of tensors would travel in the calls of a coordinator without TLS.
+TEST_F(QueueTest, EncryptionWithoutTlsIsRefused) {
+  encryption_ = plan::Encryption::kOn;
+  EXPECT_REFUSED(Submit("a").status(), "service.encryption is on and control has no TLS");
+  encryption_ = plan::Encryption::kOff;
+  EXPECT_TRUE(Submit("a").ok());
+}
 
 TEST_F(QueueTest, WhatDoesNotFitIsRefusedOrWaitsForEnoughServers) {
   server_bytes_ = [](int servers) {

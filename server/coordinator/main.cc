@@ -52,7 +52,8 @@ absl::StatusOr<int> Serve(const Flags& flags) {
   CoordinatorOptions options = {.version = rpc::ProgramVersion(),
                                 .lease = absl::Seconds(flags.lease_seconds),
                                 .stay = flags.stay,
-                                .durable = !flags.state.empty()};
+                                .durable = !flags.state.empty(),
+                                .encrypted = security.encrypted()};
 #ifdef SHOAL_CRASH_POINTS
   options.reached = testing::CrashPointOfEnvironment();
 #endif

@@ -102,8 +102,9 @@ class End {
   absl::Status membership_ ABSL_GUARDED_BY(mutex_);
 };
 
-absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
-  const transport::TransportOptions options = flags.listen.MakeTransportOptions();
+absl::StatusOr<TransportFactory> Transports(const Flags& flags, bool encrypted) {
+  transport::TransportOptions options = flags.listen.MakeTransportOptions();
+  options.encrypt = encrypted;
   // Binds a given port at once: if it is in use, the start must fail, not the first job.
   auto tcp = std::make_shared<std::unique_ptr<transport::Transport>>();
   if (flags.listen.data_port != 0) {
@@ -116,8 +117,8 @@ absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
   return [options, tcp, rdma = flags.rdma](const std::string& name, const plan::Job& job,
                                            int64_t registered_bytes,
                                            std::shared_ptr<transport::GpuMemory> gpu_memory) {
-    if (*tcp != nullptr && name == (*tcp)->name()) {
-      return absl::StatusOr<std::unique_ptr<transport::Transport>>(std::move(*tcp));
+    if (name == "tcp") {
+      tcp->reset();  // the job's own takes the port
     }
     transport::TransportOptions for_job = options;
     for_job.gpu_job = transport::IsGpuJob(job);
@@ -200,7 +201,7 @@ absl::Status Serve(const Flags& flags, bool& started) {
                          rpc::LoadSecurity(flags.program, rpc::Role::kServer, metrics));
   SHOAL_ASSIGN_OR_RETURN(const int index, rpc::IndexOf(flags.member, rpc::HostName()));
   SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
-  SHOAL_ASSIGN_OR_RETURN(TransportFactory transports, Transports(flags));
+  SHOAL_ASSIGN_OR_RETURN(TransportFactory transports, Transports(flags, security.encrypted()));
   ParameterService service({.create_transport = std::move(transports),
                             .open_gpu = MakeGpuOpener(flags.gpu),
                             .threads = flags.threads,

@@ -3,12 +3,15 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/final_state.h"
 #include "tests/support/train_run.h"
 
 namespace shoal::testing {
 namespace {
+
+using ::testing::HasSubstr;
 
 // Small minibatches: what matters is that workers, servers and delays mix, not how much is learnt.
 std::string ExactJob(int servers, int workers, int steps, const std::string& checkpoints,
@@ -126,6 +129,18 @@ TEST_F(Exact, OverTlsEqualsPlainText) {
   const TrainRun run = Train(ExactJob(2, 2, 10, encrypted), {"--tls", certificates});
   ASSERT_EQ(run.program.exit_code, 0) << run.program.errors;
   EXPECT_TRUE(FinalState(encrypted) == FinalState(plain));
+
+  const std::string records = FreshDirectory("records");
+  const std::vector<std::string> over_tcp = {"--set", "service.transports=[tcp]", "--set",
+                                             "service.encryption=on"};
+  const TrainRun refused = Train(ExactJob(2, 2, 10, records), over_tcp);
+  EXPECT_NE(refused.program.exit_code, 0);
+  EXPECT_THAT(refused.program.errors, HasSubstr("keys would travel in plain text"));
+  std::vector<std::string> with_tls = over_tcp;
+  with_tls.insert(with_tls.end(), {"--tls", certificates});
+  const TrainRun sealed = Train(ExactJob(2, 2, 10, records), with_tls);
+  ASSERT_EQ(sealed.program.exit_code, 0) << sealed.program.errors;
+  EXPECT_TRUE(FinalState(records) == FinalState(plain));
 }
 
 }  // namespace

@@ -147,6 +147,7 @@ absl::Status BeMember(const Flags& flags, const rpc::Security& security, const D
     return MakeGrpcStageClient(group, security);
   };
   options.transports = flags.listen.MakeTransportOptions();
+  options.transports.encrypt = security.encrypted();
   options.wrap_transport = [&](std::unique_ptr<transport::Transport> transport) {
     return WithFaults(flags, static_cast<uint64_t>(session.index()), std::move(transport));
   };

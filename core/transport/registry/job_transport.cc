@@ -25,10 +25,19 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateJobTransport(std::string_view n
                                                               const RdmaFlags& flags,
                                                               TransportOptions options,
                                                               int64_t registered_bytes) {
+  SHOAL_ASSIGN_OR_RETURN(options.encrypt, plan::EncryptsTensors(service, options.encrypt));
+  if (name == "verbs" && options.encrypt && !service.rdma.trusted_network) {
+    return FailedPrecondition(
+        "tensors are to be encrypted, and verbs sends them in plain text; where nobody else is on "
+        "its network, say service.rdma.trusted_network: true");
+  }
   options.verbs = MakeVerbsOptions(service.rdma, flags);
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, CreateTransport(name, options));
   if (name == "verbs") {  // the only one whose memory is locked
     SHOAL_RETURN_IF_ERROR(CheckLockedMemory(ReadLockedMemory(), registered_bytes));
+  }
+  if (name == "tcp") {
+    LogInfo("tensors over tcp are {}", options.encrypt ? "encrypted" : "in plain text");
   }
   return transport;
 }

@@ -24,7 +24,8 @@ inline bool IsGpuJob(const plan::Job& job) { return job.train.device == plan::De
 
 // If it fails, the caller does without that transport: LogUnavailable, then try the next.
 // `registered_bytes`: the least memory that the process will register; ResourceExhausted if verbs
-// could not lock that much. `options` hold what does not come from the job.
+// could not lock that much. `options` hold what does not come from the job; `encrypt` says there
+// whether control is encrypted.
 absl::StatusOr<std::unique_ptr<Transport>> CreateJobTransport(std::string_view name,
                                                               const plan::ServiceOptions& service,
                                                               const RdmaFlags& flags,

@@ -8,6 +8,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/status.h"
+#include "core/base/testing/status.h"
 #include "core/transport/locked_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -48,6 +49,26 @@ TEST(VerbsOptions, AJobThatSaysNothingLeavesTheDefaults) {
   EXPECT_EQ(options.max_rails, defaults.max_rails);
   EXPECT_EQ(options.traffic_class, defaults.traffic_class);
   EXPECT_EQ(options.service_level, defaults.service_level);
+}
+
+TEST(Encryption, KeepsVerbsOffANetworkThatIsNotTrusted) {
+  plan::ServiceOptions service;
+  const auto verbs = [&](bool control_is_encrypted) {
+    return CreateJobTransport("verbs", service, {.devices = {"no_such_device"}},
+                              {.encrypt = control_is_encrypted}, 0)
+        .status();
+  };
+  const std::string refusal = "service.rdma.trusted_network: true";
+  EXPECT_REFUSED(verbs(true), refusal);
+  EXPECT_REFUSED(verbs(false), "no_such_device");
+  service.rdma.trusted_network = true;
+  EXPECT_REFUSED(verbs(true), "no_such_device");
+  service.rdma.trusted_network = false;
+  service.encryption = plan::Encryption::kOff;
+  EXPECT_REFUSED(verbs(true), "no_such_device");
+  service.encryption = plan::Encryption::kOn;
+  EXPECT_REFUSED(CreateJobTransport("tcp", service, {}, {}, 0).status(), "control has no TLS");
+  EXPECT_TRUE(CreateJobTransport("tcp", service, {}, {.encrypt = true}, 0).ok());
 }
 
 TEST(JobTransport, OthersThanVerbsDoNotMindLockedMemory) {
