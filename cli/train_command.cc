@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 
-#include "CLI/CLI.hpp"
 #include "cli/checkpoint_command.h"
 #include "cli/data/data_source.h"
 #include "cli/launcher/launcher.h"
@@ -25,12 +24,10 @@
 #include "cli/run/stop_signals.h"
 #include "cli/run/train_report.h"
 #include "core/base/clock.h"
-#include "core/base/flag_checks.h"
 #include "core/base/status.h"
 #include "core/plan/pipeline/chosen_pipeline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
-#include "core/rpc/program_flags.h"
 #include "nlohmann/json.hpp"
 #include "server/checkpoint/checkpoint.h"
 
@@ -274,6 +271,16 @@ class Training {
           return signals.count() > 0 ? absl::CancelledError(signals.reason())
                                      : CheckProcesses(signals);
         }));
+    if (options_.resume == kResumeAuto && cluster_ == nullptr) {
+      // Whoever followed the job is gone, or the coordinator was, and the job goes on.
+      SHOAL_ASSIGN_OR_RETURN(const auto job, FindJobOf(Directory(), *coordinator));
+      if (job.has_value()) {
+        job_id_ = job->job_id();
+        report_.OnNotice(fmt::format("{} ({}) has {}: following it, whatever this job file says",
+                                     job_id_, job->state(), Directory()));
+        return absl::OkStatus();
+      }
+    }
     SHOAL_RETURN_IF_ERROR(SetAside());
     proto::SubmitJobRequest request;
     *request.mutable_job() = plan::ToMessage(job_);
@@ -441,60 +448,6 @@ class Training {
 absl::StatusOr<ExitCode> RunTrain(const TrainOptions& options, Streams& streams) {
   Training training(options, streams);
   return training.Run();
-}
-
-void AddTrain(CLI::App& app, CommandAction& action) {
-  auto options = std::make_shared<TrainOptions>();
-  CLI::App* command = AddCommand(
-      app, "train", "Run a job; Ctrl-C leaves a checkpoint",
-      "shoal train job.yaml --set train.learning_rate=1e-4 --set cluster.local.workers=4");
-  command->add_option("job", options->job_file, "Job file (YAML)")->required();
-  command->add_option("--set", options->overrides, "KEY=VALUE over the file's (may be repeated)")
-      ->allow_extra_args(false);
-  command->add_option("--trace", options->trace,
-                      "Write a timeline of every worker here, for ui.perfetto.dev");
-  command
-      ->add_option("--steps", options->steps,
-                   "Stop after this step, with a checkpoint (default: train.steps)")
-      ->check(AtLeast(1));
-  CLI::Option* resume =
-      command
-          ->add_flag("--resume{newest}", options->resume,
-                     "Go on from the newest checkpoint; --resume=STEP: from that one; "
-                     "--resume=auto: start if there is none, and pass over damaged ones")
-          ->type_name("");
-  command
-      ->add_flag("--overwrite", options->overwrite,
-                 "Start over, and remove an earlier run's checkpoints once a step is committed")
-      ->excludes(resume);
-  command
-      ->add_flag("--accept-changes", options->accept_changes,
-                 "Resume although data.*, train.minibatch_samples or plan.pack_groups are not the "
-                 "checkpoint's")
-      ->needs(resume);
-  command->add_flag("--json", options->json, "JSON lines instead of a progress bar");
-  command
-      ->add_flag("--detach", options->detach,
-                 "Submit the job to a coordinator that stays, print its id, and return")
-      ->excludes("--overwrite")
-      ->excludes("--trace");
-  command->add_flag("--wait-for-servers", options->wait_for_servers,
-                    "Where a coordinator stays and too few servers are there: wait for them");
-  command->add_flag("--keep-logs", options->keep_logs,
-                    "Keep the processes' logs when all went well");
-  command
-      ->add_option("--metrics-port", options->metrics_port,
-                   "Serve Prometheus metrics of local processes to this machine: the "
-                   "coordinator's port, the others have the next ones; 0: free ones")
-      ->check(CLI::Range(0, 65535).description("0 TO 65535"));
-  // For tests: delays, reordering and lost doorbells in the workers' transports.
-  command->add_option("--fault-seed", options->fault_seed)->group("");
-  command->add_option("--token-file", options->token_file,
-                      "With cluster.coordinator: file with its token (default: SHOAL_TOKEN)");
-  rpc::AddTlsFlags(*command, options->tls);
-  command->callback([options, &action] {
-    action = [options](Streams& streams) { return RunTrain(*options, streams); };
-  });
 }
 
 }  // namespace shoal::cli

@@ -5,6 +5,7 @@
 #include "cli/run/run_access.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
+#include "core/rpc/coordinator_service.h"
 #include "core/rpc/program_flags.h"
 
 namespace shoal::cli {
@@ -68,6 +69,18 @@ absl::StatusOr<CoordinatorAddress> CoordinatorOf(const plan::Job& job,
 
 std::shared_ptr<rpc::Channel> CoordinatorAddress::Connect() const {
   return rpc::Channel::Create(address, security, rpc::Role::kCoordinator);
+}
+
+absl::StatusOr<std::optional<proto::JobSummary>> FindJobOf(const std::string& checkpoint_directory,
+                                                           rpc::Channel& coordinator) {
+  SHOAL_ASSIGN_OR_RETURN(const proto::ListJobsReply reply,
+                         coordinator.Call(&rpc::CoordinatorService::ListJobs, {}));
+  for (const proto::JobSummary& job : reply.jobs()) {
+    if (!job.over() && job.checkpoint_directory() == checkpoint_directory) {
+      return job;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace shoal::cli

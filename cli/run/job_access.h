@@ -3,12 +3,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "core/job/job.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/security.h"
+#include "proto/coordinator.pb.h"
 
 namespace CLI {
 class App;
@@ -43,5 +45,9 @@ absl::StatusOr<CoordinatorAddress> FindCoordinator(const JobAccess& access);
 absl::StatusOr<CoordinatorAddress> CoordinatorOf(const plan::Job& job,
                                                  const std::string& token_file,
                                                  const rpc::TlsOptions& tls);
+
+// Returns the job that runs or waits at a coordinator with this checkpoint directory.
+absl::StatusOr<std::optional<proto::JobSummary>> FindJobOf(const std::string& checkpoint_directory,
+                                                           rpc::Channel& coordinator);
 
 }  // namespace shoal::cli

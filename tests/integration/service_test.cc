@@ -248,6 +248,20 @@ TEST_F(Service, JobsQueueUpAndHaveTheBitsTheyHaveAlone) {
   EXPECT_EQ(HashOf(DirectoryOf("followed")), *hash_);
 }
 
+// Its pod was evicted, say, while the job went on.
+TEST_F(Service, WhoComesBackToAJobFollowsIt) {
+  SlowDownWorkers();
+  const std::string id = Submit("a");
+  const ProgramResult again = Train("a", {"--resume=auto"});
+  EXPECT_EQ(again.exit_code, 0) << again.errors;
+  EXPECT_THAT(again.errors, ContainsRegex(id + " .* has .*/a: following it"));
+  EXPECT_EQ(HashOf(DirectoryOf("a")), *hash_);
+  // Over, it is one to go on from.
+  const ProgramResult over = Train("a", {"--resume=auto"});
+  EXPECT_EQ(over.exit_code, 0) << over.errors;
+  EXPECT_THAT(over.errors, Not(HasSubstr("following")));
+}
+
 TEST_F(Service, AJobThatNeedsMoreServersThanAreThereIsRefusedOrWaits) {
   const std::vector<std::string> three = {
       "--set",
