@@ -6,6 +6,7 @@
 
 #include "CLI/CLI.hpp"
 #include "cli/plan/job_report.h"
+#include "cli/plan/kubernetes_patch.h"
 #include "cli/plan/pipeline_report.h"
 #include "cli/plan/simulation.h"
 #include "cli/run/command.h"
@@ -29,6 +30,7 @@ struct PlanCommandOptions {
   int64_t steps = 3;    // whose microbatches are planned; needs the data
   std::string draw;     // SVG file; empty: none
   bool json = false;
+  bool kubernetes = false;
 };
 
 // Returns the traffic of a group's workers with these microbatches.
@@ -128,7 +130,9 @@ absl::StatusOr<ExitCode> RunPlan(const PlanCommandOptions& options, Streams& str
     const std::string warning = WarningOf(*planned.pipeline);
     streams.err << (warning.empty() ? "" : "shoal: warning: " + warning + "\n");
   }
-  if (options.json) {
+  if (options.kubernetes) {
+    streams.out << KubernetesPatch(options.job_file, planned.job, planned.memory);
+  } else if (options.json) {
     PrintJsonPlan(planned, streams);
   } else {
     PrintPlan(planned, streams);
@@ -155,7 +159,11 @@ void AddPlan(CLI::App& app, CommandAction& action) {
   command->add_option(
       "--draw", options->draw,
       "SVG file for a drawing of the pipeline's schedule, as it is reckoned to run");
-  command->add_flag("--json", options->json, "JSON lines instead of tables");
+  CLI::Option* json = command->add_flag("--json", options->json, "JSON lines instead of tables");
+  command
+      ->add_flag("--kubernetes", options->kubernetes,
+                 "A patch of deploy/kubernetes instead: replicas, memory, GPUs, grace periods")
+      ->excludes(json);
   command->callback([options, &action] {
     action = [options](Streams& streams) { return RunPlan(*options, streams); };
   });

@@ -100,10 +100,44 @@ TEST_F(PlanCommandTest, TablesSayTheSame) {
   EXPECT_THAT(text.out, HasSubstr("a step moves"));
 }
 
+TEST_F(PlanCommandTest, KubernetesGetsCountsMemoryAndGrace) {
+  const Outcome patch = Plan({"--kubernetes"});
+  ASSERT_EQ(patch.code, 0) << patch.err;
+  // A quarter more than 20 MiB and 64 MiB of the processes themselves, in whole 64 MiB.
+  EXPECT_THAT(patch.out, HasSubstr("kind: StatefulSet\n"
+                                   "metadata: {name: shoal-server}\n"
+                                   "spec:\n"
+                                   "  replicas: 2\n"
+                                   "  template:\n"
+                                   "    spec:\n"
+                                   "      terminationGracePeriodSeconds: 36\n"
+                                   "      containers:\n"
+                                   "        - name: server\n"
+                                   "          resources:\n"
+                                   "            requests: {memory: 64Mi}\n"
+                                   "            limits: {memory: 64Mi}\n"));
+  EXPECT_THAT(patch.out, HasSubstr("metadata: {name: shoal-worker}\n"
+                                   "spec:\n"
+                                   "  replicas: 3\n"
+                                   "  template:\n"
+                                   "    spec:\n"
+                                   "      terminationGracePeriodSeconds: 60\n"));
+  EXPECT_THAT(patch.out, HasSubstr("            limits: {memory: 128Mi}\n"));
+  EXPECT_THAT(patch.out, HasSubstr("metadata: {name: shoal-coordinator}\n"));
+  EXPECT_THAT(
+      Plan({"--kubernetes", "--set", "cluster.local.workers=5", "--set",
+            "cluster.grace_seconds=100.5"})
+          .out,
+      AllOf(HasSubstr("  replicas: 5\n"), HasSubstr("      terminationGracePeriodSeconds: 136\n")));
+  EXPECT_THAT(Plan({"--kubernetes", "--set", "train.device=cuda"}).out,
+              ::testing::ContainsRegex("limits: .memory: [0-9]+Mi, nvidia.com/gpu: 1"));
+}
+
 TEST_F(PlanCommandTest, BadInputIsRefusedInOneLine) {
   ExpectRefused(Shoal({"plan", folder_ + "/absent.yaml"}), "absent.yaml");
   ExpectRefused(Plan({"--set", "train.stepz=3"}), "stepz");
   ExpectRefused(Plan({"--steps", "0"}), "--steps");
+  ExpectRefused(Plan({"--json", "--kubernetes"}), "--kubernetes");
   ExpectRefused(Plan({"--set", "model=absent"}), "absent");
   ExpectRefused(Plan({"--set", "data.train=" + folder_ + "/absent.jsonl"}), "absent.jsonl");
   ExpectRefused(Plan({"--set", "data.oversize=error", "--set", "data.max_sequence_tokens=64"}),
