@@ -26,15 +26,16 @@ DOCS = HERE.parent / 'docs'
 MIN_PANELS = 8
 SHORTEST_DESCRIPTION = 30
 VARIABLES = {'datasource', 'shoal_job', 'instance'}
-NAME = r'\b(?:shoal|exposer|process)_[a-z0-9_]+'
+NAME = r'\b(?:shoal|process)_[a-z0-9_]+'
 # Of Prometheus itself.
 FOREIGN = {'up', 'ALERTS'}
-# Documented, and on no board: counts whose rate another metric shows better.
+# Documented, and on no board: counts whose rate another metric shows better; what alerts alone
+# read.
 UNSHOWN = {
     'shoal_worker_microbatches_total', 'shoal_worker_tokens_total',
     'shoal_worker_target_tokens_total', 'shoal_worker_collectives_total',
     'shoal_ps_transport_fallbacks_total', 'shoal_ps_gpu_ranges_total', 'shoal_train_flops_total',
-    'shoal_checkpoint_bytes_total', 'shoal_coordinator_term',
+    'shoal_checkpoint_bytes_total', 'shoal_coordinator_term', 'shoal_train_start_timestamp_seconds',
 }
 WORDS = {'$__rate_interval': '1m', '$__range': '1h', '$shoal_job': '.+', '$instance': '.+'}
 

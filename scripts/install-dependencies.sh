@@ -17,7 +17,8 @@ packages=(
   # tests and benchmarks (CMake looks for them in every build)
   libgtest-dev libgmock-dev libbenchmark-dev
   # configuration, JSON, command line, logs, metrics
-  libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev prometheus-cpp-dev
+  libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
+  prometheus-cpp-dev libcivetweb-dev
   # the CPU's matrix products, tokenizer, durable state, checksums
   libdnnl-dev libpcre2-dev libutf8proc-dev libsqlite3-dev libxxhash-dev
   # RDMA

@@ -1,21 +1,57 @@
 #include "core/base/metrics.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <utility>
 #include <vector>
 
+#include "CivetServer.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "prometheus/exposer.h"
+#include "prometheus/collectable.h"
 #include "prometheus/text_serializer.h"
 
 namespace shoal {
+namespace {
+
+absl::StatusOr<in_addr> Ipv4Of(const std::string& host) {
+  const addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
+  addrinfo* found = nullptr;
+  if (const int failed = getaddrinfo(host.c_str(), nullptr, &hints, &found); failed != 0) {
+    return InvalidArgument(
+        "cannot serve metrics on '{}': {}; name an IPv4 address with --metrics-host", host,
+        gai_strerror(failed));
+  }
+  const in_addr address = reinterpret_cast<const sockaddr_in*>(found->ai_addr)->sin_addr;
+  freeaddrinfo(found);
+  return address;
+}
+
+class TextHandler final : public CivetHandler {
+ public:
+  TextHandler(std::string type, std::function<std::string()> text)
+      : type_(std::move(type)), text_(std::move(text)) {}
+  bool handleGet(CivetServer* /*server*/, mg_connection* connection) override {
+    const std::string text = text_();
+    mg_send_http_ok(connection, type_.c_str(), std::ssize(text));
+    mg_write(connection, text.data(), text.size());
+    return true;
+  }
+
+ private:
+  const std::string type_;
+  const std::function<std::string()> text_;
+};
+
+}  // namespace
 
 absl::StatusOr<int> FreeMetricsPort(int port, const std::string& host) {
   if (port < 0 || port > 65535) {
@@ -27,10 +63,7 @@ absl::StatusOr<int> FreeMetricsPort(int port, const std::string& host) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<in_port_t>(port));
-  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
-    return InvalidArgument("cannot serve metrics on '{}': expected an IPv4 address like 127.0.0.1",
-                           host);
-  }
+  SHOAL_ASSIGN_OR_RETURN(address.sin_addr, Ipv4Of(host));
   socklen_t length = sizeof(address);
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
@@ -77,6 +110,17 @@ Metrics::Histogram& Metrics::duration(const std::string& name, const std::string
       {0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600});
 }
 
+void Metrics::SetInfo(const std::string& name, const std::string& help, const Labels& labels) {
+  auto& family = prometheus::BuildGauge().Name(name).Help(help).Register(*registry_);
+  if (family.Has(labels)) {
+    return;
+  }
+  if (Gauge* const before = std::exchange(infos_[name], &family.Add(labels)); before != nullptr) {
+    family.Remove(before);
+  }
+  infos_[name]->Set(1);
+}
+
 void Metrics::Add(std::shared_ptr<prometheus::Collectable> others) {
   others_.push_back(std::move(others));
 }
@@ -84,21 +128,45 @@ void Metrics::Add(std::shared_ptr<prometheus::Collectable> others) {
 absl::StatusOr<int> Metrics::Serve(int port, const std::string& host) {
   // The web server only says that it failed, not why.
   SHOAL_RETURN_IF_ERROR(FreeMetricsPort(port, host).status());
+  SHOAL_ASSIGN_OR_RETURN(const in_addr address, Ipv4Of(host));
+  char numeric[INET_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET, &address, numeric, sizeof(numeric));
+  handler_ = std::make_unique<TextHandler>("text/plain; version=0.0.4; charset=utf-8",
+                                           [this] { return Text(); });
   try {
-    exposer_ = std::make_unique<prometheus::Exposer>(fmt::format("{}:{}", host, port), 1);
-    exposer_->RegisterCollectable(registry_);
-    for (const auto& others : others_) {
-      exposer_->RegisterCollectable(others);
-    }
-    return exposer_->GetListeningPorts().front();
+    // A peer that says nothing holds one of them up for five seconds.
+    server_ = std::make_unique<CivetServer>(
+        std::vector<std::string>{"listening_ports", fmt::format("{}:{}", numeric, port),
+                                 "num_threads", "4", "request_timeout_ms", "5000"});
+    server_->addHandler("/metrics", *handler_);
+    return server_->getListeningPorts().front();
   } catch (const std::exception& error) {
     return Unavailable("cannot serve metrics on port {}: {}; choose another with --metrics-port",
                        port, error.what());
   }
 }
 
+Metrics::Page::Page(Metrics& metrics, const std::string& path, std::function<std::string()> json)
+    : server_(metrics.server_.get()),
+      path_(path),
+      handler_(std::make_unique<TextHandler>("application/json", std::move(json))) {
+  if (server_ != nullptr) {
+    server_->addHandler(path_, *handler_);
+  }
+}
+
+Metrics::Page::~Page() {
+  if (server_ != nullptr) {
+    server_->removeHandler(path_);
+  }
+}
+
 std::string Metrics::Text() const {
-  return prometheus::TextSerializer().Serialize(registry_->Collect());
+  std::vector<prometheus::MetricFamily> families = registry_->Collect();
+  for (const auto& others : others_) {
+    std::ranges::move(others->Collect(), std::back_inserter(families));
+  }
+  return prometheus::TextSerializer().Serialize(families);
 }
 
 void RaiseTo(Metrics::Counter& counter, double total) {

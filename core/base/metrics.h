@@ -6,6 +6,7 @@
 // kept, so the hot path is one atomic add. Thread-safe.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,9 +18,10 @@
 #include "prometheus/histogram.h"
 #include "prometheus/registry.h"
 
+class CivetHandler;
+class CivetServer;
 namespace prometheus {
 class Collectable;
-class Exposer;
 }  // namespace prometheus
 
 namespace shoal {
@@ -40,6 +42,8 @@ class Metrics {
   // the same one.
   Counter& counter(const std::string& name, const std::string& help, const Labels& labels = {});
   Gauge& gauge(const std::string& name, const std::string& help, const Labels& labels = {});
+  // Of that name, `labels` alone are there from now on, with the value 1. For one thread.
+  void SetInfo(const std::string& name, const std::string& help, const Labels& labels);
   // Buckets for latencies: 10 us to 10 s, at 1, 2 and 5.
   Histogram& latency(const std::string& name, const std::string& help, const Labels& labels = {});
   // Buckets for steps and checkpoints: 10 ms to an hour.
@@ -48,15 +52,31 @@ class Metrics {
   // Serves others beside those made here. Call before Serve.
   void Add(std::shared_ptr<prometheus::Collectable> others);
   // Serves /metrics on host:port (port 0 picks a free one) until destruction; returns the port.
-  absl::StatusOr<int> Serve(int port, const std::string& host = "0.0.0.0");
+  absl::StatusOr<int> Serve(int port, const std::string& host);
 
-  // Returns the text exposition, for tests and `shoal status`.
+  // Serves `json` beside /metrics, at `path`, as long as it lives; nowhere before Serve.
+  class Page {
+   public:
+    Page(Metrics& metrics, const std::string& path, std::function<std::string()> json);
+    ~Page();  // waits for who reads it
+    Page(const Page&) = delete;
+    Page& operator=(const Page&) = delete;
+
+   private:
+    CivetServer* const server_;
+    const std::string path_;
+    const std::unique_ptr<CivetHandler> handler_;
+  };
+
+  // Returns the text exposition.
   std::string Text() const;
 
  private:
   std::shared_ptr<prometheus::Registry> registry_;
   std::vector<std::shared_ptr<prometheus::Collectable>> others_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
+  std::map<std::string, Gauge*> infos_;    // by name
+  std::unique_ptr<CivetHandler> handler_;  // outlives the server
+  std::unique_ptr<CivetServer> server_;
 };
 
 // Returns the port, or for 0 a free one, if metrics can be served there now: others may take it in

@@ -33,6 +33,7 @@ struct MemberOptions {
   absl::Duration patience = absl::Seconds(30);  // for the coordinator to become reachable
   std::function<bool()> stop = nullptr;         // ends that wait, with Cancelled
   int64_t free_memory_bytes = 0;                // of the host, for a job; 0: unknown
+  int metrics_port = 0;                         // at the host of the address; 0: none
 };
 
 // Whether the coordinator does not take this process, now or later.

@@ -78,8 +78,8 @@ void AddProgramFlags(CLI::App& app, const std::string& program, ProgramFlags& fl
   AddTlsFlags(app, flags.tls);
   app.add_option("--metrics-port", flags.metrics_port,
                  "Port of the Prometheus metrics; 0 picks a free one");
-  app.add_option("--metrics-host", flags.metrics_host, "Address that metrics are served on")
-      ->capture_default_str();
+  app.add_option("--metrics-host", flags.metrics_host,
+                 "Address that metrics are served on; without it, that of --listen");
   app.add_option(
       "--health-port", flags.health_port,
       "Port for probes (gRPC health of `live` and `ready`, no token); 0 picks a free one");
@@ -122,17 +122,19 @@ absl::StatusOr<Security> LoadSecurity(const ProgramFlags& flags, Role own, Metri
   return Security::Create(std::move(token), flags.tls, own, &metrics);
 }
 
-absl::Status ServeMetrics(const ProgramFlags& flags, Metrics& metrics) {
-  if (flags.metrics_port >= 0) {
-    metrics.Add(MakeProcessMetrics());
-    SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port, flags.metrics_host));
-    metrics
-        .gauge("shoal_build_info", "1, with the version of this program.",
-               {{"version", ProgramVersion()}})
-        .Set(1);
-    LogInfo("metrics on port {}", port);
+absl::StatusOr<int> ServeMetrics(const ProgramFlags& flags, const std::string& listen,
+                                 Metrics& metrics) {
+  if (flags.metrics_port < 0) {
+    return 0;
   }
-  return absl::OkStatus();
+  metrics.Add(MakeProcessMetrics());
+  metrics.SetInfo("shoal_build_info", "1, with the version of this program.",
+                  {{"version", ProgramVersion()}});
+  const std::string host =
+      flags.metrics_host.empty() ? listen.substr(0, listen.rfind(':')) : flags.metrics_host;
+  SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port, host));
+  LogInfo("metrics on port {}", port);
+  return port;
 }
 
 }  // namespace shoal::rpc

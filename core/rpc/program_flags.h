@@ -23,9 +23,9 @@ inline constexpr int kExitLeftJob = 75;  // told to leave a job that goes on: st
 struct ProgramFlags {
   std::string token_file;
   TlsOptions tls;
-  int metrics_port = -1;  // -1: no metrics, 0: a free one
-  std::string metrics_host = "0.0.0.0";
-  int health_port = -1;  // likewise
+  int metrics_port = -1;     // -1: no metrics, 0: a free one
+  std::string metrics_host;  // empty: that of the program's service
+  int health_port = -1;      // likewise
   std::string log_level = "info";
   std::string log_format = "text";  // or json
 };
@@ -59,7 +59,9 @@ LogOptions LogOptionsOf(const std::string& role, const ProgramFlags& flags);
 // must outlive it.
 absl::StatusOr<Security> LoadSecurity(const ProgramFlags& flags, Role own, Metrics& metrics);
 
-// Serves metrics if the flags give a port.
-absl::Status ServeMetrics(const ProgramFlags& flags, Metrics& metrics);
+// Serves metrics if the flags give a port, on the host of `listen` if they give none. Returns the
+// port; 0: nowhere.
+absl::StatusOr<int> ServeMetrics(const ProgramFlags& flags, const std::string& listen,
+                                 Metrics& metrics);
 
 }  // namespace shoal::rpc

@@ -10,7 +10,7 @@ namespace {
 
 TEST(ProgramFlagsTest, WhatIsServedSaysOfWhichVersionItIs) {
   Metrics metrics;
-  ASSERT_TRUE(ServeMetrics({.metrics_port = 0}, metrics).ok());
+  ASSERT_TRUE(ServeMetrics({.metrics_port = 0}, "localhost:0", metrics).ok());
   EXPECT_THAT(metrics.Text(), ::testing::HasSubstr(fmt::format(
                                   "shoal_build_info{{version=\"{}\"}} 1", ProgramVersion())));
 }

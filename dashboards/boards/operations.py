@@ -2,7 +2,7 @@
 
 from board import Board, Panel, Query, Row
 
-LAST_CHECKPOINT = 'max by (shoal_job) (shoal_checkpoint_last_success_timestamp_seconds{JOB} > 0)'
+LAST_CHECKPOINT = 'max by (shoal_job) (shoal_checkpoint_last_success_timestamp_seconds{JOB})'
 
 NOW = Row('Now', (
     Panel('Processes that answer', 'Processes that Prometheus reads, by role.', 'short',

@@ -3,14 +3,15 @@
 from board import Board, Panel, Query, Row
 
 BUSY = 'rate(shoal_worker_phase_seconds_total{WHO, phase=~"data|forward|backward"}[RATE])'
-LAST_CHECKPOINT = 'max by (shoal_job) (shoal_checkpoint_last_success_timestamp_seconds{JOB} > 0)'
-LAST_STEP = 'max by (shoal_job) (shoal_train_last_step_timestamp_seconds{JOB} > 0)'
+LAST_CHECKPOINT = 'max by (shoal_job) (shoal_checkpoint_last_success_timestamp_seconds{JOB})'
+LAST_STEP = 'max by (shoal_job) (shoal_train_last_step_timestamp_seconds{JOB})'
 STEPS = 'shoal_train_step_duration_seconds_bucket{JOB}[RATE]'
 
 NOW = Row('Now', (
     Panel('Steps of the job', 'Steps committed, as part of all that the job has. It should grow; '
           'after the loss of a server it falls back to the last checkpoint.', 'percentunit',
-          (Query('shoal_train_step{JOB} / shoal_train_target_steps', '{{shoal_job}}'),),
+          (Query('shoal_train_step{JOB} / shoal_train_target_steps '
+                 '* on (shoal_job) group_left (model) shoal_job_info', '{{shoal_job}} {{model}}'),),
           'number', 4, decimals=1),
     Panel('Since the last step', 'Time since a step was committed. Good: less than a few step '
           'durations while a job trains. It grows when a job is over, too.', 's',
@@ -55,6 +56,13 @@ SPEED = Row('Speed', (
           's',
           tuple(Query(f'histogram_quantile({quantile}, sum by (le) (rate({STEPS})))', name)
                 for quantile, name in ((0.5, 'median'), (0.99, 'p99')))),
+    Panel('What steps wait for', 'The coordinator\'s view of a step: time by what it waited for, '
+          'as part of the whole. Good: compute fills nearly all of it; prepare and commit are the '
+          'servers\', plan is late plans and attempts that were dropped.', 'percentunit',
+          (Query('sum by (phase) (rate(shoal_train_step_phase_seconds_total{JOB}[RATE])) '
+                 '/ on () group_left () '
+                 '(sum(rate(shoal_train_step_phase_seconds_total{JOB}[RATE])) > 0)',
+                 '{{phase}}'),), 'stack', high=1),
     Panel('Idle: measured and planned', 'Part of all workers\' time in a step that was not spent '
           'computing, beside what the planner predicted. Good: the two lie close; a gap says that '
           'a worker is slower than it was measured, or that tensors arrive late.', 'percentunit',

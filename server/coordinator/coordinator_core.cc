@@ -154,6 +154,7 @@ absl::StatusOr<proto::GetStatusReply> CoordinatorCore::Status(const std::string&
       status.set_address(member.address);
       status.set_host(member.host);
       status.set_pid(member.pid);
+      status.set_metrics_port(member.metrics_port);
       status.set_seconds_since_renewal(absl::ToDoubleSeconds(now - member.renewed));
       if (run == nullptr) {
         continue;

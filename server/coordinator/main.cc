@@ -21,6 +21,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/grpc_server_client.h"
 #include "server/coordinator/job/job_loader.h"
+#include "server/coordinator/members/metrics_targets.h"
 #ifdef SHOAL_CRASH_POINTS
 #include "server/coordinator/testing/crash_point.h"
 #endif
@@ -44,7 +45,7 @@ absl::StatusOr<int> Serve(const Flags& flags) {
   Metrics metrics;
   SHOAL_ASSIGN_OR_RETURN(const rpc::Security security,
                          rpc::LoadSecurity(flags.program, rpc::Role::kCoordinator, metrics));
-  SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
+  SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, flags.listen, metrics).status());
   std::unique_ptr<StateStore> store = MakeMemoryStateStore();
   if (!flags.state.empty()) {
     SHOAL_ASSIGN_OR_RETURN(store, OpenSqliteStateStore(flags.state));
@@ -60,6 +61,9 @@ absl::StatusOr<int> Serve(const Flags& flags) {
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Coordinator> coordinator,
                          Coordinator::Create(options, LoadJob, MakeGrpcServerClients(security),
                                              std::move(store), RealClock(), metrics));
+  const Metrics::Page targets(metrics, "/targets", [&coordinator] {
+    return MetricsTargets(coordinator->GetStatus({}).value_or(proto::GetStatusReply()));
+  });
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeCoordinatorService(coordinator.get()));
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,

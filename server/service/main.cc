@@ -160,14 +160,15 @@ int64_t FreeMemory() {
 // Registers, and blocks until membership ends or a signal comes. With --stay waits for the
 // coordinator however long it takes.
 absl::Status BeMember(const Flags& flags, const rpc::Security& security, const std::string& address,
-                      int index, rpc::Health& health, End& end) {
+                      int metrics_port, int index, rpc::Health& health, End& end) {
   rpc::MemberOptions options = {.role = proto::ROLE_SERVER,
                                 .address = address,
                                 .index = index,
                                 .takes_over = flags.member.index == rpc::kIndexAuto,
                                 .stays = flags.member.stay,
                                 .stop = [&end] { return end.signalled(); },
-                                .free_memory_bytes = FreeMemory()};
+                                .free_memory_bytes = FreeMemory(),
+                                .metrics_port = metrics_port};
   if (flags.member.stay) {
     options.patience = absl::InfiniteDuration();
   }
@@ -200,7 +201,8 @@ absl::Status Serve(const Flags& flags, bool& started) {
   SHOAL_ASSIGN_OR_RETURN(const rpc::Security security,
                          rpc::LoadSecurity(flags.program, rpc::Role::kServer, metrics));
   SHOAL_ASSIGN_OR_RETURN(const int index, rpc::IndexOf(flags.member, rpc::HostName()));
-  SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
+  SHOAL_ASSIGN_OR_RETURN(const int metrics_port,
+                         rpc::ServeMetrics(flags.program, flags.listen.listen, metrics));
   SHOAL_ASSIGN_OR_RETURN(TransportFactory transports, Transports(flags, security.encrypted()));
   ParameterService service({.create_transport = std::move(transports),
                             .open_gpu = MakeGpuOpener(flags.gpu),
@@ -224,7 +226,7 @@ absl::Status Serve(const Flags& flags, bool& started) {
   absl::Status membership;
   do {
     end.Again();
-    membership = BeMember(flags, security, address, index, *health, end);
+    membership = BeMember(flags, security, address, metrics_port, index, *health, end);
     health->SetReady(false);
     service.ReleaseAll();
   } while (flags.member.stay && !end.signalled() && !rpc::IsRefusal(membership));

@@ -72,7 +72,8 @@ for name in first second; do
 done
 echo "two jobs trained on the same servers"
 reads() {
-  curl -sG "http://127.0.0.1:$port/api/v1/query" --data-urlencode 'query=count(up == 1)' |
+  curl -sG "http://127.0.0.1:$port/api/v1/query" \
+    --data-urlencode 'query=count(up{shoal_job="default", component!="", instance!=""} == 1)' |
     grep -q '"5"'
 }
 for _ in $(seq 60); do

@@ -4,6 +4,8 @@ it: Pod Security "restricted", probes, no token of the API server, one token of 
 memory.
 """
 
+import json
+import os
 import pathlib
 import re
 import shutil
@@ -30,7 +32,7 @@ UNITS = {'Mi': 2**20, 'Gi': 2**30}
 TEST_MAY_CHANGE = re.compile(
     r'(^|/)(image|replicas|imagePullPolicy|startupProbe|livenessProbe|readinessProbe|apiVersion|'
     r'persistentVolumeClaim|hostPath|completionMode|enableServiceLinks|args|namespace|requests|'
-    r'limits|volumeClaimTemplates)(/|$)|/volumes/3/')
+    r'limits|volumeClaimTemplates|terminationGracePeriodSeconds)(/|$)|/volumes/3/')
 
 
 def build(root):
@@ -83,7 +85,7 @@ def check_pod(name, template):
             (resources['requests']['memory'] == resources['limits']['memory'],
              'may be killed for memory that it asked for'),
             ('cpu' not in resources['limits'], 'is throttled: a step waits for the slowest'),
-            (bytes_of(resources['limits']['memory']) >= 2**27, 'has next to no memory'),
+            (bytes_of(resources['limits']['memory']) >= 2**26, 'has next to no memory'),
             ('--token-file /etc/shoal/token' in arguments, 'has no token'),
             (role == 'trainer' or f'--metrics-port {ports["metrics"]}' in arguments,
              'metrics are served on another port than is read'),
@@ -144,6 +146,31 @@ def check_tls(root, objects):
                 yield f'{root}: {name}: nobody makes its certificate'
 
 
+def check_plan(folder):
+    """What `shoal plan --kubernetes` prints is a patch of the service, and says what the job asks
+    for."""
+    folder = pathlib.Path(folder)
+    processes.make_model(folder)
+    (folder / 'job.yaml').write_text(json.dumps({
+        'model': 'model', 'data': {'train': 'train.jsonl', 'template': 'chatml'},
+        'cluster': {'coordinator': 'set:1', 'servers': 3, 'workers': 5}}), encoding='utf-8')
+    planned = subprocess.run([processes.PROGRAMS / 'shoal', 'plan', 'job.yaml', '--kubernetes'],
+                             cwd=folder, check=True, capture_output=True, text=True).stdout
+    (folder / 'plan.yaml').write_text(planned, encoding='utf-8')
+    base = os.path.relpath((KUBERNETES / 'overlays/small').resolve(), folder.resolve())
+    (folder / 'kustomization.yaml').write_text(
+        yaml.safe_dump({'resources': [base], 'patches': [{'path': 'plan.yaml'}]}),
+        encoding='utf-8')
+    objects = build(folder)
+    for thing in objects:
+        for name, template in pods_of(thing):
+            yield from (f'plan: {each}' for each in check_pod(name, template))
+    replicas = {thing['metadata']['name']: thing['spec']['replicas'] for thing in objects
+                if 'replicas' in thing.get('spec', {})}
+    if replicas != {'shoal-coordinator': 1, 'shoal-server': 3, 'shoal-worker': 5}:
+        yield f'plan: replicas are {replicas}'
+
+
 def leaves(thing, path=''):
     """{path: value} of all that an object says"""
     if isinstance(thing, dict):
@@ -183,6 +210,7 @@ def main():
             findings += check_tls(root, objects) if root in ENCRYPTED else []
             if root != 'overlays/test':  # Kubernetes 1.20 has no schema here
                 findings += check_schemas(root, objects, folder)
+        findings += check_plan(folder)
     findings += check_test_overlay(built['overlays/test'], built['overlays/small'])
     print(*findings, sep='\n', end='\n' if findings else '')
     print(f'{len(ROOTS)} kustomizations, {count} objects, Kubernetes {VERSIONS[0]} to '

@@ -49,6 +49,11 @@ def main():
             if follower.wait(300) != 0:
                 sys.exit(f'the job ended with {follower.returncode}: {cluster.log("train")}')
             after = {name: cluster.metrics(name) for name in cluster.ports}
+            known_members = {each['labels']['instance']: each['targets']
+                             for each in cluster.discovered()}
+            if known_members != {name: [f'127.0.0.1:{cluster.ports[name]}']
+                                 for name in cluster.members}:
+                findings.append(f'/targets has {known_members}')
             if cluster.steps() != 10:
                 findings.append(f'{cluster.steps()} steps were counted of 10')
     for name, text in [*before.items(), *after.items()]:

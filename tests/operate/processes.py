@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -52,6 +53,19 @@ def is_ready(url):
             return reply.status == 200
     except (urllib.error.URLError, OSError):
         return False
+
+
+def make_model(folder):
+    """Data, tokenizer and model from seeds, unless they are there."""
+    if (folder / 'model').exists():
+        return
+    for words in (
+            'data synth --kind mixed --samples 2000 --seed 1 --output train.jsonl',
+            'data tokenizer train.jsonl --vocabulary 512 --output tokenizer',
+            f'model init --shape {ROOT}/examples/quickstart-model.json --tokenizer tokenizer '
+            '--output model'):
+        subprocess.run([str(PROGRAMS / 'shoal'), *words.split()], check=True, cwd=folder,
+                       stdout=subprocess.DEVNULL)
 
 
 class Processes:
@@ -134,18 +148,29 @@ class Cluster(Processes):
         tls = ['--tls', self.certificates] if self.certificates else []
         return ['--token-file', self.token, *tls]
 
-    def start_coordinator(self):
-        self.start('coordinator', [PROGRAMS / 'shoal-coordinator', '--listen', self.address,
+    def start_coordinator(self, program=PROGRAMS / 'shoal-coordinator'):
+        self.start('coordinator', [program, '--listen', self.address,
                                    '--state', self.folder / 'coordinator.db',
                                    '--lease-seconds', self.lease, *self.common('coordinator')])
         wait_for('the coordinator answers', lambda: self.metrics('coordinator'))
 
-    def start_member(self, name, *arguments):
+    def start_member(self, name, *arguments, user=None):
+        """`user`: its number, where it is another than ours."""
         role, _, index = name.partition('-')
-        command = [PROGRAMS / f'shoal-{role}', '--coordinator', self.address, '--index', index]
+        program, common = PROGRAMS / f'shoal-{role}', self.common(name)
+        how = {}
+        if user is not None:
+            self.folder.chmod(0o755)
+            mine = self.folder / f'of-{user}'
+            mine.mkdir(exist_ok=True)
+            program = shutil.copy(program, mine)
+            common[common.index(self.token)] = shutil.copy(self.token, mine)
+            os.chown(mine / self.token.name, user, user)
+            how = {'user': user, 'group': user, 'extra_groups': []}
+        command = [program, '--coordinator', self.address, '--index', index]
         if role == 'worker':
             command += ['--threads', self.threads]
-        self.start(name, [*command, *self.common(name), *arguments])
+        self.start(name, [*command, *common, *arguments], **how)
 
     def metrics(self, name):
         """The text at /metrics, or nothing where it does not answer."""
@@ -155,6 +180,14 @@ class Cluster(Processes):
                 return reply.read().decode()
         except (urllib.error.URLError, OSError):
             return ''
+
+    def discovered(self):
+        """What the coordinator tells a Prometheus of its members."""
+        url = f'http://127.0.0.1:{self.ports["coordinator"]}/targets'
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            if reply.headers['Content-Type'] != 'application/json':
+                raise AssertionError(f'{url} is {reply.headers["Content-Type"]}')
+            return json.load(reply)
 
     def value(self, name, series):
         """The value of a series of a process, or None."""
@@ -171,20 +204,9 @@ class Cluster(Processes):
             found += [role] * int(count)
         return found
 
-    def shoal(self, *arguments, **how):
-        command = [PROGRAMS / 'shoal', *arguments]
-        return subprocess.run([str(word) for word in command], check=True, text=True,
-                              capture_output=True, cwd=self.folder, **how).stdout
-
     def make_job(self, name='job', **changes):
         """Data, tokenizer and model from seeds, and a job file, in the cluster's folder."""
-        if not (self.folder / 'model').exists():
-            self.shoal('data', 'synth', '--kind', 'mixed', '--samples', 2000, '--seed', 1,
-                       '--output', 'train.jsonl')
-            self.shoal('data', 'tokenizer', 'train.jsonl', '--vocabulary', 512, '--output',
-                       'tokenizer')
-            self.shoal('model', 'init', '--shape', ROOT / 'examples/quickstart-model.json',
-                       '--tokenizer', 'tokenizer', '--output', 'model')
+        make_model(self.folder)
         counts = {role: sum(member.startswith(role) for member in self.members)
                   for role in ('server', 'worker')}
         job = {

@@ -105,6 +105,11 @@ wait_for() {  # job state
   tail -n 20 "$folder/shoal-$1.log" >&2
   fail "job $1 is $(state "$1"), not $2"
 }
+# All members of a job, as the coordinator has them for Prometheus.
+targets() {  # job
+  curl -s "http://127.0.0.1:$((10000 + $1 % 1000 * 20 + 19))/targets" | grep -o '"instance":"[^"]*"' |
+    sort | tr '\n' ' '
+}
 steps() { cat "$folder/$1"-slurm-*/train.jsonl 2>/dev/null | grep -c '"event":"step"' || true; }
 
 job=$(submit undisturbed)
@@ -114,6 +119,8 @@ for _ in $(seq 600); do
   [ "$(steps preempted)" -lt 100 ] || break
   sleep 0.2
 done
+known='"instance":"server-0" "instance":"server-1" "instance":"worker-0" "instance":"worker-1" '
+[ "$(targets "$job")" = "$known" ] || fail "/targets has $(targets "$job")"
 scancel --signal=TERM --batch "$job"
 for _ in $(seq 600); do
   ! grep -q 'ended with 75' "$folder/shoal-$job.log" || break

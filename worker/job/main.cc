@@ -105,8 +105,9 @@ class Signals {
 // Registers, and runs jobs until membership ends or a signal comes. With --stay waits for the
 // coordinator however long it takes.
 absl::Status BeMember(const Flags& flags, const rpc::Security& security, const DeviceFlag& device,
-                      const std::string& address, int index, StageService& service,
-                      Metrics& metrics, rpc::Health& health, Signals& signals, bool& left_job) {
+                      const std::string& address, int metrics_port, int index,
+                      StageService& service, Metrics& metrics, rpc::Health& health,
+                      Signals& signals, bool& left_job) {
   const auto new_channel = [&] {
     return rpc::Channel::Create(flags.member.coordinator, security, rpc::Role::kCoordinator);
   };
@@ -116,7 +117,8 @@ absl::Status BeMember(const Flags& flags, const rpc::Security& security, const D
                                .index = index,
                                .takes_over = flags.member.index == rpc::kIndexAuto,
                                .stays = flags.member.stay,
-                               .stop = [&signals] { return signals.stopped(); }};
+                               .stop = [&signals] { return signals.stopped(); },
+                               .metrics_port = metrics_port};
   if (flags.member.stay) {
     member.patience = absl::InfiniteDuration();
   }
@@ -169,7 +171,8 @@ absl::Status Work(const Flags& flags, bool& started, bool& left_job) {
   SHOAL_ASSIGN_OR_RETURN(const int index, rpc::IndexOf(flags.member, rpc::HostName()));
   SHOAL_ASSIGN_OR_RETURN(DeviceFlag device, ParseDeviceFlag(flags.device));
   device.sharing = flags.gpu_workers;
-  SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
+  SHOAL_ASSIGN_OR_RETURN(const int metrics_port,
+                         rpc::ServeMetrics(flags.program, flags.listen.listen, metrics));
   // Takes calls of other stages; without a job it answers none.
   StageService service;
   std::vector<std::unique_ptr<rpc::Service>> services;
@@ -185,8 +188,8 @@ absl::Status Work(const Flags& flags, bool& started, bool& left_job) {
   Signals signals(flags.member.stay);
   absl::Status status;
   do {
-    status = BeMember(flags, security, device, address, index, service, metrics, *health, signals,
-                      left_job);
+    status = BeMember(flags, security, device, address, metrics_port, index, service, metrics,
+                      *health, signals, left_job);
     health->SetReady(false);
     if (!status.ok() && flags.member.stay) {
       LogWarning("no longer a member: {}", Message(status));

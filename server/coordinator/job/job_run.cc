@@ -478,7 +478,9 @@ void JobRun::SetState(const std::string& state) {
   }
   state_ = state;
   if (phase_ != Phase::kWaiting || waiting_since_.has_value()) {  // its turn has come
-    environment_.metrics.OnState(state);
+    environment_.metrics.OnJob(job_.job);
+    environment_.metrics.OnState(
+        state, absl::ToDoubleSeconds(environment_.clock.Now() - absl::UnixEpoch()));
   }
   state_since_ = environment_.clock.Now();
   if (!over()) {

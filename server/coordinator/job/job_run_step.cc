@@ -82,6 +82,7 @@ void JobRun::OpenStep() {
     step_ = version_ + 1;
     SetLogContext(job_.id, step_);
     step_opened_ = environment_.clock.Now();
+    environment_.metrics.OnPhase("", step_opened_);
     // Attempts of earlier runs had other numbers: a command or a push of theirs that comes late
     // fits nothing.
     attempt_ = std::max(job_.run * kAttemptsOfARun, std::exchange(attempts_before_, 0));
@@ -102,6 +103,7 @@ void JobRun::OpenStep() {
 
 void JobRun::OpenAttempt() {
   phase_ = Phase::kBeginning;
+  environment_.metrics.OnPhase("plan", environment_.clock.Now());
   ++attempt_;
   reports_.assign(workers_.size(), std::nullopt);
   rounds_run_.assign(workers_.size(), 0);
@@ -348,6 +350,7 @@ void JobRun::MeasurePaces() {
 
 void JobRun::PrepareStep() {
   phase_ = Phase::kPreparing;
+  environment_.metrics.OnPhase("compute", environment_.clock.Now());
   MeasurePaces();
   RequestNextPlan();
   proto::PrepareRequest request;
@@ -402,6 +405,7 @@ void JobRun::OnPrepared(const std::vector<proto::PrepareReply>& replies) {
 
 void JobRun::CommitStep(const StepTotals& totals) {
   phase_ = Phase::kCommitting;
+  environment_.metrics.OnPhase("prepare", environment_.clock.Now());
   const double learning_rate = job_.steps->LearningRate(step_);
   const CommitRecord record = {
       .step = step_,
@@ -439,6 +443,7 @@ void JobRun::OnCommitted(const std::vector<proto::CommitReply>& replies, const S
     }
   }
   version_ = step_;
+  environment_.metrics.OnPhase("commit", environment_.clock.Now());
   last_loss_ = totals.loss;
   TellStep(totals, learning_rate);
   AfterCommit();

@@ -52,18 +52,42 @@ void CoordinatorMetrics::OnMemberLost(proto::Role role) {
   (role == proto::ROLE_SERVER ? silently_lost_servers : silently_lost_workers).Increment();
 }
 
-void CoordinatorMetrics::OnState(std::string_view state) {
+void CoordinatorMetrics::OnJob(const plan::Job& job) {
+  metrics.SetInfo("shoal_job_info", "1, with what the newest job is that had its turn.",
+                  {{"model", std::filesystem::path(job.model).filename().string()},
+                   {"precision", std::string(Name(job.service.wire_type))},
+                   {"synchronization", std::string(Name(job.train.synchronization))},
+                   {"assignment", std::string(Name(job.plan.assignment))}});
+}
+
+void CoordinatorMetrics::OnPhase(std::string_view phase, absl::Time now) {
+  if (!phase.empty() && phase_begun.has_value()) {
+    metrics
+        .counter("shoal_train_step_phase_seconds_total",
+                 "Time of steps, by what the coordinator waited for.",
+                 {{"phase", std::string(phase)}})
+        .Increment(std::max(0.0, absl::ToDoubleSeconds(now - *phase_begun)));
+  }
+  phase_begun = now;
+}
+
+void CoordinatorMetrics::OnState(std::string_view now, double unix_seconds) {
   static constexpr std::array kNamed = {"loading", "training",    "checkpointing", "exporting",
                                         "done",    "interrupted", "failed"};
-  const bool named = std::ranges::find(kNamed, state) != kNamed.end();
-  const auto set = [this](const char* label, bool now) {
-    Set("shoal_job_state", "1 at the state of the newest job that had its turn.", now ? 1 : 0,
+  const bool named = std::ranges::find(kNamed, now) != kNamed.end();
+  const auto set = [this](const char* label, bool is) {
+    Set("shoal_job_state", "1 at the state of the newest job that had its turn.", is ? 1 : 0,
         {{"state", label}});
   };
   for (const char* label : kNamed) {
-    set(label, state == label);
+    set(label, now == label);
   }
   set("waiting", !named);
+  if (now == "training" && (state == "loading" || state == "taking over")) {
+    Set("shoal_train_start_timestamp_seconds",
+        "When the job began to train, or went on after a member was lost.", unix_seconds);
+  }
+  state = now;
 }
 
 void CoordinatorMetrics::OnStep(const proto::StepEvent& step, const StepContext& context) {

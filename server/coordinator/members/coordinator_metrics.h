@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "core/base/metrics.h"
+#include "core/job/job.h"
 #include "proto/coordinator.pb.h"
 
 namespace shoal::server {
@@ -17,14 +19,19 @@ struct CoordinatorMetrics {
 
   // A member whose lease ran out or that cannot be reached.
   void OnMemberLost(proto::Role role);
+  // The job whose turn it is.
+  void OnJob(const plan::Job& job);
   // The state of the job whose turn it is, as `shoal jobs` has it.
-  void OnState(std::string_view state);
+  void OnState(std::string_view now, double unix_seconds);
 
   struct StepContext {
     double flops = 0;  // of the model, forward and backward
     int64_t target_steps = 0;
     double unix_seconds = 0;
   };
+  // The step at hand came to the end of this phase ("plan", "compute", "prepare", "commit"), in
+  // that order; empty: it is opened.
+  void OnPhase(std::string_view phase, absl::Time now);
   // Call when a step is committed.
   void OnStep(const proto::StepEvent& step, const StepContext& context);
 
@@ -41,6 +48,8 @@ struct CoordinatorMetrics {
   void Set(const char* name, const char* help, double value, const Metrics::Labels& labels = {});
 
   Metrics& metrics;
+  std::string state;                      // the last one
+  std::optional<absl::Time> phase_begun;  // of the step at hand
   Metrics::Counter& steps;
   Metrics::Counter& tokens;
   Metrics::Counter& target_tokens;

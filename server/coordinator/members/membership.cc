@@ -27,6 +27,7 @@ Member MakeMember(const proto::RegisterRequest& request, int index, uint64_t inc
           .pid = request.pid(),
           .facts = request.facts(),
           .free_memory_bytes = request.free_memory_bytes(),
+          .metrics_port = request.metrics_port(),
           .nonce = request.nonce(),
           .stays = request.stays(),
           .renewed = absl::InfinitePast(),
@@ -72,6 +73,9 @@ absl::Status Check(const proto::RegisterRequest& request, const std::string& ver
   if (request.free_memory_bytes() < 0) {
     return InvalidArgument("{} bytes of free memory", request.free_memory_bytes());
   }
+  if (request.metrics_port() < 0 || request.metrics_port() > 65535) {
+    return InvalidArgument("metrics at port {}", request.metrics_port());
+  }
   return Check(request.facts());
 }
 
@@ -104,6 +108,7 @@ proto::SavedMember ToSaved(const Member& member) {
   registered.set_pid(member.pid);
   *registered.mutable_facts() = member.facts;
   registered.set_free_memory_bytes(member.free_memory_bytes);
+  registered.set_metrics_port(member.metrics_port);
   registered.set_nonce(member.nonce);
   registered.set_stays(member.stays);
   return saved;

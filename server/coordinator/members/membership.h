@@ -36,6 +36,7 @@ struct Member {
   int64_t pid = 0;
   proto::HostFacts facts;
   int64_t free_memory_bytes = 0;  // of its host, for a job; 0: unknown
+  int metrics_port = 0;           // at the host of its address; 0: none
   uint64_t nonce = 0;
   bool stays = false;    // takes another job when one is over
   bool leaving = false;  // takes none from now on

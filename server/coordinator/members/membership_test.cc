@@ -7,6 +7,7 @@
 #include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/members/metrics_targets.h"
 
 namespace shoal::server {
 namespace {
@@ -35,6 +36,30 @@ class MembershipTest : public ::testing::Test {
   ManualClock clock_;
   Membership members_{{.version = "1.0", .lease = absl::Seconds(10), .seed = 1}};
 };
+
+TEST(MetricsTargets, AreOfMembersThatServeSome) {
+  proto::GetStatusReply status;
+  EXPECT_EQ(MetricsTargets(status), "[]");
+  for (const int port : {9420, 0}) {
+    proto::MemberStatus& member = *status.add_members();
+    member.set_role(proto::ROLE_WORKER);
+    member.set_index(3);
+    member.set_address("[2001:db8::1]:4003");
+    member.set_metrics_port(port);
+  }
+  EXPECT_EQ(MetricsTargets(status), R"([{"labels":{"component":"worker","instance":"worker-3"},)"
+                                    R"("targets":["[2001:db8::1]:9420"]}])");
+}
+
+TEST_F(MembershipTest, KeepsThePortOfMetricsOverALifeAndRefusesABadOne) {
+  proto::RegisterRequest request = Request(proto::ROLE_WORKER, 1);
+  request.set_metrics_port(9420);
+  const Member member = *members_.Register(request, clock_.Now());
+  EXPECT_EQ(FromSaved(ToSaved(member)).metrics_port, 9420);
+  request.set_metrics_port(65536);
+  EXPECT_THAT(std::string(members_.Register(request, clock_.Now()).status().message()),
+              HasSubstr("metrics at port 65536"));
+}
 
 TEST_F(MembershipTest, IndicesCountWithinTheRoleAndAreReusedAfterLeaving) {
   EXPECT_EQ(Add(proto::ROLE_SERVER).index, 0);

@@ -1,0 +1,43 @@
+// What a job's life shows in the coordinator's metrics.
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/simulation/sim_world.h"
+
+namespace shoal::server {
+namespace {
+
+using simulation::SimWorld;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+// Of a series, in the text of metrics; -1 where it is not there.
+double ValueOf(const std::string& text, const std::string& series) {
+  const size_t at = text.find("\n" + series + " ");
+  return at == std::string::npos ? -1 : std::stod(text.substr(at + series.size() + 2));
+}
+
+TEST(JobRunMetricsTest, SayWhatJobItIsSinceWhenAndWhereItsTimeWent) {
+  SimWorld world({.steps = 3, .slow_worker = 0.2});
+  EXPECT_THAT(world.metrics.Text(), Not(HasSubstr("shoal_job_info{")));
+  EXPECT_THAT(world.metrics.Text(), Not(HasSubstr("shoal_train_start_timestamp_seconds")));
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  const std::string text = world.metrics.Text();
+  EXPECT_THAT(text, HasSubstr("shoal_job_info{assignment=\""));
+  EXPECT_THAT(text, ContainsRegex("\nshoal_train_start_timestamp_seconds [0-9]"));
+  double phases = 0;
+  for (const char* phase : {"plan", "compute", "prepare", "commit"}) {
+    const double seconds =
+        ValueOf(text, fmt::format("shoal_train_step_phase_seconds_total{{phase=\"{}\"}}", phase));
+    EXPECT_GE(seconds, 0) << phase;
+    phases += seconds;
+  }
+  const double steps = ValueOf(text, "shoal_train_step_duration_seconds_sum");
+  EXPECT_GT(steps, 0);
+  EXPECT_NEAR(phases, steps, 1e-6 * steps);
+}
+
+}  // namespace
+}  // namespace shoal::server

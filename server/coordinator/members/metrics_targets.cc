@@ -1,0 +1,25 @@
+#include "server/coordinator/members/metrics_targets.h"
+
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+#include "server/coordinator/members/membership.h"
+
+namespace shoal::server {
+
+std::string MetricsTargets(const proto::GetStatusReply& status) {
+  nlohmann::json targets = nlohmann::json::array();
+  for (const proto::MemberStatus& member : status.members()) {
+    if (member.metrics_port() == 0) {
+      continue;
+    }
+    const std::string host = member.address().substr(0, member.address().rfind(':'));
+    const std::string role = RoleName(member.role());
+    targets.push_back(
+        {{"targets", nlohmann::json::array({fmt::format("{}:{}", host, member.metrics_port())})},
+         {"labels",
+          {{"component", role}, {"instance", fmt::format("{}-{}", role, member.index())}}}});
+  }
+  return targets.dump();
+}
+
+}  // namespace shoal::server
