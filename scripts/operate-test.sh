@@ -14,6 +14,9 @@
 #   tls         certificates replaced in a run, which has the bits of plain text; who is refused
 #   compose     the cluster of deploy/compose trains
 #   slurm       a job is preempted, goes back into the queue and ends as an undisturbed one
+#   kubernetes  deploy/kubernetes on a real Kubernetes: every pod is lost or replaced during a job.
+#               Builds it first, which takes 7 to 11 minutes; SHOAL_KUBERNETES names the folder that
+#               keeps what was built (default: build/operate/kubernetes)
 #   units       systemd's units are valid
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,7 +25,7 @@ work=$PWD/build/operate
 export SHOAL_OPERATE_DEBIAN=$work/debian
 export SHOAL_BIN=${SHOAL_BIN:-$PWD/build/release/bin}
 python=$work/venv/bin/python
-parts=(manifests units image metrics dashboards alerts tls compose slurm)
+parts=(manifests units image metrics dashboards alerts tls compose slurm kubernetes)
 
 skip() {
   echo "SKIPPED: $*"
@@ -83,6 +86,7 @@ need_podman() {
 
 part_manifests() {
   need_python
+  need_programs
   command -v kubectl >/dev/null || PATH=$work/venv/bin:$PATH
   "$python" tests/operate/manifests.py
 }
@@ -129,6 +133,21 @@ part_slurm() {
   need_programs
   need_installed slurmctld slurmctld slurmd slurm-client munge
   tests/operate/slurm.sh
+}
+part_kubernetes() {
+  need_python
+  need_podman
+  need_programs
+  [ "$(id -u)" = 0 ] || skip "a node takes root"
+  need_installed dpkg-source dpkg-dev
+  need_installed etcd etcd-server
+  need_installed containerd containerd runc
+  need_installed conntrack conntrack
+  [ -x /usr/lib/cni/bridge ] || need_installed cni-bridge containernetworking-plugins
+  command -v kubectl >/dev/null || PATH=$work/venv/bin:$PATH
+  local built
+  built=$(tests/operate/kubernetes/build.sh "${SHOAL_KUBERNETES:-$work/kubernetes}")
+  "$python" tests/operate/kubernetes.py "$built"
 }
 
 if [ "${1:-}" = --part ]; then

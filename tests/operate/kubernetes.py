@@ -1,0 +1,406 @@
+#!/usr/bin/env python3
+"""Part 8: deploy/kubernetes/overlays/test on a real Kubernetes of one node (kubernetes/build.sh,
+kubernetes/node.sh): jobs in turn on the same servers, and every pod lost or replaced while a job
+runs. Each job ends with the hash of an undisturbed run.
+
+  kubernetes.py PROGRAMS [SCENE...]      PROGRAMS: what build.sh made; SCENE: by name, default all
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import yaml
+
+import processes
+
+HERE = pathlib.Path(__file__).resolve().parent
+KUBERNETES = processes.ROOT / 'deploy/kubernetes'
+IMAGE, PAUSE = 'shoal.local/shoal:0.1.0', 'shoal.local/pause:1'
+STEPS = 150
+ROLES = ('coordinator', 'server', 'worker')
+CGROUPS = pathlib.Path('/sys/fs/cgroup')
+
+
+def run(*command, **how):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          check=False, **how)
+    if done.returncode != 0:
+        raise RuntimeError(f'{" ".join(map(str, command))}: {done.stdout}{done.stderr}')
+    return done.stdout
+
+
+def make_images(folder, programs):
+    """shoal's image and the one that holds a pod's namespaces, as files for the node."""
+    images = folder / 'images'
+    images.mkdir()
+    build = folder / 'build'
+    build.mkdir()
+    (build / 'bin').symlink_to(processes.PROGRAMS)
+    print(run(processes.ROOT / 'deploy/image/build.sh', '--build', build, '--tag', IMAGE).strip())
+    pause = folder / 'pause'
+    pause.mkdir()
+    shutil.copy(programs / 'pause', pause)
+    (pause / 'Containerfile').write_text('FROM scratch\nCOPY pause /pause\n'
+                                         'ENTRYPOINT ["/pause"]\n', encoding='utf-8')
+    run('podman', 'build', '--quiet', '--tag', PAUSE, pause)
+    for number, image in enumerate((IMAGE, PAUSE)):
+        run('podman', 'save', '--format', 'docker-archive', '--output', images / f'{number}.tar',
+            image)
+        run('podman', 'rmi', '--force', image)
+
+
+class Node(processes.Processes):
+    """A Kubernetes of one node, in namespaces that end with it."""
+
+    def __init__(self, folder, programs):
+        super().__init__(folder)
+        self.programs = programs
+        self.inside = 0  # process 1 of the namespaces
+
+    def __enter__(self):
+        if any(CGROUPS.glob('*/kubepods')):
+            processes.skip('a kubelet runs on this machine')
+        unshare = self.start('node', [
+            'unshare', '--net', '--mount', '--pid', '--fork', '--kill-child', '--propagation',
+            'private', '--mount-proc', HERE / 'kubernetes/node.sh', self.programs, self.folder])
+        children = pathlib.Path(f'/proc/{unshare.pid}/task/{unshare.pid}/children')
+
+        def started():
+            if unshare.poll() is not None:
+                raise RuntimeError(f'the node ended: {self.log("node")}')
+            return (self.folder / 'run/started').exists()
+        processes.wait_for('the node starts', started, 240)
+        self.inside = int(children.read_text())
+        processes.wait_for('the node is ready', self.is_ready, 240)
+        return self
+
+    def __exit__(self, *error):
+        super().__exit__(*error)  # ends unshare, and with it all that is inside
+        for _ in range(50):
+            left = sorted(CGROUPS.glob('*/kubepods/**/'), key=lambda path: -len(path.parts))
+            for path in left:
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+            if not left:
+                return
+            time.sleep(0.2)
+
+    def within(self, *command, **how):
+        return run('nsenter', '--target', self.inside, '--net', '--mount', '--pid', '--',
+                   *command, **how)
+
+    def kubectl(self, *words, **how):
+        return self.within('kubectl', '--kubeconfig', self.folder / 'kubeconfig',
+                           '--namespace', 'shoal', *words, **how)
+
+    def signal(self, pod, name):
+        """Sends a signal to the one process of a pod, whom Kubernetes does not tell."""
+        container = self.container(pod)['containerID'].rpartition('/')[2]
+        found = self.within('sh', '-c', 'grep -l "$1" /proc/[0-9]*/cgroup 2>/dev/null; true', 'sh',
+                            container).split()
+        if len(found) != 1:
+            raise AssertionError(f'{pod} has the processes {found}')
+        self.within('kill', f'-{name}', found[0].split('/')[2])
+
+    def get(self, *words):
+        return json.loads(self.kubectl('get', *words, '--output', 'json'))
+
+    def apply(self, objects):
+        # Fields that 1.20 has not heard of are left out by it, and named by nobody.
+        self.kubectl('apply', '--validate=false', '--filename', '-',
+                     input=yaml.safe_dump_all(objects))
+
+    def is_ready(self):
+        try:
+            nodes = self.get('nodes')['items']
+        except RuntimeError:
+            return False
+        return [True for node in nodes for each in node['status']['conditions']
+                if each['type'] == 'Ready' and each['status'] == 'True']
+
+    def container(self, pod):
+        """What the kubelet says of a pod's container; empty where there is no pod."""
+        try:
+            status = self.get('pod', pod)['status']
+        except RuntimeError:
+            return {}
+        return (status.get('containerStatuses') or [{}])[0]
+
+
+class Service:
+    """Shoal on the node, by the manifests of the overlay."""
+
+    def __init__(self, node):
+        self.node = node
+        self.data = node.folder / 'srv'
+
+    def start(self):
+        self.make_data()
+        (self.node.folder / 'token').write_text(os.urandom(24).hex(), encoding='utf-8')
+        built = list(yaml.safe_load_all(run('kubectl', 'kustomize', KUBERNETES / 'overlays/test')))
+        self.node.apply([thing for thing in built if thing['kind'] == 'Namespace'])
+        self.node.kubectl('create', 'secret', 'generic', 'shoal-token',
+                          f'--from-file={self.node.folder / "token"}')
+        start = time.monotonic()
+        self.node.apply([thing for thing in built if thing['kind'] != 'Namespace'])
+        self.wait_until_whole()
+        print(f'five pods are ready after {time.monotonic() - start:.0f} s')
+
+    def make_data(self):
+        processes.make_model(self.data)
+        (self.data / 'state').mkdir()
+        run('chown', '-R', '65532:65532', self.data)
+
+    def wait_until_whole(self):
+        for kind in ('statefulset/shoal-coordinator', 'statefulset/shoal-server',
+                     'deployment/shoal-worker'):
+            self.node.kubectl('rollout', 'status', kind, '--timeout=180s')
+
+    def pods(self, component):
+        found = self.node.get('pods', '--selector', f'app.kubernetes.io/component={component}')
+        return sorted(pod['metadata']['name'] for pod in found['items']
+                      if pod['status']['phase'] == 'Running' and
+                      'deletionTimestamp' not in pod['metadata'])
+
+    def metric(self, series):
+        """Of the coordinator; 0 where it does not answer or has none."""
+        path = '/api/v1/namespaces/shoal/pods/shoal-coordinator-0:9400/proxy/metrics'
+        with contextlib.suppress(RuntimeError):
+            for line in self.node.kubectl('get', '--raw', path).split('\n'):
+                if line.rpartition(' ')[0] == series:
+                    return float(line.rpartition(' ')[2])
+        return 0
+
+    def submit(self, name):
+        """A Job of `shoal train`: deploy/kubernetes/job's, with the changes of the overlay."""
+        job = {
+            'model': 'model',
+            'data': {'train': 'train.jsonl', 'template': 'chatml', 'max_sequence_tokens': 512,
+                     'oversize': 'skip'},
+            'train': {'steps': STEPS, 'minibatch_samples': 16, 'warmup_steps': 10,
+                      'threads_per_worker': 1},
+            'service': {'accumulate': 'exact'},
+            'cluster': {'coordinator': 'set:1', 'servers': 2, 'workers': 2, 'lease_seconds': 5},
+            'checkpoint': {'directory': f'{name}-checkpoints', 'every_steps': 40},
+        }
+        (self.data / f'{name}.yaml').write_text(json.dumps(job), encoding='utf-8')
+        built = yaml.safe_load_all(run('kubectl', 'kustomize', KUBERNETES / 'job'))
+        train = next(thing for thing in built if thing['metadata']['name'] == 'shoal-train')
+        train['metadata'].update(name=f'train-{name}', namespace='shoal')
+        pod = train['spec']['template']['spec']
+        pod['enableServiceLinks'] = True
+        container = pod['containers'][0]
+        container.update(image=IMAGE, imagePullPolicy='Never')
+        container['resources'] = {'requests': {'cpu': '100m', 'memory': '512Mi'},
+                                  'limits': {'memory': '512Mi'}}
+        container['args'] = [
+            word.replace('/data/job.yaml', f'/data/{name}.yaml')
+                .replace('shoal-coordinator:4000', '$(SHOAL_COORDINATOR_SERVICE_HOST):4000')
+            for word in container['args']]
+        for volume in pod['volumes']:
+            if volume['name'] == 'data':
+                del volume['persistentVolumeClaim']
+                volume['hostPath'] = {'path': '/srv/shoal'}
+        self.node.apply([train])
+
+    def step(self, name):
+        """The last step in the job's record."""
+        path = self.data / f'{name}-checkpoints/record/metrics.jsonl'
+        steps = re.findall(r'"step":(\d+)', path.read_text('utf-8')) if path.exists() else []
+        return int(steps[-1]) if steps else 0
+
+    def wait_for_step(self, name, step):
+        processes.wait_for(f'step {step} of {name}', lambda: self.step(name) >= step, 240)
+
+    def finish(self, name):
+        """Waits until the Job is complete; returns the hash of the job's weights and moments."""
+        def over():
+            status = self.node.get('job', f'train-{name}')['status']
+            if status.get('failed', 0) > 3:
+                raise RuntimeError(f'{name} failed: {self.log_of(name)}')
+            return status.get('succeeded')
+        processes.wait_for(f'{name} ends', over, 400)
+        done = run(processes.PROGRAMS / 'shoal', 'checkpoint', 'hash',
+                   self.data / f'{name}-checkpoints')
+        return done.split()[-1]
+
+    def tell(self):
+        """What there is to look at when something failed."""
+        told = []
+        with contextlib.suppress(RuntimeError):
+            told = [self.node.kubectl('get', 'pods', '--output', 'wide')]
+            for pod in (each for role in ROLES for each in self.pods(role)):
+                told += [f'== {pod}', self.node.kubectl('logs', pod, '--tail=15')]
+        return '\n'.join(told)
+
+    def log_of(self, name):
+        """What `shoal train` said but for its steps; nothing while a pod of it begins."""
+        try:
+            said = self.node.kubectl('logs', f'--selector=job-name=train-{name}', '--tail=-1')
+        except RuntimeError:
+            return ''
+        return '\n'.join(line for line in said.split('\n') if '"event":"step"' not in line)
+
+
+def members(service):
+    """{(role, index): host's name} as the coordinator has them"""
+    address = service.node.get('service', 'shoal-coordinator')['spec']['clusterIP']
+    status = json.loads(service.node.within(
+        processes.PROGRAMS / 'shoal', 'status', '--coordinator', f'{address}:4000', '--token-file',
+        service.node.folder / 'token', '--json'))
+    return {(each['role'], each['index']): each['host'] for each in status['members']}
+
+
+# What befalls a job in its middle: (service, name of the job) -> what was seen.
+
+
+def nothing(service, name):
+    del service, name
+    return 'ran by itself'
+
+
+def same_servers(service, name):
+    """The second job has the servers of the first, which were not started again."""
+    del name
+    for pod in service.pods('server'):
+        if service.node.container(pod)['restartCount'] != 0:
+            raise AssertionError(f'{pod} was started again')
+    return 'the servers were not started again'
+
+
+def worker_deleted(service, name):
+    lost = service.pods('worker')[0]
+    counts = ('shoal_train_packs_taken_back_total', 'shoal_train_dropped_attempts_total')
+    before = [service.metric(count) for count in counts]
+    service.node.kubectl('delete', 'pod', lost, '--grace-period=0', '--force')
+    service.wait_for_step(name, service.step(name) + 20)
+    packs, dropped = (service.metric(count) - was for count, was in zip(counts, before))
+    if packs > 2 or dropped:
+        raise AssertionError(f'a deleted worker cost {packs:.0f} packs, {dropped:.0f} attempts')
+    return f'{lost}, deleted, cost {packs:.0f} packs and no attempt'
+
+
+def coordinator_killed(service, name):
+    """Its container is started again: the job goes on where it is, and who follows it reads on."""
+    before = service.step(name)
+    service.node.signal('shoal-coordinator-0', 'KILL')
+    service.wait_for_step(name, before + 20)
+    if service.node.get('job', f'train-{name}')['status'].get('failed'):
+        raise AssertionError(f'`shoal train` ended: {service.log_of(name)}')
+    return f'the coordinator was killed at step {before}, and the job went on where it was'
+
+
+def coordinator_deleted(service, name):
+    """It has two seconds to end, and the job goes on from the checkpoint that it makes of them."""
+    before = service.step(name)
+    service.node.kubectl('delete', 'pod', 'shoal-coordinator-0', '--grace-period=0', '--force')
+    service.wait_for_step(name, before + 20)
+    return f"the coordinator's pod was deleted at step {before}, and the job went on"
+
+
+def trainer_killed(service, name):
+    """Who follows the job is killed: another pod takes its place, and follows the same job."""
+    before, pod = service.step(name), service.pods('trainer')[0]
+    service.node.signal(pod, 'KILL')
+    processes.wait_for('another follows', lambda: 'following it' in service.log_of(name), 60)
+    return f'`shoal train` was killed at step {before}; the next pod followed the same job'
+
+
+def rolled(service, name, kind):
+    before = service.step(name)
+    service.node.kubectl('rollout', 'restart', kind)
+    service.wait_until_whole()
+    service.wait_for_step(name, before + 10)
+    return f'{kind} was replaced at step {before}'
+
+
+def coordinator_rolled(service, name):
+    return rolled(service, name, 'statefulset/shoal-coordinator')
+
+
+def workers_rolled(service, name):
+    return rolled(service, name, 'deployment/shoal-worker')
+
+
+def server_deleted(service, name):
+    """Server 0 is deleted: the pod that takes its place is server 0 again."""
+    before, host = service.step(name), members(service)[('server', 0)]
+    service.node.kubectl('delete', 'pod', 'shoal-server-0', '--grace-period=0', '--force')
+    service.wait_until_whole()
+    service.wait_for_step(name, before + 10)
+    now = members(service)
+    if (host, now[('server', 0)], now[('server', 1)]) != (
+            'shoal-server-0', 'shoal-server-0', 'shoal-server-1'):
+        raise AssertionError(f'servers are not what their pods say: {now}')
+    return f'server 0 was deleted at step {before} and restored; pod 0 is server 0 again'
+
+
+def server_stopped(service, name):
+    """A server stands still: its pod goes unready, and its container is started again."""
+    before, pod = service.step(name), 'shoal-server-1'
+    container = service.node.container(pod)
+    service.node.signal(pod, 'STOP')
+    start = time.monotonic()
+    processes.wait_for('the stopped server is unready',
+                       lambda: not service.node.container(pod)['ready'], 60)
+    unready = time.monotonic() - start
+    processes.wait_for(
+        'the stopped server is started again',
+        lambda: service.node.container(pod)['restartCount'] > container['restartCount'], 180)
+    again = time.monotonic() - start
+    service.wait_until_whole()
+    service.wait_for_step(name, before + 10)
+    return (f'{pod}, stopped at step {before}, was unready after {unready:.0f} s and started again '
+            f'after {again:.0f} s')
+
+
+SCENES = (nothing, same_servers, worker_deleted, coordinator_killed, coordinator_deleted,
+          coordinator_rolled, workers_rolled, trainer_killed, server_deleted, server_stopped)
+
+
+def play(service, scenes):
+    wanted = None
+    for scene in scenes:
+        name = scene.__name__.replace('_', '-')
+        start = time.monotonic()
+        service.submit(name)
+        service.wait_for_step(name, 30)
+        seen = scene(service, name)
+        found = service.finish(name)
+        wanted = wanted or found
+        print(f'{name}: {seen}; {found} after {time.monotonic() - start:.0f} s', flush=True)
+        if found != wanted:
+            raise AssertionError(f'{name}: the hash of the undisturbed job is {wanted}')
+        service.wait_until_whole()
+
+
+def main():
+    programs, names = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    scenes = [scene for scene in SCENES
+              if scene is nothing or not names or scene.__name__ in names]
+    if os.getuid() != 0:
+        processes.skip('a node takes root')
+    with tempfile.TemporaryDirectory(prefix='shoal-kubernetes-') as folder:
+        make_images(pathlib.Path(folder), programs)
+        with Node(folder, programs) as node:
+            service = Service(node)
+            try:
+                service.start()
+                play(service, scenes)
+            except BaseException:
+                print(service.tell(), flush=True)
+                raise
+    print(f'{len(scenes)} jobs end with one hash')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
