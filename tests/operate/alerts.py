@@ -2,20 +2,31 @@
 """Part 5: the alerts' unit tests, and each alert that can be provoked for real: it fires, an
 alertmanager tells a webhook, and it resolves; none fires that should not. Windows and `for` are
 divided by 30.
+
+  alerts.py [SCENE...]      (default: all)
 """
 
 import contextlib
+import fcntl
 import os
+import pathlib
 import re
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 
 import processes
 
 DASHBOARDS = processes.ROOT / 'dashboards'
 FASTER = 30
+NOBODY = 65534
+SLOTS, HEAD = 2, 128  # of a connection; bytes before a gradient
+SMALLEST_SLOT = 2**19  # doorbells have less
+F_GET_SEALS, F_SEAL_FUTURE_WRITE = 1034, 16
+VERSION, OTHER_VERSION = b'\x000.1.0\x00', b'\x000.1.1\x00'
 SECONDS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}
 
 
@@ -25,7 +36,8 @@ def faster(text):
         return f'{max(1, int(found.group(1)) * SECONDS[found.group(2)] // FASTER)}s'
     text = re.sub(r'(?<=[\[:])(\d+)([smhd])(?=[\]:])', shorter, text)
     text = re.sub(r'(?<=for: )(\d+)([smhd])', shorter, text)
-    return re.sub(r'(?<=[,+] )120\b', str(120 // FASTER), text)
+    return re.sub(r'(?<=[,+>] )(?:3600|120|60)\b',
+                  lambda found: str(int(found.group()) // FASTER), text)
 
 
 class Watch:
@@ -40,14 +52,14 @@ class Watch:
                                                alertmanager=self.alertmanager.address)
         self.expected = set()
 
-    def expect(self, name, **labels):
+    def expect(self, name, seconds=90, **labels):
         """Waits until the alert has come; returns how to wait until it is resolved."""
         self.expected.add(name)
 
         def heard(status):
             return any(labels.items() <= found.items()
                        for found in self.alertmanager.seen(name, status))
-        processes.wait_for(f'{name} fires', lambda: heard('firing'), 90)
+        processes.wait_for(f'{name} fires', lambda: heard('firing'), seconds)
         print(f'{name}: fired', flush=True)
 
         def resolved():
@@ -75,9 +87,7 @@ def stall(cluster, watch):
     resolved = watch.expect('ShoalStepStalled', shoal_job=processes.JOB)
     cluster.kill('server-0', signal.SIGCONT)
     resolved()
-    follower.send_signal(signal.SIGTERM)
-    if follower.wait(60) != 75:
-        raise AssertionError(f'a stopped job ended with {follower.returncode}')
+    stop(follower)
 
 
 def lose_members(cluster, watch):
@@ -151,16 +161,141 @@ def fill_disk(cluster, watch, job_failed):
         failing()
 
 
+def fail(cluster, watch):
+    fill_disk(cluster, watch, diverge(cluster, watch))
+
+
+def stop(follower):
+    follower.send_signal(signal.SIGTERM)
+    if follower.wait(60) != 75:
+        raise AssertionError(f'a stopped job ended with {follower.returncode}')
+
+
+@contextlib.contextmanager
+def slow(process):
+    """It stands still for nine tenths of the time, as on a host that is ill."""
+    over = threading.Event()
+
+    def hold_up():
+        while not over.is_set():
+            process.send_signal(signal.SIGSTOP)
+            over.wait(0.9)
+            process.send_signal(signal.SIGCONT)
+            over.wait(0.1)
+    holding = threading.Thread(target=hold_up)
+    holding.start()
+    try:
+        yield
+    finally:
+        over.set()
+        holding.join()
+
+
+def slow_worker(cluster, watch):
+    """A worker becomes slow: the other waits for it, and checkpoints come late."""
+    follower = cluster.submit(
+        cluster.make_job('slow', train={'steps': 10000}, service={'accumulate': 'exact'},
+                         checkpoint={'every_steps': 25}), 'train-slow')
+    cluster.wait_for_steps(110)
+    with slow(cluster.running['worker-1']):
+        old = watch.expect('ShoalCheckpointOld', shoal_job=processes.JOB)
+        straggler = watch.expect('ShoalStraggler', instance='worker-1')
+    straggler()
+    old()
+    stop(follower)
+
+
+def drop_attempts(cluster, watch):
+    """A worker for whom others wait at each layer leaves in the middle of a step, again and
+    again."""
+    follower = cluster.submit(
+        cluster.make_job('drop', train={'steps': 10000, 'synchronization': 'layer'}), 'train-drop')
+    for _ in range(6):
+        cluster.wait_for_steps(1)
+        cluster.kill('worker-1', signal.SIGTERM)
+        cluster.start_member('worker-1')
+    watch.expect('ShoalAttemptsDropped', shoal_job=processes.JOB)()
+    stop(follower)
+
+
+def other_user(cluster, watch):
+    """A worker of another user, whom servers give no shared memory."""
+    if os.getuid() != 0:
+        print('ShoalTransportFallback: not provoked, which takes root to be somebody else')
+        return
+    cluster.kill('worker-1', signal.SIGTERM)
+    cluster.start_member('worker-1', user=NOBODY)
+    follower = cluster.submit(
+        cluster.make_job('other', train={'steps': 10000},
+                         service={'transports': ['shm', 'tcp']}), 'train-other')
+    fallback = watch.expect('ShoalTransportFallback', instance='worker-1')
+    stop(follower)
+    cluster.kill('worker-1', signal.SIGTERM)
+    cluster.start_member('worker-1')
+    fallback()
+
+
+def damage_slots(process):
+    """Writes over the gradients in the memory that a server lets workers write their pushes to, not
+    over the heads before them."""
+    for path in pathlib.Path(f'/proc/{process.pid}/fd').iterdir():
+        with contextlib.suppress(FileNotFoundError):  # files that it has closed meanwhile
+            if not os.readlink(path).startswith('/memfd:shoal'):
+                continue
+            with open(path, 'r+b', buffering=0) as memory:
+                stride = os.fstat(memory.fileno()).st_size // SLOTS
+                if stride < SMALLEST_SLOT or \
+                        fcntl.fcntl(memory, F_GET_SEALS) & F_SEAL_FUTURE_WRITE:
+                    continue
+                for slot in range(SLOTS):
+                    memory.seek(slot * stride + HEAD)
+                    memory.write(bytes([0xa5]) * (stride - HEAD))
+
+
+def damage_pushes(cluster, watch):
+    follower = cluster.submit(
+        cluster.make_job('damage', train={'steps': 10000},
+                         service={'transports': ['shm'], 'verify_pushes': True,
+                                  'push_slots': SLOTS}), 'train-damage')
+    cluster.wait_for_steps(5)
+
+    def damaged():
+        damage_slots(cluster.running['server-0'])
+        return cluster.value('server-0', 'shoal_ps_malformed_pushes_total')
+    processes.wait_for('a push is hit on its way', damaged, pause=0)
+    resolved = watch.expect('ShoalMalformedPushes', instance='server-0')
+    cluster.wait_for_steps(5)
+    resolved()
+    stop(follower)
+
+
+def skew(cluster, watch):
+    """The coordinator alone is of another version."""
+    program = cluster.folder / 'shoal-coordinator'
+    program.write_bytes((processes.PROGRAMS / 'shoal-coordinator').read_bytes()
+                        .replace(VERSION, OTHER_VERSION))
+    program.chmod(0o755)
+    cluster.kill('coordinator', signal.SIGTERM)
+    cluster.start_coordinator(program)
+    resolved = watch.expect('ShoalVersionSkew', 200, shoal_job=processes.JOB)
+    cluster.kill('coordinator', signal.SIGTERM)
+    cluster.start_coordinator()
+    resolved()
+
+
+SCENES = (stall, lose_members, fail, slow_worker, drop_attempts, other_user, damage_pushes, skew)
+
+
 def main():
+    scenes = [scene for scene in SCENES if not sys.argv[1:] or scene.__name__ in sys.argv[1:]]
     promtool = processes.DEBIAN / 'usr/bin/promtool'
     for command in (['check', 'rules', 'alerts.yaml'], ['test', 'rules', 'alerts_test.yaml']):
         subprocess.run([promtool, *command], check=True, cwd=DASHBOARDS)
     with tempfile.TemporaryDirectory(prefix='shoal-alerts-') as folder:
         with processes.Cluster(folder, lease=3) as cluster:
             watch = Watch(cluster)
-            stall(cluster, watch)
-            lose_members(cluster, watch)
-            fill_disk(cluster, watch, diverge(cluster, watch))
+            for scene in scenes:
+                scene(cluster, watch)
             watch.quiet('after the end')
     return 0
 
