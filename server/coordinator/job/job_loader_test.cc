@@ -177,7 +177,7 @@ TEST_F(JobLoaderTest, CheckpointsBecomeCompleteAndOldOnesGo) {
   ASSERT_OK(loaded.status());
   CheckpointFiles& files = *loaded->checkpoints;
   EXPECT_FALSE(files.Newest()->has_value());
-  ASSERT_OK(files.Take(false));
+  ASSERT_OK(files.Take({}, false));
   const auto partitions =
       plan::BuildPartitions(plan::BuildUnits(spec_), job_.service.partition_bytes);
   for (int64_t step = 1; step <= 4; ++step) {
