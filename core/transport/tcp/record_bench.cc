@@ -54,3 +54,5 @@ BENCHMARK(Open)->Arg(1 << 10)->Arg(16 << 10)->Arg(64 << 10);
 
 }  // namespace
 }  // namespace shoal::transport
+
+BENCHMARK_MAIN();
