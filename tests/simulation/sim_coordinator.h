@@ -42,6 +42,7 @@ class SimCoordinator {
   SimProcess& process() { return process_; }
   // Null while it does not live.
   server::CoordinatorCore* core() { return core_.get(); }
+  int64_t term() const { return term_; }
   bool disk_is_full() const { return context_.loop.now() < disk_full_until; }
 
   // Calls from another process.

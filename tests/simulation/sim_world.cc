@@ -152,8 +152,12 @@ void SimWorld::OnJoin(int index, const proto::JoinJobReply& reply) {
                                    reply.peers_size(), reply.without_peers()));
   }
   for (const proto::ServerAddress& address : reply.servers()) {
-    const FakeServer& server = servers.server(address.index());
-    if (server.configured && server.job_id == reply.job_id() &&
+    const int number = std::stoi(address.address().substr(address.address().find(':') + 1));
+    const FakeServer& server = servers.server(number);
+    // An earlier coordinator does not know what its successor has changed, and a server that was
+    // started again at its address may have been configured by a call that came late.
+    if (reply.term() == coordinator().term() && servers.process(number).life() == 1 &&
+        server.configured && server.job_id == reply.job_id() &&
         server.request.run() == reply.run() &&
         !server.admitted.contains(worker(index).incarnation())) {
       context_.Violation(fmt::format("worker {} hears of server {}, which does not know it", index,
