@@ -5,6 +5,7 @@
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
 #include "server/coordinator/coordinator_core.h"
+#include "server/coordinator/job/takeover.h"
 
 namespace shoal::server {
 

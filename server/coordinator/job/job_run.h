@@ -118,13 +118,6 @@ struct EarlierRun {
   std::optional<CommitRecord> commit;
 };
 
-// The first number of runs that this life of the owner begins: those of two lives differ, also where
-// the later one does not know what the earlier one has begun.
-inline int64_t FirstRunOf(int64_t term) {
-  constexpr int64_t kRunsOfALife = 1024;
-  return (term - 1) * kRunsOfALife;
-}
-
 class JobRun {
  public:
   // `resume` is the checkpoint to go on from. `events` are those of the job's earlier runs, or

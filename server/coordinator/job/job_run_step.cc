@@ -83,8 +83,8 @@ void JobRun::OpenStep() {
     SetLogContext(job_.id, step_);
     step_opened_ = environment_.clock.Now();
     environment_.metrics.OnPhase("", step_opened_);
-    // Attempts of earlier runs and lives had other numbers: a command or a push of theirs that comes
-    // late fits nothing.
+    // Attempts of earlier runs and lives had other numbers: a command or a push of theirs that
+    // comes late fits nothing.
     const int64_t run = std::max(job_.run, FirstRunOf(environment_.term));
     attempt_ = std::max(run * kAttemptsOfARun, std::exchange(attempts_before_, 0));
     failures_ = losses_ = 0;

@@ -13,6 +13,13 @@
 
 namespace shoal::server {
 
+// The first number of the runs that a life of the coordinator begins: those of two lives differ,
+// also where the later one does not know what the earlier one has begun.
+inline int64_t FirstRunOf(int64_t term) {
+  constexpr int64_t kRunsOfALife = 1024;
+  return (term - 1) * kRunsOfALife;
+}
+
 // What servers are told of it.
 proto::CommitRequest CommitRequestOf(const CommitRecord& record);
 
