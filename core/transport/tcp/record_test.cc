@@ -18,9 +18,8 @@ namespace {
 std::string Hex(const std::string& bytes) { return absl::BytesToHexString(bytes); }
 
 std::vector<std::byte> ToBytes(std::string_view text) {
-  std::vector<std::byte> bytes(text.size());
-  std::memcpy(bytes.data(), text.data(), text.size());
-  return bytes;
+  const auto* const bytes = reinterpret_cast<const std::byte*>(text.data());
+  return {bytes, bytes + text.size()};
 }
 std::string ToString(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
