@@ -61,7 +61,7 @@ class FakeServers::Client final : public server::ServerClient {
   Client(FakeServers& all, SimProcess& caller, const std::vector<std::string>& addresses)
       : all_(all), caller_(caller) {
     for (const std::string& address : addresses) {
-      servers_.push_back(std::stoi(address.substr(address.find(':') + 1)));
+      servers_.push_back(ServerAt(address));
     }
   }
 

@@ -167,12 +167,10 @@ Outcome Run(const Scenario& scenario, Faults faults) {
                                              absl::ToDoubleSeconds(scenario.options.limit) -
                                                  static_cast<double>(*scenario.quiet_from) * 1e-9));
   }
-  const bool has_successor =
-      std::ranges::find(outcome.faults, FaultKind::kSucceed, &Fault::kind) != outcome.faults.end();
   for (const SimCommand::Followed& job : world.command().jobs()) {
     outcome.ends.push_back(EndOf(job));
     if (job.end.has_value() && job.end->has_failed() &&
-        !MayFail(job.end->failed().message(), has_successor)) {
+        !MayFail(job.end->failed().message(), world.has_successor())) {
       outcome.violations.push_back(
           fmt::format("I19: {} fails: {}", job.id, job.end->failed().message()));
     }

@@ -4,6 +4,7 @@
 
 #include "core/base/status.h"
 #include "core/model/contribution.h"
+#include "tests/simulation/process_ids.h"
 #include "tests/simulation/sim_job.h"
 
 namespace shoal::simulation {
@@ -36,7 +37,6 @@ SimWorker::SimWorker(SimContext& context, const SimOptions& options, SimCoordina
 void SimWorker::OnRegistered() {
   core_.emplace(incarnation(), options_.stays);
   step_.reset();
-  draining_ = false;
   Act();
 }
 
@@ -74,19 +74,13 @@ void SimWorker::Join() {
 }
 
 void SimWorker::TakePart(const proto::JoinJobReply& join) {
-  job_id_ = join.job_id();
-  run_ = join.run();
-  formation_ = join.formation();
-  group_ = join.group();
-  stage_ = join.stage();
-  stages_ = {join.stages().begin(), join.stages().end()};
   job_servers_.clear();
   for (const proto::ServerAddress& server : join.servers()) {
-    job_servers_.push_back(std::stoi(server.address().substr(server.address().find(':') + 1)));
+    job_servers_.push_back(ServerAt(server.address()));
   }
   context_.Note("join", static_cast<uint64_t>(process_.id()), [&] {
-    return fmt::format("{}: {} run {}, stage {} of group {}", process_.name(), job_id_, run_,
-                       stage_, group_);
+    return fmt::format("{}: {}, stage {} of group {}", process_.name(), run_name(), join.stage(),
+                       join.group());
   });
   observer_.on_join(index(), join);
   core_->OnMade(options_.sums ? proto::NextStepRequest::PUSHES_OF_STEPS
@@ -131,7 +125,7 @@ void SimWorker::Compute() {
   Step& step = *step_;
   proto::FinishedReport& report = step.report;
   const int left = step.work.microbatches_size() - step.next;
-  const bool early = (draining_ && options_.stages == 1) ||
+  const bool early = (draining() && options_.stages == 1) ||
                      (left <= (step.work.draw() ? 0 : 1) && context_.Chance(options_.early_report));
   if (left == 0 || early) {
     step.work.draw() && !early ? Draw() : EndComputing();
@@ -140,7 +134,7 @@ void SimWorker::Compute() {
   const proto::MicrobatchWork pack = step.work.microbatches(step.next++);
   proto::PackResult& result = *report.add_packs();
   result = server::testing::FakeSteps::Run(pack);
-  if (stage_ < options_.stages - 1) {
+  if (stage() < options_.stages - 1) {
     result.set_loss_sum(0);
   }
   const absl::Duration took = context_.ShortDelay();
@@ -159,8 +153,8 @@ void SimWorker::Compute() {
       return;
     }
     if (!options_.sums) {
-      Push(plan::Contribution::OfPack(pack.number(), options_.stages, stage_),
-           OfStage({pack.samples().begin(), pack.samples().end()}, stage_));
+      Push(plan::Contribution::OfPack(pack.number(), options_.stages, stage()),
+           OfStage({pack.samples().begin(), pack.samples().end()}, stage()));
     }
     Compute();
   });
@@ -175,7 +169,7 @@ void SimWorker::EndComputing() {
       samples.insert(samples.end(), pack.begin(), pack.end());
     }
     Push(plan::Contribution::OfWork(step_->work.packs(), options_.stages, step_->work.slot()),
-         OfStage(samples, stage_));
+         OfStage(samples, stage()));
   }
   FinishStep();
 }
@@ -194,7 +188,7 @@ void SimWorker::PushTo(int server, const Gradient& gradient, int tries) {
   const proto::StepWork& work = step_->work;
   context_.network.Call<Pushed>(
       process_, servers_.process(index), {.deadline = kPushDeadline},
-      [this, index, gradient, id = job_id_, mine = incarnation(), step = work.step(),
+      [this, index, gradient, id = core_->join().job_id(), mine = incarnation(), step = work.step(),
        attempt = work.attempt()](const auto& answer) {
         const absl::Status pushed = servers_.server(index).Push(id, mine, gradient.contribution.key,
                                                                 step, attempt, gradient.samples);
@@ -227,8 +221,8 @@ void SimWorker::OnPushed(const std::shared_ptr<Step>& step, int64_t pack,
 // Draws until nothing is left; a request whose answer is lost is repeated.
 void SimWorker::Draw() {
   proto::DrawMicrobatchRequest request;
-  request.set_job_id(job_id_);
-  request.set_run(run_);
+  request.set_job_id(core_->join().job_id());
+  request.set_run(core_->join().run());
   request.set_incarnation(incarnation());
   request.set_step(step_->work.step());
   request.set_attempt(step_->work.attempt());
@@ -281,7 +275,9 @@ void SimWorker::FinishStep() {
   Report(std::move(std::exchange(step_, nullptr)->report));
 }
 
-bool SimWorker::LacksANeighbour() const { return !std::ranges::all_of(stages_, observer_.lives); }
+bool SimWorker::LacksANeighbour() const {
+  return !std::ranges::all_of(core_->join().stages(), observer_.lives);
+}
 
 void SimWorker::Fail(bool by_neighbour, const std::string& why) {
   step_->report.set_failed(true);
@@ -291,7 +287,7 @@ void SimWorker::Fail(bool by_neighbour, const std::string& why) {
 }
 
 void SimWorker::Drain(absl::Duration grace) {
-  if (!registered() || draining_) {
+  if (!registered() || draining()) {
     return;
   }
   const WorkerCore::What next = core_->Next(process_.clock().Now());
@@ -300,10 +296,9 @@ void SimWorker::Drain(absl::Duration grace) {
     return;
   }
   const absl::Time until = process_.clock().Now() + grace;
-  draining_ = true;
   core_->Drain(until);
   process_.After(grace, [this] {
-    if (draining_ && step_ != nullptr) {
+    if (step_ != nullptr) {
       Fail(/*by_neighbour=*/false, "it may not take longer");
     }
   });

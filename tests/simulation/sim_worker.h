@@ -39,11 +39,14 @@ class SimWorker final : public SimMember {
   // It is told to leave, and has so long for it.
   void Drain(absl::Duration grace);
 
-  int group() const { return group_; }
-  int stage() const { return stage_; }
-  int64_t formation() const { return formation_; }
+  // Of the job that it has part in.
+  int group() const { return core_->join().group(); }
+  int stage() const { return core_->join().stage(); }
+  int64_t formation() const { return core_->join().formation(); }
   // "job-7f3a09c4d21b run 0"
-  std::string run_name() const { return fmt::format("{} run {}", job_id_, run_); }
+  std::string run_name() const {
+    return fmt::format("{} run {}", core_->join().job_id(), core_->join().run());
+  }
 
  protected:
   void OnRegistered() override;
@@ -66,6 +69,7 @@ class SimWorker final : public SimMember {
     std::vector<int64_t> samples;
   };
 
+  bool draining() const { return core_->question().leaving(); }
   // What its core says is next.
   void Act();
   void ActAfterPause();
@@ -88,15 +92,8 @@ class SimWorker final : public SimMember {
   FakeServers& servers_;
   const std::unique_ptr<SimProcess> owned_;
   const Observer& observer_;
-  std::string job_id_;
-  int64_t run_ = 0;
-  int group_ = 0;
-  int stage_ = 0;
-  std::vector<proto::WorkerAddress> stages_;  // of its group
   std::vector<int> job_servers_;
-  int64_t formation_ = 0;
   std::optional<worker::WorkerCore> core_;  // once it is registered
-  bool draining_ = false;
   std::shared_ptr<Step> step_;
 };
 

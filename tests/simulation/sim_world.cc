@@ -152,7 +152,7 @@ void SimWorld::OnJoin(int index, const proto::JoinJobReply& reply) {
                                    reply.peers_size(), reply.without_peers()));
   }
   for (const proto::ServerAddress& address : reply.servers()) {
-    const int number = std::stoi(address.address().substr(address.address().find(':') + 1));
+    const int number = ServerAt(address.address());
     const FakeServer& server = servers.server(number);
     // An earlier coordinator does not know what its successor has changed, and a server that was
     // started again at its address may have been configured by a call that came late.

@@ -76,6 +76,7 @@ class SimWorld {
 
   server::CoordinatorCore& core() { return *coordinator().core(); }
   SimCoordinator& coordinator() { return successor_ == nullptr ? coordinator_ : *successor_; }
+  bool has_successor() const { return context_.has_successor; }
   // Another coordinator begins, from what this one has recorded, which runs on that long at most.
   void Succeed(Nanoseconds until_end);
   const SimCommand& command() const { return command_; }
