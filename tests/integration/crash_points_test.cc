@@ -142,18 +142,6 @@ checkpoint: {{directory: alone, every_steps: 15, export_huggingface: false}}
     }
     FAIL() << "it does not stand still";
   }
-  void AwaitState(const std::string& state) const {
-    const absl::Time deadline = absl::Now() + kLimit;
-    while (absl::Now() < deadline) {
-      const auto status =
-          nlohmann::json::parse(Ask(access_, {"status", "--json"}).output, nullptr, false);
-      if (!status.is_discarded() && status.value("state", "") == state) {
-        return;
-      }
-      absl::SleepFor(absl::Milliseconds(2));
-    }
-    FAIL() << "it is not " << state;
-  }
 
   // The coordinator has come to its end, and another begins.
   void AwaitCrashAndStartAgain() {
@@ -346,7 +334,7 @@ TEST_F(CoordinatorCrash, WhoHasASuccessorEndsWithoutAWordToItsFollowers) {
   state_ = run_ + "/copy.db";
   access_.address = other_address_;
   StartCoordinator();
-  AwaitState("training");
+  AwaitState(access_, "training");
   coordinator_->Signal(SIGKILL);
   coordinator_->Wait(kLimit);
   first->Signal(SIGCONT);

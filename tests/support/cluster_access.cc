@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "fmt/format.h"
 #include "gtest/gtest.h"
@@ -24,18 +25,37 @@ ProgramResult Ask(const ClusterAccess& access, std::vector<std::string> command)
   return RunShoal(command);
 }
 
-void AwaitMembers(const ClusterAccess& access, size_t count) {
+namespace {
+
+void AwaitStatus(const ClusterAccess& access,
+                 const std::function<bool(const nlohmann::json&)>& is_so, const std::string& what) {
   const absl::Time deadline = absl::Now() + absl::Minutes(1);
   while (absl::Now() < deadline) {
     const auto status =
         nlohmann::json::parse(Ask(access, {"status", "--json"}).output, nullptr, false);
-    if (!status.is_discarded() &&
-        status.value("members", nlohmann::json::array()).size() == count) {
+    if (!status.is_discarded() && is_so(status)) {
       return;
     }
     absl::SleepFor(absl::Milliseconds(20));
   }
-  FAIL() << "there are not " << count << " members";
+  FAIL() << what;
+}
+
+}  // namespace
+
+void AwaitMembers(const ClusterAccess& access, size_t count) {
+  AwaitStatus(
+      access,
+      [count](const nlohmann::json& status) {
+        return status.value("members", nlohmann::json::array()).size() == count;
+      },
+      fmt::format("there are not {} members", count));
+}
+
+void AwaitState(const ClusterAccess& access, const std::string& state) {
+  AwaitStatus(
+      access, [&state](const nlohmann::json& status) { return status.value("state", "") == state; },
+      "the job is not " + state);
 }
 
 }  // namespace shoal::testing

@@ -25,4 +25,7 @@ ProgramResult Ask(const ClusterAccess& access, std::vector<std::string> command)
 // Members that do not stay are to be started once it answers: they do not wait for it.
 void AwaitMembers(const ClusterAccess& access, size_t count);
 
+// Likewise until the job submitted last is in this state.
+void AwaitState(const ClusterAccess& access, const std::string& state);
+
 }  // namespace shoal::testing
