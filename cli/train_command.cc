@@ -249,7 +249,7 @@ class Training {
     SHOAL_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(cluster));
     supervisor_.emplace(*cluster_, [this](const std::string& text) { report_.OnNotice(text); });
     coordinator_.address = cluster_->coordinator_address();
-    report_.OnNotice("state of this run: shoal status --run " + Directory());
+    report_.OnNotice("state of this run: " + StatusCommand(Directory(), options_.tls));
     if (!cluster_->metrics().empty()) {
       report_.OnNotice("metrics: " + cluster_->metrics());
     }
@@ -397,7 +397,7 @@ class Training {
       streams_.err << HowToGoOn({.job_file = options_.job_file,
                                  .overrides = options_.overrides,
                                  .token_file = options_.token_file,
-                                 .tls = options_.tls.folder},
+                                 .tls = options_.tls},
                                 checkpoint, job_, end.kind == RunEnd::Kind::kNonFinite)
                    << std::flush;
     }

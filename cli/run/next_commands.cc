@@ -22,7 +22,22 @@ std::string Quoted(const std::string& word) {
   return quoted + "'";
 }
 
+std::string Flags(const rpc::TlsOptions& tls) {
+  std::string flags;
+  if (!tls.folder.empty()) {
+    flags += " --tls " + Quoted(tls.folder);
+    if (tls.domain != rpc::kDefaultDomain) {
+      flags += " --tls-domain " + Quoted(tls.domain);
+    }
+  }
+  return flags;
+}
+
 }  // namespace
+
+std::string StatusCommand(const std::string& directory, const rpc::TlsOptions& tls) {
+  return "shoal status --run " + Quoted(directory) + Flags(tls);
+}
 
 std::string ResumeCommand(const RunArguments& run) {
   std::string command = "shoal train " + Quoted(run.job_file);
@@ -32,10 +47,7 @@ std::string ResumeCommand(const RunArguments& run) {
   if (!run.token_file.empty()) {
     command += " --token-file " + Quoted(run.token_file);
   }
-  if (!run.tls.empty()) {
-    command += " --tls " + Quoted(run.tls);
-  }
-  return command + " --resume";
+  return command + Flags(run.tls) + " --resume";
 }
 
 std::string HowToGoOn(RunArguments run, const std::string& checkpoint, const plan::Job& job,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/job/job.h"
+#include "core/rpc/security.h"
 
 namespace shoal::cli {
 
@@ -13,8 +14,11 @@ struct RunArguments {
   std::string job_file;
   std::vector<std::string> overrides;
   std::string token_file;
-  std::string tls;  // folder
+  rpc::TlsOptions tls;
 };
+// Says how a run with a local cluster is, which has this checkpoint directory.
+std::string StatusCommand(const std::string& directory, const rpc::TlsOptions& tls);
+
 // Goes on with the run: the overrides say what the job file alone does not.
 std::string ResumeCommand(const RunArguments& run);
 

@@ -9,9 +9,11 @@ TEST(NextCommands, ResumingSaysAllThatTheRunWasTold) {
   EXPECT_EQ(ResumeCommand({.job_file = "job.yaml"}), "shoal train job.yaml --resume");
   EXPECT_EQ(
       ResumeCommand(
-          {"my job.yaml", {"train.steps=9", "service.transports=[shm, tcp]"}, "token", "tls"}),
+          {"my job.yaml", {"train.steps=9", "service.transports=[shm, tcp]"}, "token", {"tls"}}),
       "shoal train 'my job.yaml' --set train.steps=9 --set 'service.transports=[shm, tcp]' "
       "--token-file token --tls tls --resume");
+  EXPECT_EQ(ResumeCommand({.job_file = "job.yaml", .tls = {"tls", "team.example"}}),
+            "shoal train job.yaml --tls tls --tls-domain team.example --resume");
   EXPECT_EQ(ResumeCommand({.job_file = "it's.yaml"}), R"(shoal train 'it'\''s.yaml' --resume)");
 }
 
@@ -25,6 +27,12 @@ TEST(NextCommands, AModelIsTriedInTheFormItWasTrainedIn) {
   EXPECT_EQ(EvalCommand("out/huggingface", job),
             "shoal eval --model out/huggingface --template plain --field 'completion=the answer' "
             "--field prompt=question --data FILE");
+}
+
+TEST(NextCommands, TheStateOfARunIsAskedForAsItWasStarted) {
+  EXPECT_EQ(StatusCommand("my run", {}), "shoal status --run 'my run'");
+  EXPECT_EQ(StatusCommand("run", {"tls", "team.example"}),
+            "shoal status --run run --tls tls --tls-domain team.example");
 }
 
 }  // namespace
