@@ -3,6 +3,7 @@
 #include "core/base/clock.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/base/threads/steady_await.h"
 
 namespace shoal::rpc {
 
@@ -29,7 +30,6 @@ void CertificateWatch::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
-    stop_.SignalAll();
   }
   if (thread_.joinable()) {
     thread_.join();
@@ -37,15 +37,10 @@ void CertificateWatch::Stop() {
 }
 
 void CertificateWatch::Watch() {
-  const Clock& clock = RealClock();
   while (true) {
-    const absl::Time next = clock.Now() + options_.interval;
     {
       absl::MutexLock lock(&mutex_);
-      while (!stopping_ && clock.Now() < next) {
-        stop_.Wait(&mutex_, next - clock.Now());
-      }
-      if (stopping_) {
+      if (AwaitFor(&mutex_, absl::Condition(&stopping_), options_.interval)) {
         return;
       }
     }
@@ -59,7 +54,7 @@ void CertificateWatch::Look() {
   if (!read.ok()) {
     // Files may be replaced while they are read: what is wrong twice is wrong.
     if (failure == failure_ && failure != told_) {
-      LogWarning("{}; peers will not take this process's next connections", failure);
+      LogWarning("{}; what was read before stays in use", failure);
       told_ = failure;
     }
     failure_ = failure;

@@ -12,7 +12,6 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/metrics.h"
-#include "core/base/threads/steady_condition.h"
 #include "core/rpc/certificates/certificate_files.h"
 
 namespace shoal::rpc {
@@ -53,7 +52,6 @@ class CertificateWatch {
   mutable absl::Mutex mutex_;
   Certificates current_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  SteadyCondition stop_;
 
   // Of the thread.
   std::string failure_;  // of the last look
