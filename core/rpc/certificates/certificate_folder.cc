@@ -52,7 +52,11 @@ absl::Status WriteRoleFolder(const std::string& folder, const KeyAndCertificate&
   return WriteFileAtomically(folder + "/ca.crt", ca);
 }
 
-absl::Status MakeCertificateFolder(const CertificateFolderOptions& options) {
+absl::Status MakeCertificateFolder(const CertificateFolderOptions& wanted) {
+  CertificateFolderOptions options = wanted;
+  while (options.folder.size() > 1 && options.folder.ends_with('/')) {
+    options.folder.pop_back();  // what is unfinished stands beside it
+  }
   const Identity any = {options.domain, options.name_space, Role::kClient};
   SHOAL_RETURN_IF_ERROR(ParseIdentity(UriOf(any)).status());
   std::error_code error;
