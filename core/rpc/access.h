@@ -2,8 +2,6 @@
 // does not build (services.cc).
 #pragma once
 
-#include <algorithm>
-#include <span>
 
 #include "core/rpc/certificates/identity.h"
 #include "proto/coordinator.pb.h"

@@ -85,9 +85,9 @@ TEST_F(CertificateTest, OthersAreRefusedByWhatIsWrong) {
               HasSubstr("shoal-server is not valid yet: it begins on 2"));
   const auto stranger = CertificateMaker::Create(good_);
   EXPECT_THAT(Refusal(**stranger, good_), HasSubstr("is of a foreign CA, not of one in ca.crt"));
-  // The CA itself names nobody.
+  // The CA's own is for signing alone.
   EXPECT_REFUSED(Trusting(*ca_)->Check(ca_->Pem()->certificate, "", Side::kServer, now_).status(),
-                 "");
+                 "unsuitable certificate purpose");
   for (const char* nothing :
        {"", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}) {
     EXPECT_REFUSED(Trusting(*ca_)->Check(nothing, nothing, Side::kClient, now_).status(),
@@ -159,7 +159,7 @@ TEST_F(CertificateTest, AFolderOfAllRolesServesEach) {
   EXPECT_TRUE(absl::IsAlreadyExists(MakeCertificateFolder(options)));
 
   CertificateFolderOptions second = options;
-  second.folder = folder_ / "second";
+  second.folder = folder_ / "second/";
   second.ca_from = options.folder;
   ASSERT_OK(MakeCertificateFolder(second));
   EXPECT_EQ(*ReadFile(second.folder + "/ca.crt"), *ReadFile(options.folder + "/ca.crt"));
