@@ -47,6 +47,7 @@ TEST(MetricsTargets, AreOfMembersThatServeSome) {
     member.set_address("[2001:db8::1]:4003");
     member.set_metrics_port(port);
   }
+  status.add_members()->set_metrics_port(9421);  // without an address
   EXPECT_EQ(MetricsTargets(status), R"([{"labels":{"component":"worker","instance":"worker-3"},)"
                                     R"("targets":["[2001:db8::1]:9420"]}])");
 }

@@ -9,8 +9,8 @@ namespace shoal::server {
 std::string MetricsTargets(const proto::GetStatusReply& status) {
   nlohmann::json targets = nlohmann::json::array();
   for (const proto::MemberStatus& member : status.members()) {
-    if (member.metrics_port() == 0) {
-      continue;
+    if (member.metrics_port() == 0 || member.address().empty()) {
+      continue;  // it serves none, or nobody knows where
     }
     const std::string host = member.address().substr(0, member.address().rfind(':'));
     const std::string role = RoleName(member.role());
