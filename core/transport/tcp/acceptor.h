@@ -1,6 +1,6 @@
 // The listening port of a tcp transport and the thread that answers dials. A dial has a deadline
-// and costs only a little memory until it has shown the secret of an expected connection; then its
-// socket joins the sockets of that connection's queue.
+// and costs only a little memory until it has proved to know the secret of an expected connection;
+// then its socket joins the sockets of that connection's queue.
 #pragma once
 
 #include <array>

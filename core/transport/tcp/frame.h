@@ -1,5 +1,5 @@
-// What travels on a tcp connection: frames of a fixed header, some followed by a payload.
-// Little-endian. docs/wire-protocol.md shows the exchange.
+// What travels on a tcp connection, as it is or in records (record.h): frames of a fixed header,
+// some followed by a payload. Little-endian. docs/wire-protocol.md shows the exchange.
 //
 //   Hello, Welcome, Refusal   the handshake; payload: handshake bytes
 //   Read     asks for `length` bytes at `offset` of `region`; `sequence` counts the reads of

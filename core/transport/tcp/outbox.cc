@@ -21,7 +21,7 @@ void TcpBatch::Add(const TcpFrame& frame, std::span<const std::byte> payload) {
 
 void TcpBatch::Encrypt(RecordSealer sealer) {
   sealer_ = std::move(sealer);
-  sealed_.resize(kSealedBytes);
+  sealed_.resize(kRecordBufferBytes);
 }
 
 size_t TcpBatch::Gather(size_t bytes, Parts& parts) const {

@@ -47,7 +47,6 @@ class TcpBatch {
 
  private:
   static constexpr size_t kFrames = 64;
-  static constexpr size_t kSealedBytes = 4 * (kMaxRecordBytes + kRecordOverhead);
   using Parts = std::array<iovec, 2 * kFrames>;
 
   // The next frames, at most so many bytes; returns the number of parts.

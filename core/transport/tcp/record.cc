@@ -72,14 +72,14 @@ size_t RecordSealer::Seal(std::span<const iovec> parts, std::byte* record) {
 
 RecordOpener::RecordOpener(std::string secret)
     : keys_(std::move(secret)),
-      buffer_(std::make_unique_for_overwrite<std::byte[]>(kBufferBytes)) {}
+      buffer_(std::make_unique_for_overwrite<std::byte[]>(kRecordBufferBytes)) {}
 
 std::span<std::byte> RecordOpener::Room() {
   if (opened_ > 0) {
     std::memmove(buffer_.get(), buffer_.get() + opened_, filled_ - opened_);
     filled_ -= std::exchange(opened_, 0);
   }
-  return {buffer_.get() + filled_, kBufferBytes - filled_};
+  return {buffer_.get() + filled_, kRecordBufferBytes - filled_};
 }
 
 absl::StatusOr<std::span<const std::byte>> RecordOpener::Next() {

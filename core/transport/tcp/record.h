@@ -38,6 +38,8 @@ static_assert(sizeof(TcpRecordHeader) == 8);
 
 inline constexpr size_t kMaxRecordBytes = 64 * kKiB;  // of frames
 inline constexpr size_t kRecordOverhead = sizeof(TcpRecordHeader) + kAeadTagBytes;
+// Of records that are made, or come in, at once.
+inline constexpr size_t kRecordBufferBytes = 4 * (kMaxRecordBytes + kRecordOverhead);
 inline constexpr size_t kRecordSecretBytes = 32;
 // A sender takes the next key after so many records, which are 1 TiB; a receiver takes at most
 // kMostRecordsOfKey under one.
@@ -97,8 +99,6 @@ class RecordOpener {
   absl::StatusOr<std::span<const std::byte>> Next();
 
  private:
-  static constexpr size_t kBufferBytes = 4 * (kMaxRecordBytes + kRecordOverhead);
-
   RecordKeys keys_;
   std::unique_ptr<std::byte[]> buffer_;
   size_t opened_ = 0;

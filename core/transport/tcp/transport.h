@@ -6,11 +6,12 @@
 //   (connection.h), so the peer's application takes no part in a read.
 // - A thread that waits on a queue meanwhile does the I/O threads' work (sockets.h).
 // - Exposed GPU memory passes through pinned host memory (staging.h).
-// - frame.h describes the frames.
+// - frame.h describes the frames, record.h how they are encrypted.
 //
-// Trust: a dial must show the single-use secret that the gRPC handshake handed out. Every frame is
-// checked before memory is touched; a bad one ends only its own connection, with a message that
-// names the peer. The bytes are not encrypted: use it within a trusted network.
+// Trust: a dial must prove that it has the single-use secret that the gRPC handshake handed out.
+// Every frame is checked before memory is touched; a bad one ends only its own connection, with a
+// message that names the peer. Where bytes are not encrypted (TransportOptions::encrypt), use it
+// within a trusted network.
 #pragma once
 
 #include <memory>
