@@ -1,14 +1,15 @@
 // One job at a parameter server: its store, where its step is, the transports that expose it, and
 // the connections of its clients. Methods are the calls of proto ParameterServer for this job.
 //
-// Commands of the coordinator run exclusively (commands_mutex_), are refused once a later term has
-// begun, and follow StepState. Slots, and so pushes, are for those alone that the coordinator has
-// admitted. Pushes arrive on PushIntake's threads: each is checked against what was granted and
-// applied under a shared lock on the state. Prepare, BeginAttempt and Fence change it under an
-// exclusive one, so that no push is half applied when they answer.
+// Commands of the coordinator are refused once a later term has begun. All but AdmitClients, which
+// waits for none, run exclusively (commands_mutex_) and follow StepState. Slots, and so pushes, are
+// for those alone that the coordinator has admitted. Pushes arrive on PushIntake's threads: each is
+// checked against what was granted and applied under a shared lock on the state. Prepare,
+// BeginAttempt and Fence change it under an exclusive one, so that no push is half applied when
+// they answer.
 //
 // Failure: a refused call changes nothing. After a GPU fails in Prepare or Commit, every later
-// command returns that failure.
+// command but AdmitClients returns that failure.
 //
 // hosted_job.cc has the commands of a step, load_job.cc how it is made, connect.cc and take_push.cc
 // what clients do, write_checkpoint.cc and reached_gpu.cc what their names say.
