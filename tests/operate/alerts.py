@@ -287,7 +287,7 @@ SCENES = (stall, lose_members, fail, slow_worker, drop_attempts, other_user, dam
 
 
 def main():
-    scenes = [scene for scene in SCENES if not sys.argv[1:] or scene.__name__ in sys.argv[1:]]
+    scenes = processes.chosen(SCENES, sys.argv[1:])
     promtool = processes.DEBIAN / 'usr/bin/promtool'
     for command in (['check', 'rules', 'alerts.yaml'], ['test', 'rules', 'alerts_test.yaml']):
         subprocess.run([promtool, *command], check=True, cwd=DASHBOARDS)

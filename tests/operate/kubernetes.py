@@ -171,13 +171,12 @@ class Service:
                       'deletionTimestamp' not in pod['metadata'])
 
     def metric(self, series):
-        """Of the coordinator; 0 where it does not answer or has none."""
+        """Of the coordinator, which must answer and have it."""
         path = '/api/v1/namespaces/shoal/pods/shoal-coordinator-0:9400/proxy/metrics'
-        with contextlib.suppress(RuntimeError):
-            for line in self.node.kubectl('get', '--raw', path).split('\n'):
-                if line.rpartition(' ')[0] == series:
-                    return float(line.rpartition(' ')[2])
-        return 0
+        value = processes.value_in(self.node.kubectl('get', '--raw', path), series)
+        if value is None:
+            raise AssertionError(f'the coordinator has no {series}')
+        return value
 
     def submit(self, name):
         """A Job of `shoal train`: deploy/kubernetes/job's, with the changes of the overlay."""
@@ -384,8 +383,7 @@ def play(service, scenes):
 
 def main():
     programs, names = pathlib.Path(sys.argv[1]), sys.argv[2:]
-    scenes = [scene for scene in SCENES
-              if scene is nothing or not names or scene.__name__ in names]
+    scenes = processes.chosen(SCENES, names and [nothing.__name__, *names])
     if os.getuid() != 0:
         processes.skip('a node takes root')
     with tempfile.TemporaryDirectory(prefix='shoal-kubernetes-') as folder:

@@ -106,6 +106,22 @@ class Processes:
         return (self.folder / f'{name}.log').read_text(encoding='utf-8', errors='replace')
 
 
+def value_in(metrics, series):
+    """The value of a series in the text of a process's metrics, or None."""
+    for line in metrics.split('\n'):
+        if line.rpartition(' ')[0] == series:
+            return float(line.rpartition(' ')[2])
+    return None
+
+
+def chosen(scenes, names):
+    """The scenes of those names; without names all."""
+    known = {scene.__name__ for scene in scenes}
+    if unknown := sorted(set(names) - known):
+        sys.exit(f'no scene {", ".join(unknown)}; there are {", ".join(sorted(known))}')
+    return [scene for scene in scenes if not names or scene.__name__ in names]
+
+
 class Cluster(Processes):
     """A coordinator, servers and workers that stay, and the list of targets for Prometheus."""
 
@@ -191,10 +207,7 @@ class Cluster(Processes):
 
     def value(self, name, series):
         """The value of a series of a process, or None."""
-        for line in self.metrics(name).split('\n'):
-            if line.rpartition(' ')[0] == series:
-                return float(line.rpartition(' ')[2])
-        return None
+        return value_in(self.metrics(name), series)
 
     def up(self):
         """The processes that are registered."""
