@@ -2,14 +2,16 @@
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/impl/client_unary_call.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/security/credentials.h>
-#include <grpcpp/support/client_callback.h>
+#include <grpcpp/support/async_unary_call.h>
 #include <grpcpp/support/sync_stream.h>
 
 #include <set>
+#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -121,6 +123,35 @@ struct GrpcMethod {
   const grpc::internal::RpcMethod method;
 };
 
+// A call that does not block.
+struct Running {
+  std::shared_ptr<Channel> channel;
+  grpc::ClientContext context;
+  const GrpcMethod method;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<MessageLite>> reader = nullptr;
+  grpc::Status status = {};
+  std::function<void(std::unique_ptr<Running>)> end;
+};
+
+// Where such calls end: on one thread, as long as the process lives. gRPC's own threads for this
+// end with the last channel of the process, which must not go on one of them, and look at what has
+// ended every 100 ms only after an idle second.
+grpc::CompletionQueue& EndsOfCalls() {
+  static auto* const queue = [] {
+    auto* const made = new grpc::CompletionQueue;
+    std::thread([made] {
+      void* tag = nullptr;
+      for (bool ok = false; made->Next(&tag, &ok);) {
+        std::unique_ptr<Running> call(static_cast<Running*>(tag));
+        const auto end = std::move(call->end);
+        end(std::move(call));
+      }
+    }).detach();
+    return made;
+  }();
+  return *queue;
+}
+
 }  // namespace
 
 bool Channel::State::Begin(grpc::ClientContext& context, const CallOptions& options) {
@@ -184,33 +215,25 @@ absl::Status Channel::CallAndWait(const Message& request, Message& reply,
 
 void Channel::Start(const Message& request, Message& reply, const CallOptions& options,
                     std::function<void(const absl::Status&)> done) {
-  struct Running {
-    Running(std::shared_ptr<Channel> self, const Message& message,
-            std::function<void(const absl::Status&)> on_done)
-        : channel(std::move(self)),
-          request(message),
-          method(message, grpc::internal::RpcMethod::NORMAL_RPC),
-          done(std::move(on_done)) {}
-    std::shared_ptr<Channel> channel;
-    grpc::ClientContext context;
-    const Message& request;
-    const GrpcMethod method;
-    const std::function<void(const absl::Status&)> done;
-  };
-  auto call = std::make_shared<Running>(shared_from_this(), request, std::move(done));
+  auto call = std::unique_ptr<Running>(new Running{
+      .channel = shared_from_this(),
+      .context = {},
+      .method = {request, grpc::internal::RpcMethod::NORMAL_RPC},
+      .end = [&request, done = std::move(done)](std::unique_ptr<Running> ended) {
+        const absl::Status answer = ended->channel->CallError(request, FromGrpc(ended->status));
+        ended->channel->state_->End(ended->context);
+        ended.reset();
+        done(answer);
+      }});
   if (!state_->Begin(call->context, options)) {
     call->context.TryCancel();  // still made, so that `done` does not run within this call
   }
-  grpc::internal::CallbackUnaryCall<MessageLite, MessageLite, MessageLite, MessageLite>(
-      state_->channel.get(), call->method.method, &call->context, &call->request, &reply,
-      [call](const grpc::Status& status) {
-        const absl::Status answer = call->channel->CallError(call->request, FromGrpc(status));
-        call->channel->state_->End(call->context);
-        // Before `done`, after which the caller may let go of it: the last channel to go joins this
-        // very thread.
-        call->channel.reset();
-        call->done(answer);
-      });
+  call->reader.reset(grpc::internal::ClientAsyncResponseReaderHelper::Create<MessageLite>(
+      state_->channel.get(), &EndsOfCalls(), call->method.method, &call->context,
+      static_cast<const MessageLite&>(request)));
+  call->reader->StartCall();
+  Running& running = *call.release();  // which EndsOfCalls takes
+  running.reader->Finish(&reply, &running.status, &running);
 }
 
 absl::Status Channel::ReadEvents(const Message& request, Message& event,

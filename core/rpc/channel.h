@@ -34,8 +34,8 @@ struct CallOptions {
   bool wait_for_connection = false;
 };
 
-// Takes the result of a call that does not block. Runs exactly once, on a thread of gRPC's, never
-// within CallAsync, and must not block.
+// Takes the result of a call that does not block. Runs exactly once, on the thread of all such
+// calls, never within CallAsync, and must not block.
 template <typename Reply>
 using Done = std::function<void(absl::StatusOr<Reply>)>;
 
@@ -75,7 +75,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
           });
   }
 
-  // CallAsync for messages of any type. They, and the channel, must live until `done` has run.
+  // CallAsync for messages of any type, which must live until `done` runs.
   void Start(const google::protobuf::Message& request, google::protobuf::Message& reply,
              const CallOptions& options, std::function<void(const absl::Status&)> done);
 

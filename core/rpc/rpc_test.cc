@@ -330,6 +330,27 @@ TEST(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
   ASSERT_TRUE(cancelled.WaitForNotificationWithTimeout(absl::Seconds(10)));
 }
 
+TEST(ParameterServerRpcTest, TheLastChannelMayGoWithItsLastCall) {
+  FakeServer service;
+  const Token token = Token::Generate();
+  std::vector<std::unique_ptr<Service>> services;
+  services.push_back(MakeParameterServerService(&service));
+  auto server = Server::Start({.security = token}, std::move(services));
+  ASSERT_TRUE(server.ok()) << server.status();
+  for (int i = 0; i < 20; ++i) {
+    auto channel =
+        Channel::Create(fmt::format("127.0.0.1:{}", (*server)->port()), token, Role::kServer);
+    absl::Notification ended;
+    Channel& last = *channel;
+    last.CallAsync(&ParameterServerService::FenceClient, {}, {},
+                   [&](absl::StatusOr<proto::FenceClientReply>) {
+                     channel.reset();
+                     ended.Notify();
+                   });
+    ASSERT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  }
+}
+
 class EchoStage final : public StageService {
  public:
   absl::StatusOr<proto::ConnectStageReply> ConnectStage(
