@@ -62,11 +62,13 @@ void CoordinatorMetrics::OnJob(const plan::Job& job) {
 
 void CoordinatorMetrics::OnPhase(std::string_view phase, absl::Time now) {
   if (!phase.empty() && phase_begun.has_value()) {
-    metrics
-        .counter("shoal_train_step_phase_seconds_total",
-                 "Time of steps, by what the coordinator waited for.",
-                 {{"phase", std::string(phase)}})
-        .Increment(std::max(0.0, absl::ToDoubleSeconds(now - *phase_begun)));
+    auto [found, first] = phases.try_emplace(phase, nullptr);
+    if (first) {
+      found->second = &metrics.counter("shoal_train_step_phase_seconds_total",
+                                       "Time of steps, by what the coordinator waited for.",
+                                       {{"phase", std::string(phase)}});
+    }
+    found->second->Increment(std::max(0.0, absl::ToDoubleSeconds(now - *phase_begun)));
   }
   phase_begun = now;
 }
@@ -135,7 +137,11 @@ void CoordinatorMetrics::OnRoom(const std::optional<std::filesystem::space_info>
 // Gauges are there from their first value on.
 void CoordinatorMetrics::Set(const char* name, const char* help, double value,
                              const Metrics::Labels& labels) {
-  metrics.gauge(name, help, labels).Set(value);
+  auto [found, first] = gauges.try_emplace({name, labels}, nullptr);
+  if (first) {
+    found->second = &metrics.gauge(name, help, labels);
+  }
+  found->second->Set(value);
 }
 
 }  // namespace shoal::server

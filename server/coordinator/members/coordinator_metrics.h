@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/base/metrics.h"
 #include "core/job/job.h"
@@ -48,8 +50,10 @@ struct CoordinatorMetrics {
   void Set(const char* name, const char* help, double value, const Metrics::Labels& labels = {});
 
   Metrics& metrics;
-  std::string state;                      // the last one
-  std::optional<absl::Time> phase_begun;  // of the step at hand
+  std::string state;                                     // the last one
+  std::optional<absl::Time> phase_begun;                 // of the step at hand
+  std::map<std::string_view, Metrics::Counter*> phases;  // those that ended once
+  std::map<std::pair<std::string_view, Metrics::Labels>, Metrics::Gauge*> gauges;  // set once
   Metrics::Counter& steps;
   Metrics::Counter& tokens;
   Metrics::Counter& target_tokens;
