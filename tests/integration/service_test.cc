@@ -190,14 +190,19 @@ checkpoint: {directory: alone, every_steps: 3}
   }
 
   void EndTheCoordinator(int signal) {
+    SlowDownWorkers();
     const std::string runs = Submit("runs");
     const std::string diverges = Submit("diverges", {"--set", "train.learning_rate=1e38"});
     const std::string stopped = Submit("stopped");
     const std::string waits = Submit("waits");
     EXPECT_EQ(Ask(access_, {"stop", stopped}).exit_code, 0);
-    Program follower({BinDirectory() + "/shoal", "attach", runs, "--coordinator", access_.address,
-                      "--token-file", access_.token_file});
+    Program follower({BinDirectory() + "/shoal", "attach", runs, "--json", "--coordinator",
+                      access_.address, "--token-file", access_.token_file});
     AwaitStep(runs, 4);
+    for (const absl::Time deadline = absl::Now() + kLimit;
+         follower.OutputSoFar().empty() && absl::Now() < deadline;) {
+      absl::SleepFor(absl::Milliseconds(5));
+    }
     coordinator_->Signal(signal);
     const ProgramResult ended = coordinator_->Wait(kLimit);
     EXPECT_EQ(ended.exit_code, signal == SIGKILL ? 128 + SIGKILL : 0) << ended.errors;

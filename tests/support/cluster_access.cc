@@ -4,6 +4,7 @@
 #include <fstream>
 #include <functional>
 
+#include "core/base/metrics.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -11,7 +12,11 @@
 namespace shoal::testing {
 
 ClusterAccess MakeClusterAccess(const std::string& folder, Random& random) {
-  ClusterAccess access = {.address = fmt::format("127.0.0.1:{}", 20000 + random.Below(12000)),
+  int port = 0;
+  do {
+    port = 20000 + static_cast<int>(random.Below(12000));
+  } while (!FreeMetricsPort(port, "127.0.0.1").ok());
+  ClusterAccess access = {.address = fmt::format("127.0.0.1:{}", port),
                           .token_file = folder + "/token"};
   std::ofstream(access.token_file) << SecureToken();
   namespace fs = std::filesystem;
@@ -30,15 +35,16 @@ namespace {
 void AwaitStatus(const ClusterAccess& access,
                  const std::function<bool(const nlohmann::json&)>& is_so, const std::string& what) {
   const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  ProgramResult asked;
   while (absl::Now() < deadline) {
-    const auto status =
-        nlohmann::json::parse(Ask(access, {"status", "--json"}).output, nullptr, false);
+    asked = Ask(access, {"status", "--json"});
+    const auto status = nlohmann::json::parse(asked.output, nullptr, false);
     if (!status.is_discarded() && is_so(status)) {
       return;
     }
     absl::SleepFor(absl::Milliseconds(20));
   }
-  FAIL() << what;
+  FAIL() << what << ": " << asked.output << asked.errors;
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ struct ClusterAccess {
   std::string address;
   std::string token_file;
 };
-// Chooses a port below those that the kernel gives out, and writes a token to the folder.
+// Chooses a free port below those that the kernel gives out, and writes a token to the folder.
 ClusterAccess MakeClusterAccess(const std::string& folder, Random& random);
 
 // Asks the coordinator: `shoal COMMAND...`.
