@@ -343,7 +343,7 @@ TEST(ParameterServerRpcTest, TheLastChannelMayGoWithItsLastCall) {
     absl::Notification ended;
     Channel& last = *channel;
     last.CallAsync(&ParameterServerService::FenceClient, {}, {},
-                   [&](absl::StatusOr<proto::FenceClientReply>) {
+                   [&](const absl::StatusOr<proto::FenceClientReply>& /*reply*/) {
                      channel.reset();
                      ended.Notify();
                    });

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <sstream>
@@ -140,11 +141,17 @@ checkpoint: {directory: alone, every_steps: 3}
     }
     return {};
   }
-  void AwaitStep(const std::string& id, int64_t step) const {
-    const absl::Time deadline = absl::Now() + kLimit;
-    while (StateOf(id)["step"].get<int64_t>() < step && absl::Now() < deadline) {
+  static bool Await(const std::function<bool()>& is_so) {
+    for (const absl::Time deadline = absl::Now() + kLimit; absl::Now() < deadline;) {
+      if (is_so()) {
+        return true;
+      }
       absl::SleepFor(absl::Milliseconds(5));
     }
+    return false;
+  }
+  void AwaitStep(const std::string& id, int64_t step) const {
+    Await([&] { return StateOf(id)["step"].get<int64_t>() >= step; });
   }
   void AwaitState(const std::string& id, const std::string& part) const {
     const absl::Time deadline = absl::Now() + kLimit;
@@ -170,14 +177,7 @@ checkpoint: {directory: alone, every_steps: 3}
   }
   // Members send their lines when they renew their lease.
   bool AwaitInLog(const std::string& id, const std::string& line) const {
-    const absl::Time deadline = absl::Now() + kLimit;
-    while (absl::Now() < deadline) {
-      if (Ask(access_, {"logs", id}).output.find(line) != std::string::npos) {
-        return true;
-      }
-      absl::SleepFor(absl::Milliseconds(50));
-    }
-    return false;
+    return Await([&] { return Ask(access_, {"logs", id}).output.find(line) != std::string::npos; });
   }
   std::string AwaitEnd(const std::string& id) const {
     const absl::Time deadline = absl::Now() + kLimit;
@@ -199,10 +199,7 @@ checkpoint: {directory: alone, every_steps: 3}
     Program follower({BinDirectory() + "/shoal", "attach", runs, "--json", "--coordinator",
                       access_.address, "--token-file", access_.token_file});
     AwaitStep(runs, 4);
-    for (const absl::Time deadline = absl::Now() + kLimit;
-         follower.OutputSoFar().empty() && absl::Now() < deadline;) {
-      absl::SleepFor(absl::Milliseconds(5));
-    }
+    EXPECT_TRUE(Await([&] { return !follower.OutputSoFar().empty(); }));
     coordinator_->Signal(signal);
     const ProgramResult ended = coordinator_->Wait(kLimit);
     EXPECT_EQ(ended.exit_code, signal == SIGKILL ? 128 + SIGKILL : 0) << ended.errors;
@@ -303,11 +300,8 @@ TEST_F(Service, ALostMemberCostsNoJob) {
     AwaitStep(id, 4);
     members_[lost]->Signal(SIGKILL);
     members_[lost]->Wait(kLimit);
-    const absl::Time deadline = absl::Now() + kLimit;
-    while (lost == 0 &&  // without a worker it goes on
-           StateOf(id)["state"].get<std::string>().find("waiting for 1 ") == std::string::npos &&
-           absl::Now() < deadline) {
-      absl::SleepFor(absl::Milliseconds(20));
+    if (lost == 0) {  // without a worker it goes on
+      AwaitState(id, "waiting for 1 ");
     }
     members_[lost] = StartMember(lost == 0 ? "shoal-server" : "shoal-worker");
     EXPECT_EQ(AwaitEnd(id), "done") << Ask(access_, {"attach", id}).errors;
