@@ -8,6 +8,7 @@ divided by 30.
 
 import contextlib
 import fcntl
+import json
 import os
 import pathlib
 import re
@@ -19,14 +20,16 @@ import threading
 import time
 
 import processes
+import tls
 
 DASHBOARDS = processes.ROOT / 'dashboards'
+SHAPE = processes.ROOT / 'examples/quickstart-model.json'
 FASTER = 30
+ENDLESS = {'steps': 100000}
 NOBODY = 65534
 SLOTS, HEAD = 2, 128  # of a connection; bytes before a gradient
 SMALLEST_SLOT = 2**19  # doorbells have less
 F_GET_SEALS, F_SEAL_FUTURE_WRITE = 1034, 16
-VERSION, OTHER_VERSION = b'\x000.1.0\x00', b'\x000.1.1\x00'
 SECONDS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}
 
 
@@ -50,20 +53,24 @@ class Watch:
                          encoding='utf-8')
         self.prometheus = processes.Prometheus(cluster, rules=rules,
                                                alertmanager=self.alertmanager.address)
-        self.expected = set()
+        self.expected, self.begin = set(), 0
 
-    def expect(self, name, seconds=90, **labels):
+    def next_scene(self):
+        """What came until now is no answer to what is expected next."""
+        self.begin = len(self.alertmanager.received)
+
+    def expect(self, name, seconds=300, **labels):
         """Waits until the alert has come; returns how to wait until it is resolved."""
         self.expected.add(name)
 
-        def heard(status):
-            return any(labels.items() <= found.items()
-                       for found in self.alertmanager.seen(name, status))
-        processes.wait_for(f'{name} fires', lambda: heard('firing'), seconds)
+        def heard():
+            return [status for found, status, about in self.alertmanager.received[self.begin:]
+                    if found == name and labels.items() <= about.items()]
+        processes.wait_for(f'{name} fires', lambda: 'firing' in heard(), seconds)
         print(f'{name}: fired', flush=True)
 
         def resolved():
-            processes.wait_for(f'{name} resolves', lambda: heard('resolved'), 90)
+            processes.wait_for(f'{name} resolves', lambda: heard()[-1] == 'resolved', seconds)
             print(f'{name}: resolved', flush=True)
         return resolved
 
@@ -76,24 +83,51 @@ class Watch:
         print(f'{when}: nothing else fired', flush=True)
 
 
+@contextlib.contextmanager
+def meanwhile(action):
+    """It is done again and again."""
+    over = threading.Event()
+
+    def repeat():
+        while not over.is_set():
+            action()
+    repeating = threading.Thread(target=repeat)
+    repeating.start()
+    try:
+        yield
+    finally:
+        over.set()
+        repeating.join()
+
+
+def slow(process):
+    """It stands still for nine tenths of the time, as on a host that is ill."""
+    def hold_up():
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.9)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.1)
+    return meanwhile(hold_up)
+
+
 def stall(cluster, watch):
     """A server stands still, for less than its lease."""
-    cluster.lease = 60
-    job = cluster.make_job('stall', train={'steps': 10000})
-    follower = cluster.submit(job, 'train-stall')
+    cluster.train('stall', train=ENDLESS, cluster={'lease_seconds': 60})
     cluster.wait_for_steps(5)
     watch.quiet('before and after the first step')
     cluster.kill('server-0', signal.SIGSTOP)
-    resolved = watch.expect('ShoalStepStalled', shoal_job=processes.JOB)
+    stalled = watch.expect('ShoalStepStalled', shoal_job=processes.JOB)
+    silent = watch.expect('ShoalTargetDown',
+                          summary=f'server server-0 of {processes.JOB} does not answer')
     cluster.kill('server-0', signal.SIGCONT)
-    resolved()
-    stop(follower)
+    stalled()
+    silent()
+    cluster.stop('stall')
 
 
 def lose_members(cluster, watch):
     """A worker is killed, and later the coordinator."""
-    cluster.lease = 3
-    follower = cluster.submit(cluster.make_job('lose', train={'steps': 10000}), 'train-lose')
+    cluster.train('lose', train=ENDLESS)
     cluster.wait_for_steps(5)
     cluster.kill('worker-1')
     down = watch.expect('ShoalTargetDown', instance='worker-1')
@@ -103,8 +137,7 @@ def lose_members(cluster, watch):
     down()
     lost()
     watch.quiet('during a resume')
-    follower.send_signal(signal.SIGTERM)
-    follower.wait(60)
+    cluster.stop('lose')
     cluster.kill('coordinator')
     gone = watch.expect('ShoalCoordinatorGone')
     cluster.start_coordinator()
@@ -112,12 +145,10 @@ def lose_members(cluster, watch):
 
 
 def diverge(cluster, watch):
-    job = cluster.make_job('diverge', train={'steps': 50, 'learning_rate': 1e30, 'warmup_steps': 0})
-    follower = cluster.submit(job, 'train-diverge')
+    cluster.train('diverge', train={'steps': 50, 'learning_rate': 1e30, 'warmup_steps': 0})
     resolved = watch.expect('ShoalNonFinite', shoal_job=processes.JOB)
     failed = watch.expect('ShoalJobFailed', shoal_job=processes.JOB)
-    if follower.wait(60) != 76:
-        raise AssertionError(f'a job that diverged ended with {follower.returncode}')
+    cluster.ended('diverge', 76)
     resolved()
     return failed
 
@@ -141,9 +172,8 @@ def fill_disk(cluster, watch, job_failed):
         return
     disk = cluster.folder / 'disk'
     with small_disk(disk, '256m'):
-        job = cluster.make_job('full', train={'steps': 10000},
-                               checkpoint={'directory': 'disk/checkpoints', 'every_steps': 10})
-        follower = cluster.submit(job, 'train-full')
+        cluster.train('full', train=ENDLESS,
+                      checkpoint={'directory': 'disk/checkpoints', 'every_steps': 10})
         cluster.wait_for_steps(12)
         job_failed()
         with open(disk / 'filler', 'wb') as filler, contextlib.suppress(OSError):
@@ -151,12 +181,12 @@ def fill_disk(cluster, watch, job_failed):
                 filler.write(bytes(2**20))
         no_room = watch.expect('ShoalCheckpointDiskFilling', shoal_job=processes.JOB)
         failing = watch.expect('ShoalCheckpointFailing', shoal_job=processes.JOB)
-        follower.send_signal(signal.SIGTERM)
-        follower.wait(60)  # with 75, or 1 where it was told after too many checkpoints failed
+        full = cluster.running['train-full']
+        full.send_signal(signal.SIGTERM)
+        full.wait(120)  # with 75, or 1 where it was told after too many checkpoints failed
         (disk / 'filler').unlink()
-        job = cluster.make_job('room', train={'steps': 10}, checkpoint={'directory': 'disk/room'})
-        if cluster.submit(job, 'train-room').wait(60) != 0:
-            raise AssertionError('the next job found no room either')
+        cluster.train('room', train={'steps': 10}, checkpoint={'directory': 'disk/room'})
+        cluster.ended('room')
         no_room()
         failing()
 
@@ -165,57 +195,53 @@ def fail(cluster, watch):
     fill_disk(cluster, watch, diverge(cluster, watch))
 
 
-def stop(follower):
-    follower.send_signal(signal.SIGTERM)
-    if follower.wait(60) != 75:
-        raise AssertionError(f'a stopped job ended with {follower.returncode}')
-
-
-@contextlib.contextmanager
-def slow(process):
-    """It stands still for nine tenths of the time, as on a host that is ill."""
-    over = threading.Event()
-
-    def hold_up():
-        while not over.is_set():
-            process.send_signal(signal.SIGSTOP)
-            over.wait(0.9)
-            process.send_signal(signal.SIGCONT)
-            over.wait(0.1)
-    holding = threading.Thread(target=hold_up)
-    holding.start()
-    try:
-        yield
-    finally:
-        over.set()
-        holding.join()
-
-
 def slow_worker(cluster, watch):
     """A worker becomes slow: the other waits for it, and checkpoints come late."""
-    follower = cluster.submit(
-        cluster.make_job('slow', train={'steps': 10000}, service={'accumulate': 'exact'},
-                         checkpoint={'every_steps': 25}), 'train-slow')
-    cluster.wait_for_steps(110)
+    cluster.train('slow', train=ENDLESS, service={'accumulate': 'exact'},
+                  checkpoint={'every_steps': 60})
+    cluster.wait_for_steps(130)
     with slow(cluster.running['worker-1']):
         old = watch.expect('ShoalCheckpointOld', shoal_job=processes.JOB)
         straggler = watch.expect('ShoalStraggler', instance='worker-1')
     straggler()
     old()
-    stop(follower)
+    cluster.stop('slow')
+
+
+def slow_server(cluster, watch):
+    """A server becomes slow, which the plans of the hour before did not foresee."""
+    cluster.train('idle', train=ENDLESS, checkpoint={'every_steps': 0, 'every_seconds': 5})
+    cluster.wait_for_steps(5)
+    time.sleep(3600 / FASTER)  # before that nothing is said of a job
+    with slow(cluster.running['server-0']):
+        idle = watch.expect('ShoalIdleAbovePlan', shoal_job=processes.JOB)
+    idle()
+    cluster.stop('idle')
+
+
+def uneven_shards(cluster, watch):
+    """Most of a model is its embeddings, which are not cut into partitions."""
+    shape = json.loads(SHAPE.read_text(encoding='utf-8'))
+    shape.update(vocab_size=8192, num_hidden_layers=1)
+    path = cluster.folder / 'wide.json'
+    path.write_text(json.dumps(shape), encoding='utf-8')
+    processes.make_model(cluster.folder, path, 'wide')
+    cluster.train('uneven', model='wide', train=ENDLESS, service={'partition_bytes': '64MiB'})
+    uneven = watch.expect('ShoalShardImbalance', shoal_job=processes.JOB)
+    cluster.stop('uneven')
+    uneven()
 
 
 def drop_attempts(cluster, watch):
     """A worker for whom others wait at each layer leaves in the middle of a step, again and
     again."""
-    follower = cluster.submit(
-        cluster.make_job('drop', train={'steps': 10000, 'synchronization': 'layer'}), 'train-drop')
+    cluster.train('drop', train={**ENDLESS, 'synchronization': 'layer'})
     for _ in range(6):
         cluster.wait_for_steps(1)
         cluster.kill('worker-1', signal.SIGTERM)
         cluster.start_member('worker-1')
     watch.expect('ShoalAttemptsDropped', shoal_job=processes.JOB)()
-    stop(follower)
+    cluster.stop('drop')
 
 
 def other_user(cluster, watch):
@@ -225,14 +251,43 @@ def other_user(cluster, watch):
         return
     cluster.kill('worker-1', signal.SIGTERM)
     cluster.start_member('worker-1', user=NOBODY)
-    follower = cluster.submit(
-        cluster.make_job('other', train={'steps': 10000},
-                         service={'transports': ['shm', 'tcp']}), 'train-other')
+    cluster.train('other', train=ENDLESS, service={'transports': ['shm', 'tcp']})
     fallback = watch.expect('ShoalTransportFallback', instance='worker-1')
-    stop(follower)
+    cluster.stop('other')
     cluster.kill('worker-1', signal.SIGTERM)
     cluster.start_member('worker-1')
     fallback()
+
+
+def old_certificates(cluster, watch):
+    """All certificates end within a day, until others of the same CA take their place."""
+    certificates = tls.Certificates(cluster)
+    first = certificates.current
+    for name, days in (('ending', 1), ('renewed', 90)):
+        own = certificates.make(f'{name}-of-{first.name}', '--ca', first, '--days', days)
+        certificates.put(name, own, [first])
+        if name == 'ending':
+            ending = [watch.expect('ShoalCertificateEnding', instance=each, kind='identity')
+                      for each in cluster.ports]
+    for resolved in ending:
+        resolved()
+
+
+def wrong_token(cluster, watch):
+    """Somebody asks again and again with another token."""
+    other = cluster.folder / 'other-token'
+    other.touch(mode=0o600)
+    other.write_text(os.urandom(24).hex(), encoding='utf-8')
+
+    def ask():
+        subprocess.run([str(word) for word in (
+            processes.PROGRAMS / 'shoal', 'status', '--coordinator', cluster.address,
+            '--token-file', other, '--tls', cluster.certificates)], check=False, timeout=120,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(0.5)
+    with meanwhile(ask):
+        refused = watch.expect('ShoalRefusedCalls', instance='coordinator', reason='token')
+    refused()
 
 
 def damage_slots(process):
@@ -253,10 +308,8 @@ def damage_slots(process):
 
 
 def damage_pushes(cluster, watch):
-    follower = cluster.submit(
-        cluster.make_job('damage', train={'steps': 10000},
-                         service={'transports': ['shm'], 'verify_pushes': True,
-                                  'push_slots': SLOTS}), 'train-damage')
+    cluster.train('damage', train=ENDLESS, service={
+        'transports': ['shm'], 'verify_pushes': True, 'push_slots': SLOTS})
     cluster.wait_for_steps(5)
 
     def damaged():
@@ -266,24 +319,26 @@ def damage_pushes(cluster, watch):
     resolved = watch.expect('ShoalMalformedPushes', instance='server-0')
     cluster.wait_for_steps(5)
     resolved()
-    stop(follower)
+    cluster.stop('damage')
 
 
 def skew(cluster, watch):
     """The coordinator alone is of another version."""
+    version = cluster.shoal('--version').split()[1].encode()
     program = cluster.folder / 'shoal-coordinator'
     program.write_bytes((processes.PROGRAMS / 'shoal-coordinator').read_bytes()
-                        .replace(VERSION, OTHER_VERSION))
+                        .replace(b'\0' + version + b'\0', b'\0' + version[:-1] + b'x\0'))
     program.chmod(0o755)
     cluster.kill('coordinator', signal.SIGTERM)
     cluster.start_coordinator(program)
-    resolved = watch.expect('ShoalVersionSkew', 200, shoal_job=processes.JOB)
+    resolved = watch.expect('ShoalVersionSkew', shoal_job=processes.JOB)
     cluster.kill('coordinator', signal.SIGTERM)
     cluster.start_coordinator()
     resolved()
 
 
-SCENES = (stall, lose_members, fail, slow_worker, drop_attempts, other_user, damage_pushes, skew)
+SCENES = (stall, lose_members, fail, slow_worker, slow_server, uneven_shards, drop_attempts,
+          other_user, old_certificates, wrong_token, damage_pushes, skew)
 
 
 def main():
@@ -292,9 +347,10 @@ def main():
     for command in (['check', 'rules', 'alerts.yaml'], ['test', 'rules', 'alerts_test.yaml']):
         subprocess.run([promtool, *command], check=True, cwd=DASHBOARDS)
     with tempfile.TemporaryDirectory(prefix='shoal-alerts-') as folder:
-        with processes.Cluster(folder, lease=3) as cluster:
+        with processes.Cluster(folder, tls=True) as cluster:
             watch = Watch(cluster)
             for scene in scenes:
+                watch.next_scene()
                 scene(cluster, watch)
             watch.quiet('after the end')
     return 0

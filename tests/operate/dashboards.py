@@ -23,29 +23,27 @@ def run(*command):
 
 
 def lose(cluster, name):
-    """Kills a member in the middle of training; another takes its place."""
-    lost = cluster.value('coordinator', 'shoal_coordinator_members_lost_total'
-                         f'{{role="{name.partition("-")[0]}"}}')
+    """Kills a member in the middle of training; once it is missed another takes its place."""
+    series = f'shoal_coordinator_members_lost_total{{role="{name.partition("-")[0]}"}}'
+
+    def lost():
+        return cluster.value('coordinator', series)
+    before = lost()
     cluster.kill(name)
-    time.sleep(2 * cluster.lease)
-    now = cluster.value('coordinator', 'shoal_coordinator_members_lost_total'
-                        f'{{role="{name.partition("-")[0]}"}}')
-    print(f'{name} was killed; members lost: {lost:.0f}, then {now:.0f}')
+    processes.wait_for(f'{name} is missed', lambda: (lost() or 0) > before)
+    print(f'{name} was killed and missed', flush=True)
     cluster.start_member(name)
 
 
 def train(cluster, steps):
     """Returns when most of it was over."""
-    job = cluster.make_job(train={'steps': steps, 'warmup_steps': 5},
-                           checkpoint={'every_steps': steps // 8})
-    follower = cluster.submit(job)
+    cluster.train(train={'steps': steps, 'warmup_steps': 5}, checkpoint={'every_steps': steps // 8})
     for name in ('worker-1', 'server-1'):
         cluster.wait_for_steps(steps // 4, 300)
         lose(cluster, name)
     processes.wait_for('the job is nearly done', lambda: cluster.steps() > 0.95 * steps, 600)
     end = time.time()
-    if follower.wait(600) != 0:
-        sys.exit(f'the job ended with {follower.returncode}:\n{cluster.log("train")[-2000:]}')
+    cluster.ended()
     return end
 
 

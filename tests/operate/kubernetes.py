@@ -66,6 +66,7 @@ class Node(processes.Processes):
         self.inside = 0  # process 1 of the namespaces
 
     def __enter__(self):
+        super().__enter__()
         if any(CGROUPS.glob('*/kubepods')):
             processes.skip('a kubelet runs on this machine')
         unshare = self.start('node', [
@@ -143,16 +144,25 @@ class Service:
         self.data = node.folder / 'srv'
 
     def start(self):
+        """Pods first, the Secret that they want later: until then Kubernetes names it."""
         self.make_data()
-        (self.node.folder / 'token').write_text(os.urandom(24).hex(), encoding='utf-8')
+        token = self.node.folder / 'token'
+        token.write_text(os.urandom(24).hex(), encoding='utf-8')
         built = list(yaml.safe_load_all(run('kubectl', 'kustomize', KUBERNETES / 'overlays/test')))
         self.node.apply([thing for thing in built if thing['kind'] == 'Namespace'])
-        self.node.kubectl('create', 'secret', 'generic', 'shoal-token',
-                          f'--from-file={self.node.folder / "token"}')
-        start = time.monotonic()
         self.node.apply([thing for thing in built if thing['kind'] != 'Namespace'])
+        print(processes.wait_for('the missing Secret is named', self.missing_secret))
+        start = time.monotonic()
+        self.node.kubectl('create', 'secret', 'generic', 'shoal-token', f'--from-file={token}')
         self.wait_until_whole()
-        print(f'five pods are ready after {time.monotonic() - start:.0f} s')
+        print(f'five pods are ready after {time.monotonic() - start:.0f} s', flush=True)
+
+    def missing_secret(self):
+        """What is said of it where pods are looked at."""
+        said = self.node.kubectl('get', 'events', '--field-selector', 'reason=FailedMount',
+                                 '--output', r'jsonpath={range .items[*]}{.message}{"\n"}{end}')
+        return next((line for line in said.split('\n')
+                     if 'secret "shoal-token" not found' in line), None)
 
     def make_data(self):
         processes.make_model(self.data)
@@ -180,17 +190,10 @@ class Service:
 
     def submit(self, name):
         """A Job of `shoal train`: deploy/kubernetes/job's, with the changes of the overlay."""
-        job = {
-            'model': 'model',
-            'data': {'train': 'train.jsonl', 'template': 'chatml', 'max_sequence_tokens': 512,
-                     'oversize': 'skip'},
-            'train': {'steps': STEPS, 'minibatch_samples': 16, 'warmup_steps': 10,
-                      'threads_per_worker': 1},
-            'service': {'accumulate': 'exact'},
-            'cluster': {'coordinator': 'set:1', 'servers': 2, 'workers': 2, 'lease_seconds': 5},
-            'checkpoint': {'directory': f'{name}-checkpoints', 'every_steps': 40},
-        }
-        (self.data / f'{name}.yaml').write_text(json.dumps(job), encoding='utf-8')
+        processes.write_job(
+            self.data / f'{name}.yaml', train={'steps': STEPS, 'threads_per_worker': 1},
+            service={'accumulate': 'exact'}, checkpoint={'every_steps': 40},
+            cluster={'coordinator': 'set:1', 'servers': 2, 'workers': 2, 'lease_seconds': 5})
         built = yaml.safe_load_all(run('kubectl', 'kustomize', KUBERNETES / 'job'))
         train = next(thing for thing in built if thing['metadata']['name'] == 'shoal-train')
         train['metadata'].update(name=f'train-{name}', namespace='shoal')

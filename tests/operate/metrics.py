@@ -45,9 +45,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix='shoal-metrics-') as folder:
         with processes.Cluster(folder, tls=True) as cluster:
             before = {name: cluster.metrics(name) for name in cluster.ports}
-            follower = cluster.submit(cluster.make_job(train={'steps': 10}))
-            if follower.wait(300) != 0:
-                sys.exit(f'the job ended with {follower.returncode}: {cluster.log("train")}')
+            cluster.train(train={'steps': 10})
+            cluster.ended()
             after = {name: cluster.metrics(name) for name in cluster.ports}
             known_members = {each['labels']['instance']: each['targets']
                              for each in cluster.discovered()}

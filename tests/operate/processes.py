@@ -35,7 +35,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def wait_for(what, holds, seconds=60, pause=0.2):
+def wait_for(what, holds, seconds=120, pause=0.2):
     """Returns what `holds` returns once it is true; fails by name."""
     deadline = time.monotonic() + seconds
     while True:
@@ -55,17 +55,41 @@ def is_ready(url):
         return False
 
 
-def make_model(folder):
+def shoal(*words, **how):
+    """What the command says."""
+    return subprocess.run([str(word) for word in (PROGRAMS / 'shoal', *words)], check=True,
+                          text=True, stdout=subprocess.PIPE, **how).stdout
+
+
+def make_model(folder, shape=ROOT / 'examples/quickstart-model.json', name='model'):
     """Data, tokenizer and model from seeds, unless they are there."""
-    if (folder / 'model').exists():
-        return
-    for words in (
-            'data synth --kind mixed --samples 2000 --seed 1 --output train.jsonl',
-            'data tokenizer train.jsonl --vocabulary 512 --output tokenizer',
-            f'model init --shape {ROOT}/examples/quickstart-model.json --tokenizer tokenizer '
-            '--output model'):
-        subprocess.run([str(PROGRAMS / 'shoal'), *words.split()], check=True, cwd=folder,
-                       stdout=subprocess.DEVNULL)
+    if not (folder / 'tokenizer').exists():
+        shoal(*'data synth --kind mixed --samples 2000 --seed 1 --output train.jsonl'.split(),
+              cwd=folder)
+        shoal(*'data tokenizer train.jsonl --vocabulary 512 --output tokenizer'.split(),
+              cwd=folder)
+    if not (folder / name).exists():
+        shoal('model', 'init', '--shape', shape, '--tokenizer', 'tokenizer', '--output', name,
+              cwd=folder)
+
+
+def write_job(path, **changes):
+    """A job file that trains what make_model makes; `changes` are keys of its sections."""
+    job = {
+        'model': 'model',
+        'data': {'train': 'train.jsonl', 'template': 'chatml', 'max_sequence_tokens': 512,
+                 'oversize': 'skip'},
+        'train': {'steps': 100, 'minibatch_samples': 16, 'learning_rate': 3e-3,
+                  'schedule': 'cosine', 'warmup_steps': 10},
+        'checkpoint': {'directory': f'{path.stem}-checkpoints', 'every_steps': 20, 'keep': 2},
+    }
+    for section, keys in changes.items():
+        if isinstance(keys, dict):
+            job.setdefault(section, {}).update(keys)
+        else:
+            job[section] = keys
+    path.write_text(json.dumps(job, indent=1), encoding='utf-8')  # JSON is YAML
+    return path
 
 
 class Processes:
@@ -76,13 +100,13 @@ class Processes:
         self.running = {}
 
     def __enter__(self):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         return self
 
     def __exit__(self, *_):
-        for process in self.running.values():
+        for process in reversed(self.running.values()):  # members before their coordinator
             process.send_signal(signal.SIGCONT)
             process.terminate()
-        for process in self.running.values():
             try:
                 process.wait(20)
             except subprocess.TimeoutExpired:
@@ -100,7 +124,7 @@ class Processes:
     def kill(self, name, number=signal.SIGKILL):
         self.running[name].send_signal(number)
         if number in (signal.SIGKILL, signal.SIGTERM):
-            self.running[name].wait(30)
+            self.running[name].wait(120)
 
     def log(self, name):
         return (self.folder / f'{name}.log').read_text(encoding='utf-8', errors='replace')
@@ -125,7 +149,7 @@ def chosen(scenes, names):
 class Cluster(Processes):
     """A coordinator, servers and workers that stay, and the list of targets for Prometheus."""
 
-    def __init__(self, folder, servers=2, workers=2, lease=3, threads=1, tls=False):
+    def __init__(self, folder, servers=2, workers=2, lease=10, threads=1, tls=False):
         super().__init__(folder)
         self.certificates = self.folder / 'certificates' if tls else None
         self.lease, self.threads = lease, threads
@@ -144,6 +168,7 @@ class Cluster(Processes):
             for name, port in self.ports.items()]), encoding='utf-8')
 
     def __enter__(self):
+        super().__enter__()
         for program in ('shoal', 'shoal-coordinator', 'shoal-server', 'shoal-worker'):
             if not os.access(PROGRAMS / program, os.X_OK):
                 skip(f'{PROGRAMS / program} is not built')
@@ -155,14 +180,15 @@ class Cluster(Processes):
         wait_for('all members have a lease', lambda: len(self.up()) == len(self.ports))
         return self
 
-    def common(self, name):
-        return ['--stay', *self.access(), '--metrics-host', '127.0.0.1',
+    def common(self, name, folder=None):
+        return ['--stay', *self.access(folder), '--metrics-host', '127.0.0.1',
                 '--metrics-port', self.ports[name]]
 
-    def access(self):
+    def access(self, folder=None):
         """What every program is told, to be let in."""
-        tls = ['--tls', self.certificates] if self.certificates else []
-        return ['--token-file', self.token, *tls]
+        folder = folder or self.folder
+        tls = ['--tls', folder / self.certificates.name] if self.certificates else []
+        return ['--token-file', folder / self.token.name, *tls]
 
     def start_coordinator(self, program=PROGRAMS / 'shoal-coordinator'):
         self.start('coordinator', [program, '--listen', self.address,
@@ -173,20 +199,24 @@ class Cluster(Processes):
     def start_member(self, name, *arguments, user=None):
         """`user`: its number, where it is another than ours."""
         role, _, index = name.partition('-')
-        program, common = PROGRAMS / f'shoal-{role}', self.common(name)
-        how = {}
+        program, folder, how = PROGRAMS / f'shoal-{role}', None, {}
         if user is not None:
+            folder = self.folder / f'of-{user}'
+            folder.mkdir(exist_ok=True)
             self.folder.chmod(0o755)
-            mine = self.folder / f'of-{user}'
-            mine.mkdir(exist_ok=True)
-            program = shutil.copy(program, mine)
-            common[common.index(self.token)] = shutil.copy(self.token, mine)
-            os.chown(mine / self.token.name, user, user)
+            program = shutil.copy(program, folder)
+            shutil.copy(self.token, folder)
+            if self.certificates:
+                shutil.copytree(self.certificates / role, folder / self.certificates.name)
+            subprocess.run(['chown', '-R', f'{user}:{user}', folder], check=True)
             how = {'user': user, 'group': user, 'extra_groups': []}
         command = [program, '--coordinator', self.address, '--index', index]
         if role == 'worker':
             command += ['--threads', self.threads]
-        self.start(name, [*command, *common, *arguments], **how)
+        self.start(name, [*command, *self.common(name, folder), *arguments], **how)
+
+    def shoal(self, *words):
+        return shoal(*words, cwd=self.folder)
 
     def metrics(self, name):
         """The text at /metrics, or nothing where it does not answer."""
@@ -217,36 +247,33 @@ class Cluster(Processes):
             found += [role] * int(count)
         return found
 
-    def make_job(self, name='job', **changes):
-        """Data, tokenizer and model from seeds, and a job file, in the cluster's folder."""
+    def train(self, name='job', *arguments, **changes):
+        """Starts `shoal train`, which follows a job of that name to its end."""
         make_model(self.folder)
         counts = {role: sum(member.startswith(role) for member in self.members)
                   for role in ('server', 'worker')}
-        job = {
-            'model': 'model',
-            'data': {'train': 'train.jsonl', 'template': 'chatml', 'max_sequence_tokens': 512,
-                     'oversize': 'skip'},
-            'train': {'steps': 100, 'minibatch_samples': 16, 'learning_rate': 3e-3,
-                      'schedule': 'cosine', 'warmup_steps': 10},
-            'cluster': {'coordinator': self.address, 'servers': counts['server'],
-                        'workers': counts['worker'], 'lease_seconds': self.lease},
-            'checkpoint': {'directory': f'checkpoints-{name}', 'every_steps': 20, 'keep': 2},
-        }
-        for section, keys in changes.items():
-            job.setdefault(section, {}).update(keys)
-        path = self.folder / f'{name}.yaml'
-        path.write_text(json.dumps(job, indent=1), encoding='utf-8')  # JSON is YAML
-        return path
+        changes['cluster'] = {'coordinator': self.address, 'servers': counts['server'],
+                              'workers': counts['worker'], 'lease_seconds': self.lease,
+                              **changes.get('cluster', {})}
+        path = write_job(self.folder / f'{name}.yaml', **changes)
+        self.start(f'train-{name}', [PROGRAMS / 'shoal', 'train', path, *self.access(), '--json',
+                                     *arguments], cwd=self.folder)
 
-    def submit(self, path, name='train', *arguments):
-        """Starts `shoal train`, which follows the job to its end."""
-        return self.start(name, [PROGRAMS / 'shoal', 'train', path, *self.access(), '--json',
-                                 *arguments], cwd=self.folder)
+    def ended(self, name='job', code=0, seconds=600):
+        """Waits until that job has ended, with that exit code of `shoal train`."""
+        found = self.running[f'train-{name}'].wait(seconds)
+        if found != code:
+            raise AssertionError(f'{name} ended with {found}, not with {code}:\n'
+                                 f'{self.log(f"train-{name}")[-2000:]}')
+
+    def stop(self, name='job'):
+        self.running[f'train-{name}'].send_signal(signal.SIGTERM)
+        self.ended(name, 75)
 
     def steps(self):
         return self.value('coordinator', 'shoal_train_steps_total') or 0
 
-    def wait_for_steps(self, more, seconds=120):
+    def wait_for_steps(self, more, seconds=300):
         goal = self.steps() + more
         wait_for(f'{more} more steps', lambda: self.steps() >= goal, seconds)
 
@@ -290,14 +317,15 @@ class Alertmanager:
     """Sends what it is told to a webhook here; keeps what came."""
 
     def __init__(self, cluster):
-        received = self.received = []  # (name, status, labels)
+        received = self.received = []  # (name, status, labels and the summary)
 
         class Webhook(http.server.BaseHTTPRequestHandler):
             def do_POST(self):  # pylint: disable=invalid-name
                 body = self.rfile.read(int(self.headers['Content-Length']))
                 for alert in json.loads(body)['alerts']:
-                    received.append((alert['labels']['alertname'], alert['status'],
-                                     alert['labels']))
+                    received.append((
+                        alert['labels']['alertname'], alert['status'],
+                        {**alert['labels'], 'summary': alert['annotations']['summary']}))
                 self.send_response(200)
                 self.end_headers()
 
@@ -320,13 +348,11 @@ class Alertmanager:
             skip(f'{program} is not there (scripts/operate-test.sh fetches it)')
         # It opens a file of its own under /usr/share, wherever it was unpacked: laid over for it.
         overlay = f'mount -t overlay -o lowerdir={DEBIAN}/usr/share:/usr/share overlay /usr/share'
+        within = ['unshare', '--mount', *([] if os.getuid() == 0 else ['--map-root-user']),
+                  'sh', '-c', f'{overlay} && exec "$@"', 'sh']
+        if subprocess.run([*within, 'true'], check=False).returncode != 0:
+            skip('no folder can be laid over another here, which the alertmanager needs')
         cluster.start('alertmanager', [
-            'unshare', '--mount', *([] if os.getuid() == 0 else ['--map-root-user']),
-            'sh', '-c', f'{overlay} && exec "$@"', 'sh',
-            program, f'--config.file={path}', f'--web.listen-address={self.address}',
+            *within, program, f'--config.file={path}', f'--web.listen-address={self.address}',
             '--cluster.listen-address=', f'--storage.path={cluster.folder}/alertmanager'])
         wait_for('the alertmanager answers', lambda: is_ready(f'http://{self.address}'))
-
-    def seen(self, name, status):
-        return [labels for found, how, labels in list(self.received)
-                if found == name and how == status]

@@ -17,7 +17,7 @@ import processes
 
 ROLES = ('coordinator', 'server', 'worker', 'client')
 EXPIRY = 'shoal_tls_certificate_expiry_timestamp_seconds{kind="identity"}'
-RELOAD_SECONDS = 10
+READ_AFTER_SECONDS = 15  # at the latest
 JOB = {'train': {'steps': 100000, 'warmup_steps': 2}, 'service': {'accumulate': 'exact'},
        'checkpoint': {'every_steps': 0, 'export_huggingface': False}}
 
@@ -77,12 +77,13 @@ def replace_all(cluster, certificates):
     second = certificates.make('second', '--days', 80)
     before = {name: cluster.value(name, EXPIRY) for name in cluster.ports}
     certificates.put('both', first, [first, second])
-    time.sleep(RELOAD_SECONDS + 2)
+    time.sleep(READ_AFTER_SECONDS)
     certificates.put('new', second, [first, second])
     processes.wait_for('all have their new certificate', lambda: all(
         cluster.value(name, EXPIRY) not in (None, before[name]) for name in cluster.ports))
     certificates.put('end', second, [second])
-    time.sleep(RELOAD_SECONDS + 2)
+    processes.wait_for('the coordinator takes the old CA for foreign',
+                       lambda: ask(cluster, '--tls', first)[0] != 0)
     return first, second
 
 
@@ -110,7 +111,7 @@ def check_refusals(cluster, certificates, first, second):
 def run_encrypted(folder):
     """(steps, hash) of a job that is stopped once its certificates are replaced"""
     with processes.Cluster(folder, tls=True) as cluster:
-        follower = cluster.submit(cluster.make_job(**JOB))
+        cluster.train(**JOB)
         cluster.wait_for_steps(3)
         certificates = Certificates(cluster)
         first, second = replace_all(cluster, certificates)
@@ -124,19 +125,17 @@ def run_encrypted(folder):
         cluster.start_member('worker-1')  # connects to all with the new certificates
         processes.wait_for('the worker is back in the job', lambda: (
             cluster.value('worker-1', 'shoal_worker_microbatches_total') or 0) > 0)
-        follower.send_signal(signal.SIGTERM)
-        if follower.wait(120) != 75:
-            fail(f'the job ended with {follower.returncode}: {cluster.log("train")}')
-        end = [json.loads(line) for line in cluster.log('train').split('\n') if '"step"' in line]
-        return end[-1]['step'], cluster.shoal('checkpoint', 'hash', 'checkpoints-job')
+        cluster.stop()
+        end = [json.loads(line) for line in cluster.log('train-job').split('\n')
+               if '"step"' in line]
+        return end[-1]['step'], cluster.shoal('checkpoint', 'hash', 'job-checkpoints')
 
 
 def run_plain(folder, steps):
     with processes.Cluster(folder) as cluster:
-        follower = cluster.submit(cluster.make_job(**JOB), 'train', '--steps', steps)
-        if follower.wait(600) != 0:
-            fail(f'the plain job ended with {follower.returncode}: {cluster.log("train")}')
-        return cluster.shoal('checkpoint', 'hash', 'checkpoints-job')
+        cluster.train('job', '--steps', steps, **JOB)
+        cluster.ended()
+        return cluster.shoal('checkpoint', 'hash', 'job-checkpoints')
 
 
 def main():
