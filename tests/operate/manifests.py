@@ -4,7 +4,7 @@ it: Pod Security "restricted", probes, no token of the API server, one token of 
 memory.
 """
 
-import json
+import functools
 import os
 import pathlib
 import re
@@ -16,6 +16,7 @@ import tempfile
 import yaml
 from cloudcoil.models.cert_manager import v1 as cert_manager
 from cloudcoil.models.prometheus_operator import v1 as prometheus_operator
+from kubernetes_validate import utils as schemas
 
 import processes
 
@@ -33,6 +34,8 @@ TEST_MAY_CHANGE = re.compile(
     r'(^|/)(image|replicas|imagePullPolicy|startupProbe|livenessProbe|readinessProbe|apiVersion|'
     r'persistentVolumeClaim|hostPath|completionMode|enableServiceLinks|args|namespace|requests|'
     r'limits|volumeClaimTemplates|terminationGracePeriodSeconds)(/|$)|/volumes/3/')
+
+schemas.schema_contents = functools.cache(schemas.schema_contents)  # megabytes, for each object
 
 
 def build(root):
@@ -94,23 +97,23 @@ def check_pod(name, template):
     return [f'{name}: {what}' for holds, what in wanted if not holds]
 
 
-def check_schemas(root, objects, folder):
+def check_schemas(root, objects):
     plain = [thing for thing in objects if thing['kind'] not in CUSTOM]
     for thing in objects:  # a JobSet's jobs are Jobs
         if thing['kind'] == 'JobSet':
             plain += [{'apiVersion': 'batch/v1', 'kind': 'Job', 'metadata': {'name': each['name']},
                        'spec': each['template']['spec']}
                       for each in thing['spec']['replicatedJobs']]
-    path = pathlib.Path(folder) / 'objects.yaml'
-    path.write_text(yaml.safe_dump_all(plain), encoding='utf-8')
-    findings = []
-    for version in VERSIONS:
-        command = [str(pathlib.Path(sys.executable).parent / 'kubernetes-validate'), '--strict',
-                   '-k', version, str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            findings.append(f'{root}: {version}: {done.stdout}{done.stderr}')
-    return findings
+    for thing in plain:
+        for version in VERSIONS:
+            try:
+                schemas.validate(thing, version, strict=True)
+            except schemas.ValidationError as error:
+                path = '/'.join(map(str, error.path))
+                yield (f'{root}: {thing["kind"]} {thing["metadata"]["name"]} against {version}: '
+                       f'{path}: {error.message}')
+            except schemas.SchemaNotFoundError as error:
+                yield f'{root}: {error.message}'
 
 
 def check_custom(root, objects):
@@ -133,11 +136,13 @@ def check_tls(root, objects):
     for thing in objects:
         for name, template in pods_of(thing):
             role = template['metadata']['labels']['app.kubernetes.io/component']
+            role = 'client' if role == 'trainer' else role
             secrets = {volume['name']: volume['secret']['secretName']
                        for volume in template['spec']['volumes'] if 'secret' in volume}
             container = template['spec']['containers'][0]
             mounts = {mount['mountPath']: mount for mount in container['volumeMounts']}
-            folder = {each['name']: each.get('value') for each in container['env']}.get('SHOAL_TLS')
+            folder = {each['name']: each.get('value')
+                      for each in container.get('env', [])}.get('SHOAL_TLS')
             mount = mounts.get(folder, {})
             if secrets.get(mount.get('name')) != f'shoal-{role}-tls' or 'subPath' in mount:
                 yield f'{root}: {name}: has not the certificate of a {role}'
@@ -146,22 +151,38 @@ def check_tls(root, objects):
                 yield f'{root}: {name}: nobody makes its certificate'
 
 
+def build_upon(folder, **kustomization):
+    """The objects of a kustomization of somebody's own, in `folder`, upon those here."""
+    base = os.path.relpath(KUBERNETES, folder.resolve())
+    for kind in ('resources', 'components'):
+        kustomization[kind] = [f'{base}/{name}' for name in kustomization.get(kind, [])]
+    (folder / 'kustomization.yaml').write_text(yaml.safe_dump(kustomization), encoding='utf-8')
+    return build(folder)
+
+
+def check_jobs_tls(folder):
+    """Jobs and a JobSet have certificates too."""
+    objects = build_upon(folder, namespace='shoal', resources=['base', 'job', 'jobset'],
+                         components=['components/tls', 'components/tls-cert-manager'])
+    names = [name for thing in objects for name, _ in pods_of(thing)]
+    if len(names) != 8:  # two StatefulSets, two Jobs, four of a JobSet
+        yield f'TLS of jobs: {names} have pods'
+    for thing in objects:
+        for name, template in pods_of(thing):
+            yield from (f'TLS of jobs: {each}' for each in check_pod(name, template))
+    yield from check_tls('TLS of jobs', objects)
+    yield from check_schemas('TLS of jobs', objects)
+
+
 def check_plan(folder):
     """What `shoal plan --kubernetes` prints is a patch of the service, and says what the job asks
     for."""
-    folder = pathlib.Path(folder)
     processes.make_model(folder)
-    (folder / 'job.yaml').write_text(json.dumps({
-        'model': 'model', 'data': {'train': 'train.jsonl', 'template': 'chatml'},
-        'cluster': {'coordinator': 'set:1', 'servers': 3, 'workers': 5}}), encoding='utf-8')
-    planned = subprocess.run([processes.PROGRAMS / 'shoal', 'plan', 'job.yaml', '--kubernetes'],
-                             cwd=folder, check=True, capture_output=True, text=True).stdout
+    processes.write_job(folder / 'job.yaml',
+                        cluster={'coordinator': 'set:1', 'servers': 3, 'workers': 5})
+    planned = processes.shoal('plan', 'job.yaml', '--kubernetes', cwd=folder)
     (folder / 'plan.yaml').write_text(planned, encoding='utf-8')
-    base = os.path.relpath((KUBERNETES / 'overlays/small').resolve(), folder.resolve())
-    (folder / 'kustomization.yaml').write_text(
-        yaml.safe_dump({'resources': [base], 'patches': [{'path': 'plan.yaml'}]}),
-        encoding='utf-8')
-    objects = build(folder)
+    objects = build_upon(folder, resources=['overlays/small'], patches=[{'path': 'plan.yaml'}])
     for thing in objects:
         for name, template in pods_of(thing):
             yield from (f'plan: {each}' for each in check_pod(name, template))
@@ -209,8 +230,11 @@ def main():
             findings += check_custom(root, objects)
             findings += check_tls(root, objects) if root in ENCRYPTED else []
             if root != 'overlays/test':  # Kubernetes 1.20 has no schema here
-                findings += check_schemas(root, objects, folder)
-        findings += check_plan(folder)
+                findings += check_schemas(root, objects)
+        for check in (check_plan, check_jobs_tls):
+            mine = pathlib.Path(folder) / check.__name__
+            mine.mkdir()
+            findings += check(mine)
     findings += check_test_overlay(built['overlays/test'], built['overlays/small'])
     print(*findings, sep='\n', end='\n' if findings else '')
     print(f'{len(ROOTS)} kustomizations, {count} objects, Kubernetes {VERSIONS[0]} to '
