@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Part 7: deploy/slurm on a real Slurm of two nodes, both this host: one job runs undisturbed; one
-# is told to make room in the middle, exits with 75, goes back into the queue and resumes. Both end
-# with the same weights, to the bit. SHOAL_BIN: the programs' folder.
+# Part 7: deploy/slurm on a real Slurm of two nodes, both this host: one job runs undisturbed; one,
+# over TLS, is told to make room in the middle, exits with 75, goes back into the queue and resumes.
+# Both end with the same weights, to the bit. SHOAL_BIN: the programs' folder.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -91,9 +91,11 @@ cluster: {coordinator: "set:1", servers: 2, workers: 2}
 checkpoint: {directory: $name-checkpoints, every_steps: 50}
 YAML
 done
-submit() {  # name: prints the job's number
+"$shoal" tls init "$folder/certificates" >/dev/null
+submit() {  # name [certificates]: prints the job's number
   (cd "$folder" && sbatch --parsable --nodes=2 --cpus-per-task=4 \
-    --export="ALL,JOB=$folder/$1.yaml,SHOAL_BIN=$SHOAL_BIN" "$root/deploy/slurm/shoal.sbatch")
+    --export="ALL,JOB=$folder/$1.yaml,SHOAL_BIN=$SHOAL_BIN${2:+,SHOAL_TLS=$2}" \
+    "$root/deploy/slurm/shoal.sbatch")
 }
 state() { scontrol show job "$1" | grep -oP 'JobState=\K\S+'; }
 wait_for() {  # job state
@@ -114,7 +116,7 @@ steps() { cat "$folder/$1"-slurm-*/train.jsonl 2>/dev/null | grep -c '"event":"s
 
 job=$(submit undisturbed)
 wait_for "$job" COMPLETED
-job=$(submit preempted)
+job=$(submit preempted "$folder/certificates")
 for _ in $(seq 600); do
   [ "$(steps preempted)" -lt 100 ] || break
   sleep 0.2
