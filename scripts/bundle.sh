@@ -100,24 +100,10 @@ while read -r name path; do
   add_library "$name" "$path"
 done < <(libraries "${programs[@]/#/$output/bin/}")
 
-# They are opened by name when programs run, and find each other through the program's ../lib.
+# They find each other through the program's ../lib.
 if [ -n "$cuda_libraries" ]; then
-  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-  toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
-  folders=("$toolkit"/{lib,lib64,targets/x86_64-linux/lib} /usr/lib/x86_64-linux-gnu)
-  for pattern in libcublas.so.\* libcublasLt.so.\* libcudnn\*.so.\* libnccl.so.\* libnvrtc.so.\*; do
-    found=''
-    for folder in "${folders[@]}"; do
-      for path in "$folder"/$pattern; do
-        # Named by the major version alone, as programs ask for them.
-        [[ -e $path && $(basename "$path") =~ \.so\.[0-9]+$ ]] || continue
-        install -m 755 "$(readlink -f "$path")" "$output/lib/$(basename "$path")"
-        found=yes
-      done
-      [ -z "$found" ] || break
-    done
-    [ -n "$found" ] || echo "bundle: no $pattern in ${folders[*]}: left out" >&2
-  done
+  . "$root/scripts/cuda_libraries.sh"
+  copy_cuda_libraries "$output/lib"
 fi
 
 install -m 755 "$root/scripts/gpu-check.sh" "$output/share/gpu-check.sh"

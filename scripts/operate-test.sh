@@ -6,8 +6,13 @@
 #
 #   scripts/operate-test.sh [PART...]     (default: all)
 #
+# SHOAL_BIN: the folder of the programs (default: built here).
+#
 #   manifests   Kubernetes: every overlay builds, keeps to the schemas and to Pod Security
+#   units       systemd's units are valid
+#   mistakes    what people get wrong when they deploy is one line each
 #   image       the image: size, user, read-only root, two builds of one digest, what is in it
+#   image-cuda  the image for GPUs: its CUDA libraries find all that they need
 #   metrics     what a real run serves, against promtool and docs/metrics.md
 #   dashboards  the boards: as generated, checked, every panel answers in a real run
 #   alerts      the alerts: unit tests; provoked, seen at a webhook, resolved
@@ -17,34 +22,26 @@
 #   kubernetes  deploy/kubernetes on a real Kubernetes: every pod is lost or replaced during a job.
 #               Builds it first, which takes 7 to 11 minutes; SHOAL_KUBERNETES names the folder that
 #               keeps what was built (default: build/operate/kubernetes)
-#   units       systemd's units are valid
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/build.sh
 work=$PWD/build/operate
 export SHOAL_OPERATE_DEBIAN=$work/debian
-export SHOAL_BIN=${SHOAL_BIN:-$PWD/build/release/bin}
 python=$work/venv/bin/python
-parts=(manifests units image metrics dashboards alerts tls compose slurm kubernetes)
+parts=(manifests units mistakes image image-cuda metrics dashboards alerts tls compose slurm
+  kubernetes)
 
 skip() {
   echo "SKIPPED: $*"
   exit 77
 }
 
-# The four programs, unless SHOAL_BIN names some that are there.
-need_programs() {
-  [ "$SHOAL_BIN" = "$PWD/build/release/bin" ] || return 0
-  scripts/install-dependencies.sh
-  configure release
-  build release shoal shoal-coordinator shoal-server shoal-worker
-}
-
 need_python() {
   [ -x "$python" ] || python3 -m venv "$work/venv" || skip "there is no python3-venv"
   cat dashboards/requirements.txt tests/operate/requirements.txt >"$work/wanted.txt"
   cmp -s "$work/wanted.txt" "$work/installed.txt" || {
-    "$work/venv/bin/pip" install -q -r "$work/wanted.txt" || skip "PyPI cannot be reached"
+    "$work/venv/bin/pip" install -q --retries 2 -r "$work/wanted.txt" ||
+      skip "PyPI cannot be reached"
     mv "$work/wanted.txt" "$work/installed.txt"
   }
 }
@@ -73,8 +70,9 @@ need_installed() {
   [ "$(id -u)" = 0 ] || skip "there is no $1, and no root to install ${*:2}"
   refresh_lists "$2"
   # Their services stay off: tests start their own.
-  RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "${@:2}" \
-    >"$work/apt.log" 2>&1 || skip "${*:2} cannot be installed (see $work/apt.log)"
+  RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 install -y \
+    --no-install-recommends "${@:2}" >"$work/apt.log" 2>&1 ||
+    skip "${*:2} cannot be installed (see $work/apt.log)"
 }
 
 need_podman() {
@@ -86,58 +84,54 @@ need_podman() {
 
 part_manifests() {
   need_python
-  need_programs
   command -v kubectl >/dev/null || PATH=$work/venv/bin:$PATH
   "$python" tests/operate/manifests.py
 }
 part_units() {
-  need_programs
   tests/operate/units.sh
+}
+part_mistakes() {
+  python3 tests/operate/mistakes.py
 }
 part_image() {
   need_python
   need_podman
-  need_programs
   tests/operate/image.sh
+}
+part_image-cuda() {
+  tests/operate/image_cuda.sh
 }
 part_metrics() {
   need_python
-  need_programs
   need_debian promtool prometheus
   "$python" tests/operate/metrics.py
 }
 part_dashboards() {
   need_python
-  need_programs
   need_debian prometheus prometheus
   "$python" tests/operate/dashboards.py
 }
 part_alerts() {
   need_python
-  need_programs
   need_debian prometheus-alertmanager prometheus prometheus-alertmanager
   "$python" tests/operate/alerts.py
 }
 part_tls() {
-  need_programs
   python3 tests/operate/tls.py
 }
 part_compose() {
   need_python
   need_podman
-  need_programs
   need_debian prometheus prometheus
   tests/operate/compose.sh
 }
 part_slurm() {
-  need_programs
   need_installed slurmctld slurmctld slurmd slurm-client munge
   tests/operate/slurm.sh
 }
 part_kubernetes() {
   need_python
   need_podman
-  need_programs
   [ "$(id -u)" = 0 ] || skip "a node takes root"
   need_installed dpkg-source dpkg-dev
   need_installed etcd etcd-server
@@ -163,6 +157,12 @@ for part in "${parts[@]}"; do
     exit 2
   }
 done
+if [ -z "${SHOAL_BIN:-}" ]; then
+  scripts/install-dependencies.sh
+  configure release
+  build release shoal shoal-coordinator shoal-server shoal-worker
+  export SHOAL_BIN=$PWD/build/release/bin
+fi
 passed=0 failed=0 skipped=0
 for part in "${parts[@]}"; do
   printf '\n== operate: %s\n' "$part"
@@ -178,3 +178,4 @@ for part in "${parts[@]}"; do
 done
 printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 [ "$failed" = 0 ]
+[ "$passed" != 0 ] || exit 77

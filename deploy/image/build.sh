@@ -2,22 +2,25 @@
 # Builds the image with podman (or docker), from a build of the four programs. Two builds of one
 # build folder at one commit have one digest.
 #
-#   deploy/image/build.sh [--build FOLDER] [--tag NAME] [--base IMAGE]
+#   deploy/image/build.sh [--build FOLDER] [--tag NAME] [--base IMAGE] [--with-cuda-libraries]
 #
 #     --build  folder with the programs (default: build/package, built here)
 #     --tag    name of the image (default: shoal:VERSION of localhost)
 #     --base   scratch (the default), or a Debian 12 with a shell to look around in: of another
 #              system the libraries would not fit
+#     --with-cuda-libraries
+#              cuBLASLt, cuDNN and NCCL as well, 1.4 GB (default tag: shoal:VERSION-cuda)
 #
 # CONTAINER=docker takes docker. The digest, the size and the tag are printed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-build='' tag='' base=scratch
+build='' tag='' base=scratch cuda=()
 while [ $# -gt 0 ]; do
   case $1 in
     --build) build=${2:?--build wants a folder}; shift ;;
     --tag) tag=${2:?--tag wants a name}; shift ;;
     --base) base=${2:?--base wants an image}; shift ;;
+    --with-cuda-libraries) cuda=("$1") ;;
     *) sed -n '/^#   deploy/,/^[^#]/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
   shift
@@ -34,10 +37,10 @@ if [ -z "$build" ]; then
   cmake --build --preset package -j "$(nproc)" \
     --target shoal shoal-coordinator shoal-server shoal-worker
 fi
-deploy/image/rootfs.sh "$build" build/image/rootfs
+deploy/image/rootfs.sh ${cuda[@]+"${cuda[@]}"} "$build" build/image/rootfs
 version=$("$build/bin/shoal" --version | awk '{print $2}')
 revision=$(git rev-parse HEAD)
-tag=${tag:-localhost/shoal:$version}
+tag=${tag:-localhost/shoal:$version${cuda:+-cuda}}
 arguments=(--file deploy/image/Containerfile --build-arg "BASE=$base" --tag "$tag"
   --build-arg "VERSION=$version" --build-arg "REVISION=$revision")
 # Files and the image are of the commit's time.

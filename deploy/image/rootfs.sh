@@ -3,9 +3,15 @@
 # glibc among them, the RDMA providers that are opened by name, CA certificates, and the user that
 # all run as. No shell. The same build gives the same bytes.
 #
-#   deploy/image/rootfs.sh BUILD ROOTFS       (BUILD: a build folder, build/package; ROOTFS is made
-#   anew)
+#   deploy/image/rootfs.sh [--with-cuda-libraries] BUILD ROOTFS
+#
+# BUILD: a build folder, build/package. ROOTFS is made anew.
 set -euo pipefail
+cuda=''
+if [ "${1:-}" = --with-cuda-libraries ]; then
+  cuda=yes
+  shift
+fi
 if [ $# -ne 2 ]; then
   sed -n '/^#   deploy/,/^$/s/^# \{0,1\}//p' "$0" >&2
   exit 2
@@ -41,11 +47,12 @@ add_file() {
 }
 # add_libraries FILES...: all that they need
 add_libraries() {
-  local path resolved
-  resolved=$(env -u LD_LIBRARY_PATH ldd "$@")
+  local path resolved here
+  here=$(realpath "$root")
+  resolved=$(LD_LIBRARY_PATH=$here/usr/lib ldd "$@")
   ! grep -F 'not found' <<<"$resolved" || fail "libraries are missing"
   while read -r path; do
-    add_file "$path"
+    [[ $path == "$here"/* ]] || add_file "$path"
   done < <(grep -oE '/[^ ]+\.so[^ ]*' <<<"$resolved" | sort -u | grep -v ':$' || true)
 }
 origins=()
@@ -61,6 +68,12 @@ if compgen -G "$providers/*.so" >/dev/null; then
   cp /etc/libibverbs.d/*.driver "$root/etc/libibverbs.d/"
 else
   fail "there are no RDMA providers: apt-get install ibverbs-providers"
+fi
+
+if [ -n "$cuda" ]; then
+  . "$(dirname "$0")/../../scripts/cuda_libraries.sh"
+  copy_cuda_libraries "$root/usr/lib"  # ../lib of the programs
+  add_libraries "$(realpath "$root")"/usr/lib/*.so.*
 fi
 
 install -m 644 /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
