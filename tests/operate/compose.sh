@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Part 7: the cluster of deploy/compose, on podman: it trains, twice on the same servers, and its
-# Prometheus reads all of it. (Prometheus is Debian's, in an image made here: no registry is
+# Part 7: the cluster of deploy/compose, on podman: it trains, twice on the same servers, over TLS,
+# and its Prometheus reads all of it. (Prometheus is Debian's, in an image made here: no registry is
 # reached. Grafana cannot be had; its files are read by dashboards/check.py.) SHOAL_BIN: the
 # programs' folder.
 set -euo pipefail
@@ -71,14 +71,18 @@ for name in first second; do
     fail "the $name job: $(tail -n 3 "$folder/$name.log")"
 done
 echo "two jobs trained on the same servers"
-reads() {
-  curl -sG "http://127.0.0.1:$port/api/v1/query" \
-    --data-urlencode 'query=count(up{shoal_job="default", component!="", instance!=""} == 1)' |
-    grep -q '"5"'
+reads() {  # query answer
+  curl -sG "http://127.0.0.1:$port/api/v1/query" --data-urlencode "query=$1" | grep -qF "\"$2\""
 }
-for _ in $(seq 60); do
-  ! reads || break
-  sleep 1
-done
-reads || fail "Prometheus does not read all five processes"
-echo "Prometheus reads all five processes"
+wait_for() {  # what query answer
+  for _ in $(seq 120); do
+    ! reads "$2" "$3" || break
+    sleep 1
+  done
+  reads "$2" "$3" || fail "not so: $1"
+  echo "$1"
+}
+wait_for 'Prometheus reads all five processes' \
+  'count(up{shoal_job="default", component!="", instance!=""} == 1)' 5
+wait_for 'all five have certificates' \
+  'count(shoal_tls_certificate_expiry_timestamp_seconds{kind="identity"})' 5
