@@ -13,6 +13,7 @@
 #include "core/base/status.h"
 #include "core/data/answer.h"
 #include "core/data/jsonl.h"
+#include "core/data/sample_reader.h"
 #include "core/data/token_file.h"
 #include "nlohmann/json.hpp"
 #include "worker/model/generate.h"
@@ -93,7 +94,7 @@ absl::StatusOr<MatchResult> MeasureMatch(const EvalOptions& options,
   }
   worker::JsonlOptions jsonl{.vocabulary = model.spec.vocabulary};
   SHOAL_ASSIGN_OR_RETURN(jsonl.fields, ParseFields(options.source.fields));
-  SHOAL_ASSIGN_OR_RETURN(const auto reader, worker::JsonlReader::Open(options.source.input));
+  SHOAL_ASSIGN_OR_RETURN(const auto reader, worker::SampleReader::Open(options.source.input));
   while (result.checked < options.answers) {
     SHOAL_ASSIGN_OR_RETURN(const auto line, reader->Next());
     if (!line.has_value()) {

@@ -21,10 +21,12 @@ packages=(
   prometheus-cpp-dev libcivetweb-dev
   # the CPU's matrix products, tokenizer, durable state, checksums
   libdnnl-dev libpcre2-dev libutf8proc-dev libsqlite3-dev libxxhash-dev
+  # packed data
+  zlib1g-dev libzstd-dev
   # RDMA
   libibverbs-dev
   # what the static parts of the above link against
-  zlib1g-dev libssl-dev libcurl4-openssl-dev
+  libssl-dev libcurl4-openssl-dev
 )
 # Wanted, but not for everything: without them some tests are reported as skipped.
 wanted=()

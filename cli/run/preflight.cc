@@ -1,7 +1,5 @@
 #include "cli/run/preflight.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -13,6 +11,7 @@
 #include "core/base/file.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/data/data_files.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/schedule/builders/choice.h"
 #include "server/checkpoint/checkpoint.h"
@@ -90,14 +89,7 @@ absl::Status AtKey(const absl::Status& status, const std::string& key, const std
 }
 
 absl::Status CheckData(const plan::Job& job) {
-  const UniqueFd fd(open(job.data.train.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.valid()) {
-    return ErrnoToStatus(errno, fmt::format("cannot open {}", job.data.train));
-  }
-  std::error_code error;
-  return fs::is_directory(job.data.train, error)
-             ? InvalidArgument("{} is a folder, expected a JSONL or token file", job.data.train)
-             : absl::OkStatus();
+  return worker::ListDataFiles(job.data.train).status();
 }
 
 absl::Status CheckCluster(const plan::Job& job, const std::string& job_file, int metrics_port) {

@@ -1,9 +1,5 @@
 #include "core/data/jsonl.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 
@@ -104,44 +100,85 @@ absl::Status ParseTokens(const Fields& fields, int64_t vocabulary, std::string_v
   return absl::OkStatus();
 }
 
+absl::StatusOr<Role> RoleOfShareGpt(const std::string& from) {
+  if (from == "human" || from == "user") {
+    return Role::kUser;
+  }
+  if (from == "gpt" || from == "assistant" || from == "model" || from == "chatgpt") {
+    return Role::kAssistant;
+  }
+  if (from == "system") {
+    return Role::kSystem;
+  }
+  return InvalidArgument("a turn is from '{}'; known are system, human (user) and gpt (assistant)",
+                         from);
+}
+
+absl::Status AddSystem(const JsonObject& object, std::vector<ChatMessage>& messages) {
+  SHOAL_ASSIGN_OR_RETURN(std::string system, object.StringOr("system", ""));
+  if (!system.empty()) {
+    messages.push_back({Role::kSystem, std::move(system)});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<ChatMessage>> ParseShareGpt(const JsonObject& object) {
+  std::vector<ChatMessage> messages;
+  SHOAL_RETURN_IF_ERROR(AddSystem(object, messages));
+  SHOAL_ASSIGN_OR_RETURN(const Json* turns, object.Array("conversations"));
+  for (size_t i = 0; i < turns->size(); ++i) {
+    SHOAL_ASSIGN_OR_RETURN(
+        const JsonObject turn,
+        JsonObject::From((*turns)[i], fmt::format("{}: conversations[{}]", object.where(), i)));
+    SHOAL_ASSIGN_OR_RETURN(const std::string from, turn.String("from"));
+    const absl::StatusOr<Role> role = RoleOfShareGpt(from);
+    if (!role.ok()) {
+      return Annotate(role.status(), turn.where());
+    }
+    SHOAL_ASSIGN_OR_RETURN(std::string value, turn.String("value"));
+    messages.push_back({*role, std::move(value)});
+  }
+  if (messages.empty()) {
+    return InvalidArgument("{}: there are no turns in conversations", object.where());
+  }
+  return messages;
+}
+
+absl::StatusOr<std::vector<ChatMessage>> ParseAlpaca(const JsonObject& object) {
+  std::vector<ChatMessage> messages;
+  SHOAL_RETURN_IF_ERROR(AddSystem(object, messages));
+  if (object.Find("history") != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(const Json* history, object.Array("history"));
+    for (size_t i = 0; i < history->size(); ++i) {
+      const Json& turn = (*history)[i];
+      if (!turn.is_array() || turn.size() != 2 || !turn[0].is_string() || !turn[1].is_string()) {
+        return InvalidArgument("{}: history[{}] is no list of what the user and the assistant said",
+                               object.where(), i);
+      }
+      messages.push_back({Role::kUser, turn[0].get<std::string>()});
+      messages.push_back({Role::kAssistant, turn[1].get<std::string>()});
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(std::string user, object.String("instruction"));
+  SHOAL_ASSIGN_OR_RETURN(const std::string input, object.StringOr("input", ""));
+  SHOAL_ASSIGN_OR_RETURN(std::string output, object.String("output"));
+  user += input.empty() ? "" : "\n" + input;
+  messages.push_back({Role::kUser, std::move(user)});
+  messages.push_back({Role::kAssistant, std::move(output)});
+  return messages;
+}
+
 bool IsText(const Json& json, const char* key) {
   const auto found = json.find(key);
   return found != json.end() && found->is_string();
 }
 
-// Says what to do about a line in one of the forms that other programs train on; empty for a line
-// that is like none.
-std::string KnownForm(const Json& json) {
-  const auto turns = json.find("conversations");
-  if (turns != json.end() && turns->is_array() && !turns->empty() && turns->front().is_object() &&
-      turns->front().contains("from")) {
-    return "this looks like ShareGPT (conversations of from and value); write each line as "
-           "{\"messages\": [{\"role\": \"user\", \"content\": \"...\"}, ...]}";
-  }
-  if (IsText(json, "instruction") && IsText(json, "output")) {
-    return "this looks like Alpaca (instruction, input and output); where no line has an input, "
-           "data.fields {prompt: instruction, completion: output} reads it, else join instruction "
-           "and input to a prompt first";
-  }
-  if (IsText(json, "text")) {
-    return "this looks like plain text for pretraining; give a prompt and a completion, or "
-           "messages, or input_ids and labels";
-  }
-  return "";
-}
-
-// Says of what no line of JSONL begins with what it may be; empty where that is not known.
-std::string KnownFile(std::string_view line) {
-  if (line.starts_with("\x1f\x8b")) {
-    return "the file is compressed by gzip; unpack it with gunzip";
-  }
-  if (line.starts_with("PAR1")) {
+// Says of what is no JSON what it may be; empty where that is not known.
+std::string KnownFile(std::string_view text) {
+  if (text.starts_with("PAR1")) {
     return "the file is Parquet; write it as JSONL";
   }
-  if (line.starts_with('[')) {
-    return "the file is a list; JSONL has one object a line, without brackets and commas between";
-  }
-  return line.starts_with('{') ? "" : "is this plain text? JSONL has one object a line";
+  return text.starts_with('{') ? "" : "is this plain text? JSONL has one object a line";
 }
 
 // Returns "question, answer": the keys that a line has instead of the expected ones.
@@ -195,8 +232,15 @@ absl::StatusOr<JsonlSample> ParseJsonlLine(std::string_view line, const JsonlOpt
     SHOAL_ASSIGN_OR_RETURN(std::string prompt, fields.String("prompt"));
     SHOAL_ASSIGN_OR_RETURN(std::string completion, fields.String("completion"));
     sample.messages = {{Role::kUser, std::move(prompt)}, {Role::kAssistant, std::move(completion)}};
-  } else if (const std::string form = KnownForm(json); !form.empty()) {
-    return InvalidArgument("{}: {}", where, form);
+  } else if (object.Find("conversations") != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(sample.messages, ParseShareGpt(object));
+  } else if (object.Find("instruction") != nullptr && object.Find("output") != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(sample.messages, ParseAlpaca(object));
+  } else if (IsText(json, "text")) {
+    return InvalidArgument(
+        "{}: this looks like plain text for pretraining; give a prompt and a completion, or "
+        "messages, or input_ids and labels",
+        where);
   } else {
     return InvalidArgument(
         "{}: none of '{}', '{}' or '{}' is there, but {}; name the file's fields with data.fields, "
@@ -208,74 +252,5 @@ absl::StatusOr<JsonlSample> ParseJsonlLine(std::string_view line, const JsonlOpt
   sample.answer = fields.Answer();
   return sample;
 }
-
-absl::StatusOr<std::unique_ptr<JsonlReader>> JsonlReader::Open(const std::string& path) {
-  std::unique_ptr<JsonlReader> reader(new JsonlReader(path));
-  reader->fd_.Reset(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat info {};
-  if (!reader->fd_.valid() || fstat(reader->fd_.get(), &info) != 0) {
-    return ErrnoToStatus(errno, fmt::format("cannot open {}", path));
-  }
-  if (S_ISDIR(info.st_mode)) {
-    return InvalidArgument("{} is a folder, a JSONL file was expected", path);
-  }
-  reader->bytes_total_ = info.st_size;
-  return reader;
-}
-
-// Appends more to the buffer; false at the file's end.
-absl::StatusOr<bool> JsonlReader::Fill() {
-  constexpr size_t kBlock = size_t{1} << 18;
-  buffer_.erase(0, begin_);
-  begin_ = 0;
-  const size_t before = buffer_.size();
-  buffer_.resize(before + kBlock);
-  ssize_t got = 0;
-  do {
-    got = read(fd_.get(), buffer_.data() + before, kBlock);
-  } while (got < 0 && errno == EINTR);
-  const int error_number = errno;
-  buffer_.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-  if (got < 0) {
-    return ErrnoToStatus(error_number, fmt::format("cannot read {}", path_));
-  }
-  return got > 0;
-}
-
-absl::StatusOr<std::optional<std::string_view>> JsonlReader::Next() {
-  size_t searched = begin_;
-  while (true) {
-    const size_t end = buffer_.find('\n', searched);
-    if (end == std::string::npos && !at_end_) {
-      searched =
-          buffer_.size() - begin_;  // an offset after Fill, which moves the rest to the front
-      if (searched > kMaxLineBytes) {
-        return InvalidArgument("{}:{}: a line of more than {} bytes; is this JSONL?", path_,
-                               line_ + 1, kMaxLineBytes);
-      }
-      SHOAL_ASSIGN_OR_RETURN(const bool more, Fill());
-      at_end_ = !more;
-      continue;
-    }
-    if (end == std::string::npos && begin_ == buffer_.size()) {
-      return std::nullopt;
-    }
-    const size_t stop = end == std::string::npos ? buffer_.size() : end;
-    std::string_view line = std::string_view(buffer_).substr(begin_, stop - begin_);
-    const size_t consumed = stop - begin_ + (end == std::string::npos ? 0 : 1);
-    bytes_read_ += static_cast<int64_t>(consumed);
-    begin_ += consumed;
-    searched = begin_;
-    ++line_;
-    if (line_ == 1 && line.starts_with("\xEF\xBB\xBF")) {
-      line.remove_prefix(3);
-    }
-    if (line.find_first_not_of(" \t\r") != std::string_view::npos) {
-      return line;
-    }
-  }
-}
-
-std::string JsonlReader::where() const { return fmt::format("{}:{}", path_, line_); }
 
 }  // namespace shoal::worker

@@ -1,14 +1,9 @@
 #include "core/data/jsonl.h"
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "core/base/random.h"
 #include "core/base/status.h"
-#include "core/base/testing/folder.h"
 #include "core/base/testing/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,7 +19,7 @@ std::string Error(const std::string& line, const JsonlOptions& options = {.vocab
   return sample.ok() ? "parsed" : std::string(Message(sample.status()));
 }
 
-TEST(JsonlTest, ReadsTheThreeForms) {
+TEST(JsonlTest, ReadsMessagesPromptsAndIds) {
   const auto chat = ParseJsonlLine(
       R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"u\n"},)"
       R"({"role":"assistant","content":"a"}],
@@ -46,21 +41,53 @@ TEST(JsonlTest, ReadsTheThreeForms) {
   EXPECT_TRUE(ids->messages.empty());
 }
 
-TEST(JsonlTest, NamesTheFormsOfOtherPrograms) {
-  EXPECT_THAT(Error(R"({"conversations":[{"from":"human","value":"x"}]})"),
-              HasSubstr("f.jsonl:7: this looks like ShareGPT"));
-  EXPECT_THAT(Error(R"({"instruction":"a","input":"","output":"b"})"),
-              HasSubstr("{prompt: instruction, completion: output}"));
+TEST(JsonlTest, ReadsShareGpt) {
+  const auto sample = ParseJsonlLine(
+      R"({"system":"s","conversations":[{"from":"human","value":"q"},{"from":"gpt","value":"a"},)"
+      R"({"from":"user","value":"r"},{"from":"assistant","value":"b"}]})",
+      {}, "f:1");
+  ASSERT_TRUE(sample.ok()) << sample.status();
+  EXPECT_THAT(sample->messages,
+              ElementsAre(ChatMessage{Role::kSystem, "s"}, ChatMessage{Role::kUser, "q"},
+                          ChatMessage{Role::kAssistant, "a"}, ChatMessage{Role::kUser, "r"},
+                          ChatMessage{Role::kAssistant, "b"}));
+  EXPECT_THAT(Error(R"({"conversations":[]})"), HasSubstr("f.jsonl:7: there are no turns"));
+  EXPECT_THAT(Error(R"({"conversations":[{"from":"human","value":"x"},{"from":"tool"}]})"),
+              HasSubstr("f.jsonl:7: conversations[1]: a turn is from 'tool'; known are"));
+  EXPECT_THAT(Error(R"({"conversations":[{"from":"human"}]})"),
+              HasSubstr("conversations[0]: value is missing"));
+}
+
+TEST(JsonlTest, ReadsAlpaca) {
+  const auto with_input =
+      ParseJsonlLine(R"({"instruction":"Add.","input":"1 2","output":"3"})", {}, "f:1");
+  ASSERT_TRUE(with_input.ok()) << with_input.status();
+  EXPECT_THAT(with_input->messages, ElementsAre(ChatMessage{Role::kUser, "Add.\n1 2"},
+                                                ChatMessage{Role::kAssistant, "3"}));
+  const auto whole = ParseJsonlLine(
+      R"({"system":"s","history":[["q","a"]],"instruction":"r","input":"","output":"b"})", {},
+      "f:1");
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_THAT(whole->messages,
+              ElementsAre(ChatMessage{Role::kSystem, "s"}, ChatMessage{Role::kUser, "q"},
+                          ChatMessage{Role::kAssistant, "a"}, ChatMessage{Role::kUser, "r"},
+                          ChatMessage{Role::kAssistant, "b"}));
+  EXPECT_THAT(Error(R"({"instruction":"a","history":[["q"]],"output":"b"})"),
+              HasSubstr("f.jsonl:7: history[0] is no list of what"));
+  EXPECT_THAT(Error(R"({"instruction":"a","output":5})"),
+              HasSubstr("output is 5, expected a string"));
+  // Fields that the job names win over the look of a sample.
+  const auto named =
+      ParseJsonlLine(R"({"instruction":"a","input":"i","output":"b"})",
+                     {.fields = {{"prompt", "instruction"}, {"completion", "output"}}}, "f:1");
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_EQ(named->messages[0].content, "a");
+}
+
+TEST(JsonlTest, SaysWhatIsNoSuchForm) {
   EXPECT_THAT(Error(R"({"text":"Once"})"), HasSubstr("looks like plain text for pretraining"));
   EXPECT_THAT(Error("Once upon"), HasSubstr("is this plain text?"));
-  EXPECT_THAT(Error(R"([{"prompt":"a","completion":"b"}])"), HasSubstr("the file is a list"));
-  EXPECT_THAT(Error("\x1f\x8b\x08"), HasSubstr("gunzip"));
   EXPECT_THAT(Error("PAR1\x15"), HasSubstr("Parquet"));
-  // Fields that the job names win over the look of a line.
-  const auto sample =
-      ParseJsonlLine(R"({"instruction":"a","output":"b"})",
-                     {.fields = {{"prompt", "instruction"}, {"completion", "output"}}}, "f:1");
-  EXPECT_TRUE(sample.ok()) << sample.status();
 }
 
 TEST(JsonlTest, NamesWhatIsWrong) {
@@ -88,61 +115,6 @@ TEST(JsonlTest, NamesWhatIsWrong) {
   EXPECT_THAT(Error("{\"prompt\":\"\xff\",\"completion\":\"x\"}"), HasSubstr("not valid JSON"));
   EXPECT_REFUSED(CheckFields({{"promt", "x"}}), "unknown name 'promt'");
   EXPECT_TRUE(CheckFields({{"prompt", "x"}, {"answer", "y"}}).ok());
-}
-
-class JsonlReaderTest : public ::testing::Test {
- protected:
-  std::vector<std::string> ReadAll(const std::string& contents) {
-    EXPECT_TRUE(WriteFileAtomically(path_, contents).ok());
-    auto reader = JsonlReader::Open(path_).value();
-    std::vector<std::string> lines;
-    while (true) {
-      const auto line = reader->Next();
-      if (!line.ok()) {
-        lines.push_back(std::string(Message(line.status())));
-        break;
-      }
-      if (!line->has_value()) {
-        EXPECT_EQ(reader->bytes_read(), static_cast<int64_t>(contents.size()));
-        break;
-      }
-      lines.push_back(fmt::format("{}={}", reader->where().substr(path_.size()), **line));
-    }
-    return lines;
-  }
-
-  const TemporaryFolder folder_;
-  const std::string path_ = folder_ / "data.jsonl";
-};
-
-TEST_F(JsonlReaderTest, SplitsAndCountsLines) {
-  EXPECT_THAT(ReadAll(""), ElementsAre());
-  EXPECT_THAT(ReadAll("\n\n"), ElementsAre());
-  EXPECT_THAT(ReadAll("a\nb"), ElementsAre(":1=a", ":2=b"));
-  EXPECT_THAT(ReadAll("\xEF\xBB\xBF{}\r\n \t\n\nb\n"), ElementsAre(":1={}\r", ":4=b"));
-}
-
-TEST_F(JsonlReaderTest, LinesAcrossBlocks) {
-  Random random(1);
-  std::string contents;
-  std::vector<std::string> expected;
-  for (int i = 1; i <= 40; ++i) {
-    const std::string line(random.Below(100'000) + 1, static_cast<char>('a' + i % 26));
-    contents += line + "\n";
-    expected.push_back(fmt::format(":{}={}", i, line));
-  }
-  EXPECT_EQ(ReadAll(contents), expected);
-}
-
-TEST_F(JsonlReaderTest, LinesAreBounded) {
-  const auto lines = ReadAll("ok\n" + std::string(JsonlReader::kMaxLineBytes + (1 << 20), 'x'));
-  ASSERT_EQ(lines.size(), 2u);
-  EXPECT_THAT(lines[1], HasSubstr(":2: a line of more than"));
-}
-
-TEST_F(JsonlReaderTest, MissingFilesAreNamed) {
-  EXPECT_REFUSED(JsonlReader::Open("/nonexistent/x.jsonl").status(), "/nonexistent/x.jsonl");
-  EXPECT_REFUSED(JsonlReader::Open("/").status(), "is a folder");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "core/base/status.h"
 #include "core/base/threads/thread_pool.h"
 #include "core/data/jsonl.h"
+#include "core/data/sample_reader.h"
 #include "core/data/token_file.h"
 
 namespace shoal::worker {
@@ -22,7 +23,7 @@ struct Line {
 };
 
 // Reads lines until the batch is full; an empty batch means the file's end.
-absl::Status ReadBatch(JsonlReader& reader, std::vector<Line>& batch) {
+absl::Status ReadBatch(SampleReader& reader, std::vector<Line>& batch) {
   batch.clear();
   size_t bytes = 0;
   while (batch.size() < kBatchLines && bytes < kBatchBytes) {
@@ -94,7 +95,7 @@ class Sink {
   PrepareSummary summary_;
 };
 
-std::string WhyNoSample(const JsonlReader& reader, const PrepareSummary& summary) {
+std::string WhyNoSample(const SampleReader& reader, const PrepareSummary& summary) {
   if (reader.bytes_total() == 0) {
     return "the file is empty";
   }
@@ -137,7 +138,7 @@ absl::StatusOr<PrepareSummary> Prepare(const std::string& input, const std::stri
                                        const PrepareOptions& options) {
   SHOAL_CHECK(options.max_sequence_tokens > 0);
   SHOAL_RETURN_IF_ERROR(CheckFields(options.fields));
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<JsonlReader> reader, JsonlReader::Open(input));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<SampleReader> reader, SampleReader::Open(input));
   const uint64_t tokenizer_hash = encoder.tokenizer() == nullptr ? 0 : encoder.tokenizer()->hash();
   SHOAL_ASSIGN_OR_RETURN(const auto writer, formats::TokenFileWriter::Create(
                                                 output, encoder.vocabulary(), tokenizer_hash));

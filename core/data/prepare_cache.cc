@@ -8,6 +8,7 @@
 #include "core/base/file.h"
 #include "core/base/json/json.h"
 #include "core/base/status.h"
+#include "core/data/data_files.h"
 #include "core/data/prepare.h"
 #include "core/data/token_file.h"
 #include "xxhash.h"
@@ -16,7 +17,7 @@ namespace shoal::worker {
 namespace {
 
 // Part of every cache name: raise it when the same input gives other tokens.
-constexpr int kCacheVersion = 1;
+constexpr int kCacheVersion = 2;
 
 constexpr std::string_view kTokenFileMagic = "SHOALTOK";
 
@@ -65,27 +66,35 @@ absl::StatusOr<PreparedData> UseTokenFile(const std::string& path, const SampleE
   return PreparedData{path, true, SummaryOf(*file)};
 }
 
-absl::StatusOr<std::string> CacheName(const std::string& input, const SampleEncoder& encoder,
-                                      const PrepareOptions& options) {
+absl::StatusOr<std::string> CacheName(const std::string& input,
+                                      const std::vector<std::string>& files,
+                                      const SampleEncoder& encoder, const PrepareOptions& options) {
   std::error_code error;
-  const std::string absolute = std::filesystem::absolute(input, error).lexically_normal().string();
-  struct stat info {};
-  if (stat(input.c_str(), &info) != 0) {
-    return ErrnoToStatus(errno, fmt::format("cannot open {}", input));
+  std::string key = fmt::format("{}", kCacheVersion);
+  for (const std::string& file : files) {
+    struct stat info {};
+    if (stat(file.c_str(), &info) != 0) {
+      return ErrnoToStatus(errno, fmt::format("cannot open {}", file));
+    }
+    key += fmt::format("|{}|{}|{}.{:09}",
+                       std::filesystem::absolute(file, error).lexically_normal().string(),
+                       info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
   }
-  std::string key = fmt::format("{}|{}|{}|{}.{:09}|{:016x}|{}|{}|{}|{}", kCacheVersion, absolute,
-                                info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
-                                encoder.tokenizer() == nullptr ? 0 : encoder.tokenizer()->hash(),
-                                static_cast<int>(encoder.kind()), encoder.vocabulary(),
-                                options.max_sequence_tokens, static_cast<int>(options.oversize));
+  key += fmt::format("|{:016x}|{}|{}|{}|{}",
+                     encoder.tokenizer() == nullptr ? 0 : encoder.tokenizer()->hash(),
+                     static_cast<int>(encoder.kind()), encoder.vocabulary(),
+                     options.max_sequence_tokens, static_cast<int>(options.oversize));
   if (encoder.chat().has_value()) {
     key += fmt::format("|{}", encoder.chat()->Signature());
   }
   for (const auto& [ours, theirs] : options.fields) {
     key += fmt::format("|{}={}", ours, theirs);
   }
-  return fmt::format("{}-{:016x}.tokens", std::filesystem::path(input).stem().string(),
-                     XXH3_64bits(key.data(), key.size()));
+  // Of a folder the last name, of a pattern none that has a * in it.
+  std::string stem = (std::filesystem::path(input) / "").parent_path().stem().string();
+  std::ranges::replace_if(
+      stem, [](char c) { return c == '*' || c == '?' || c == '['; }, '_');
+  return fmt::format("{}-{:016x}.tokens", stem, XXH3_64bits(key.data(), key.size()));
 }
 
 constexpr std::pair<const char*, int64_t PrepareSummary::*> kCounts[] = {
@@ -132,11 +141,12 @@ absl::StatusOr<PreparedData> PrepareCached(const std::string& input,
                                            const SampleEncoder& encoder,
                                            const PrepareOptions& options) {
   SHOAL_RETURN_IF_ERROR(CheckFields(options.fields));
-  SHOAL_ASSIGN_OR_RETURN(const bool is_token_file, IsTokenFile(input));
-  if (is_token_file) {
-    return UseTokenFile(input, encoder, options);
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> files, ListDataFiles(input));
+  SHOAL_ASSIGN_OR_RETURN(const bool is_token_file, IsTokenFile(files.front()));
+  if (is_token_file && files.size() == 1) {
+    return UseTokenFile(files.front(), encoder, options);
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::string name, CacheName(input, encoder, options));
+  SHOAL_ASSIGN_OR_RETURN(const std::string name, CacheName(input, files, encoder, options));
   SHOAL_RETURN_IF_ERROR(CreateDirectories(cache_directory));
   const std::string path = fmt::format("{}/{}", cache_directory, name);
   const std::string summary_path = path + ".json";

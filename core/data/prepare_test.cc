@@ -12,6 +12,7 @@
 #include "core/base/status.h"
 #include "core/base/testing/folder.h"
 #include "core/base/testing/status.h"
+#include "core/data/sample_reader.h"
 #include "core/data/token_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -82,6 +83,45 @@ TEST_F(PrepareTest, WritesShiftedLabels) {
   }
   EXPECT_EQ(targets.back(), 2);
   EXPECT_EQ(encoder_->chat()->DecodeReply(targets), "Ho");
+}
+
+TEST_F(PrepareTest, EveryFormGivesTheSameTokens) {
+  const auto tokens = [&](const std::string& contents) {
+    EXPECT_TRUE(Run(contents, {.threads = 1}).ok());
+    return ReadFile(output(), 1 << 20).value();
+  };
+  const std::string expected = tokens(R"({"prompt":"Hi","completion":"Ho"})"
+                                      "\n"
+                                      R"({"prompt":"1\n2","completion":"3"})");
+  EXPECT_EQ(tokens(R"([{"prompt":"Hi","completion":"Ho"}, {"prompt":"1\n2","completion":"3"}])"),
+            expected);
+  EXPECT_EQ(tokens(R"({"instruction":"Hi","output":"Ho"})"
+                   "\n"
+                   R"({"instruction":"1","input":"2","output":"3"})"),
+            expected);
+  EXPECT_EQ(
+      tokens(R"({"conversations":[{"from":"human","value":"Hi"},{"from":"gpt","value":"Ho"}]})"
+             "\n"
+             R"({"messages":[{"role":"user","content":"1\n2"},)"
+             R"({"role":"assistant","content":"3"}]})"),
+      expected);
+}
+
+TEST_F(PrepareTest, AFolderIsItsFilesAndTheCacheKnowsThem) {
+  const std::string one = Write(R"({"prompt":"Hi","completion":"Ho"})");
+  const auto prepared = [&] {
+    return PrepareCached(folder_.path(), folder_ / "cache", *encoder_, {.threads = 1}).value();
+  };
+  EXPECT_EQ(prepared().summary.samples, 1);
+  EXPECT_TRUE(prepared().from_cache);
+  ASSERT_TRUE(
+      WriteFileAtomically(folder_ / "more.json", R"([{"prompt":"a","completion":"b"}])").ok());
+  EXPECT_FALSE(prepared().from_cache);
+  EXPECT_EQ(prepared().summary.samples, 2);
+  EXPECT_EQ(PrepareCached(folder_ / "m*.json", folder_ / "cache", *encoder_, {.threads = 1})
+                .value()
+                .summary.samples,
+            1);
 }
 
 TEST_F(PrepareTest, OversizePolicies) {
@@ -231,7 +271,7 @@ TEST_F(PrepareTest, RealDataKeepsEveryReply) {
     ASSERT_TRUE(summary.ok()) << summary.status();
     EXPECT_EQ(summary->samples, input.samples);
     const auto file = formats::TokenFile::Open(output()).value();
-    const auto reader = JsonlReader::Open(input.path).value();
+    const auto reader = SampleReader::Open(input.path).value();
     for (int64_t i = 0; i < file->samples(); ++i) {
       const auto line = reader->Next().value();
       const auto sample = ParseJsonlLine(*line, {.fields = input.fields}, reader->where()).value();

@@ -8,6 +8,7 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/data/jsonl.h"
+#include "core/data/sample_reader.h"
 #include "core/data/tokenizer/bpe_merger.h"
 #include "core/data/tokenizer/pre_tokenizer.h"
 #include "core/data/tokenizer/unicode.h"
@@ -82,7 +83,7 @@ absl::StatusOr<std::vector<CountedWord>> CountWords(const std::string& path,
                                                     const TrainTokenizerOptions& options) {
   SHOAL_RETURN_IF_ERROR(CheckFields(options.fields));
   SHOAL_ASSIGN_OR_RETURN(WordCounter counter, WordCounter::Create());
-  SHOAL_ASSIGN_OR_RETURN(const auto reader, JsonlReader::Open(path));
+  SHOAL_ASSIGN_OR_RETURN(const auto reader, SampleReader::Open(path));
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, reader->Next());
     if (!line.has_value()) {

@@ -1,0 +1,88 @@
+#include "core/data/data_files.h"
+
+#include <glob.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <string_view>
+
+#include "core/base/status.h"
+
+namespace shoal::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool IsDataName(std::string_view name) {
+  for (const std::string_view packed : {".gz", ".zst"}) {
+    if (name.ends_with(packed)) {
+      name.remove_suffix(packed.size());
+      break;
+    }
+  }
+  return !name.starts_with('.') && (name.ends_with(".jsonl") || name.ends_with(".json"));
+}
+
+absl::StatusOr<std::vector<std::string>> FilesOfFolder(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> files;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (IsDataName(entry->path().filename().string()) && entry->is_regular_file(error)) {
+      files.push_back(entry->path().string());
+    }
+  }
+  if (error) {
+    return ErrnoToStatus(error.value(), fmt::format("cannot read folder {}", folder));
+  }
+  if (files.empty()) {
+    return NotFound(
+        "{}: no file in this folder ends with .jsonl or .json (or these and .gz or "
+        ".zst)",
+        folder);
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+absl::StatusOr<std::vector<std::string>> FilesOfPattern(const std::string& pattern) {
+  glob_t found = {};
+  const int failed = glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
+  std::vector<std::string> files;
+  std::error_code error;
+  for (size_t i = 0; failed == 0 && i < found.gl_pathc; ++i) {
+    if (fs::is_regular_file(found.gl_pathv[i], error)) {
+      files.emplace_back(found.gl_pathv[i]);
+    }
+  }
+  globfree(&found);
+  if (failed != 0 && failed != GLOB_NOMATCH) {
+    return PermissionDenied("{}: a folder of this pattern cannot be read", pattern);
+  }
+  if (files.empty()) {
+    return NotFound("{}: no file has such a name", pattern);
+  }
+  return files;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ListDataFiles(const std::string& input) {
+  std::error_code error;
+  std::vector<std::string> files = {input};
+  if (fs::is_directory(input, error)) {
+    SHOAL_ASSIGN_OR_RETURN(files, FilesOfFolder(input));
+  } else if (!fs::exists(input, error) && input.find_first_of("*?[") != std::string::npos) {
+    SHOAL_ASSIGN_OR_RETURN(files, FilesOfPattern(input));
+  }
+  for (const std::string& file : files) {
+    if (access(file.c_str(), R_OK) != 0) {
+      return ErrnoToStatus(errno, fmt::format("cannot open {}", file));
+    }
+  }
+  return files;
+}
+
+}  // namespace shoal::worker

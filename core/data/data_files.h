@@ -1,0 +1,16 @@
+// The files that one name of data stands for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace shoal::worker {
+
+// `input` is a file; a folder, which stands for all files in it whose name ends with .jsonl or
+// .json, or one of these and .gz or .zst; or a pattern as a shell's (data/part-*.jsonl). In the
+// order of names, at least one; each can be read. NotFound if there is none.
+absl::StatusOr<std::vector<std::string>> ListDataFiles(const std::string& input);
+
+}  // namespace shoal::worker
