@@ -23,26 +23,9 @@
 #include "core/transport/transport.h"
 #include "server/service/server_metrics.h"
 #include "server/service/sparse_log.h"
-#include "server/store/partition_state.h"
+#include "server/service/taken_push.h"
 
 namespace shoal::server {
-
-struct ClientIdentity {
-  uint64_t incarnation = 0;
-  std::string name;  // for messages: "worker-1"
-};
-
-struct PushVerdict {
-  // kDataLoss: not the payload that was sent.
-  absl::StatusCode code = absl::StatusCode::kOk;
-  bool applied_before = false;
-};
-
-// The payload that may follow a header in its slot.
-struct PushPayload {
-  std::span<const std::byte> bytes;
-  PayloadMemory place = PayloadMemory::kHost;
-};
 
 // Judges a push with a whole header, and applies it.
 using PushHandler = std::function<PushVerdict(const ClientIdentity&, const transport::PushHeader&,

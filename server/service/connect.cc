@@ -14,7 +14,6 @@ namespace {
 
 static_assert(plan::kMostPushSlots * sizeof(transport::PushAcknowledgement) <=
               transport::kBufferAlignment);
-constexpr size_t kMaxClientName = 100;
 
 // Slots, pinned to make copies from them fast.
 struct PinnedSlots {
@@ -56,9 +55,8 @@ absl::StatusOr<proto::ConnectReply> HostedJob::Connect(const proto::ConnectReque
   absl::MutexLock one_at_a_time(&connect_mutex_);
   SHOAL_RETURN_IF_ERROR(CheckConnect(request));
   SHOAL_ASSIGN_OR_RETURN(proto::ConnectReply reply, Accept(request));
-  absl::ReaderMutexLock lock(&state_mutex_);
-  reply.set_version(state_.version());
-  if (fenced_.contains(request.incarnation())) {
+  reply.set_version(core_->state().version());
+  if (core_->IsFenced(request.incarnation())) {
     intake_->Remove(request.incarnation());  // Fenced while connecting.
     return PermissionDenied("{} is fenced: its lease is over", request.client());
   }
@@ -66,29 +64,7 @@ absl::StatusOr<proto::ConnectReply> HostedJob::Connect(const proto::ConnectReque
 }
 
 absl::Status HostedJob::CheckConnect(const proto::ConnectRequest& request) {
-  if (request.layout_version() != transport::kDataLayoutVersion) {
-    return FailedPrecondition(
-        "{} speaks data layout {}, this server {}: use the same version of shoal everywhere",
-        request.client(), request.layout_version(), transport::kDataLayoutVersion);
-  }
-  if (request.incarnation() == 0 || request.client().empty() ||
-      request.client().size() > kMaxClientName) {
-    return InvalidArgument("a client needs an incarnation and a name of at most {} bytes",
-                           kMaxClientName);
-  }
-  absl::ReaderMutexLock lock(&state_mutex_);
-  if (request.generation() != state_.generation()) {
-    return FailedPrecondition("{} works with shard map generation {}, this server with {}",
-                              request.client(), request.generation(), state_.generation());
-  }
-  if (fenced_.contains(request.incarnation())) {
-    return PermissionDenied("{} is fenced: its lease is over", request.client());
-  }
-  if (!request.read_only() && !admitted_.contains(request.incarnation())) {
-    return PermissionDenied(
-        "{} (incarnation {:x}) is no worker of {}: the coordinator has not named it",
-        request.client(), request.incarnation(), request.job_id());
-  }
+  SHOAL_RETURN_IF_ERROR(core_->CheckClient(request));
   if (intake_->connections() >= options_.max_clients) {
     return ResourceExhausted(
         "{} cannot connect: {} clients are connected, which is the limit (--max-clients)",

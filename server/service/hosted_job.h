@@ -1,18 +1,12 @@
-// One job at a parameter server: its store, where its step is, the transports that expose it, and
-// the connections of its clients. Methods are the calls of proto ParameterServer for this job.
+// One job at a parameter server: its store, the transports that expose it, and the connections of
+// its clients. Methods are the calls of proto ParameterServer for this job.
 //
-// Commands of the coordinator are refused once a later term has begun. All but AdmitClients, which
-// waits for none, run exclusively (commands_mutex_) and follow StepState. Slots, and so pushes, are
-// for those alone that the coordinator has admitted. Pushes arrive on PushIntake's threads: each is
-// checked against what was granted and applied under a shared lock on the state. Prepare,
-// BeginAttempt and Fence change it under an exclusive one, so that no push is half applied when
-// they answer.
+// What commands, clients and pushes do is decided by JobCore; this runs it between gRPC, transports,
+// files and metrics. Slots, and so pushes, are for those alone that the coordinator has admitted.
+// Pushes arrive on PushIntake's threads: each is checked against what was granted.
 //
-// Failure: a refused call changes nothing. After a GPU fails in Prepare or Commit, every later
-// command but AdmitClients returns that failure.
-//
-// hosted_job.cc has the commands of a step, load_job.cc how it is made, connect.cc and take_push.cc
-// what clients do, write_checkpoint.cc and reached_gpu.cc what their names say.
+// load_job.cc has how it is made, connect.cc what clients do, write_checkpoint.cc and
+// reached_gpu.cc what their names say.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +17,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/threads/thread_pool.h"
@@ -34,12 +27,13 @@
 #include "proto/server.pb.h"
 #include "server/service/checkpoint_task.h"
 #include "server/service/gpu_memory.h"
+#include "server/service/intake_threads.h"
+#include "server/service/job_core.h"
 #include "server/service/payloads_in_gpu.h"
 #include "server/service/push_intake.h"
 #include "server/service/server_metrics.h"
 #include "server/service/service_options.h"
 #include "server/service/sparse_log.h"
-#include "server/service/step_state.h"
 #include "server/store/store.h"
 
 namespace shoal::server {
@@ -70,7 +64,7 @@ class HostedJob {
   absl::StatusOr<proto::AdmitClientsReply> AdmitClients(const proto::AdmitClientsRequest& request);
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request);
   // Waits for that client's pushes under way, refuses later ones, and closes its connection.
-  void Fence(uint64_t incarnation);
+  void Fence(uint64_t incarnation) { core_->Fence(incarnation); }
   // Ends what calls may be waiting for.
   void Stop();
 
@@ -109,10 +103,9 @@ class HostedJob {
 
   // write_checkpoint.cc
   absl::StatusOr<std::shared_ptr<CheckpointTask>> PinCheckpoint(
-      const proto::WriteCheckpointRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(commands_mutex_);
+      const proto::WriteCheckpointRequest& request);
   std::shared_ptr<CheckpointTask> NewestCheckpoint() const;
-  absl::Status CommitAroundCheckpoint(const proto::CommitRequest& request)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(commands_mutex_);
+  absl::Status CommitAroundCheckpoint(const proto::CommitRequest& request);
 
   // connect.cc
   absl::Status CheckConnect(const proto::ConnectRequest& request);
@@ -123,26 +116,15 @@ class HostedJob {
                                                     const ClientIdentity& client, int64_t bytes,
                                                     bool in_gpu);
 
-  // take_push.cc
   PushVerdict TakePush(const ClientIdentity& client, const transport::PushHeader& header,
                        const PushPayload& payload);
-  PushVerdict JudgePush(const ClientIdentity& client, const transport::PushHeader& header,
-                        const PushPayload& payload) ABSL_SHARED_LOCKS_REQUIRED(state_mutex_);
 
   const ParameterServiceOptions& options_;
   ServerMetrics& metrics_;
   rpc::NewestTerm& term_;
   SparseLog refused_pushes_;
 
-  absl::Mutex commands_mutex_ ABSL_ACQUIRED_BEFORE(state_mutex_);  // one command at a time
-  absl::Mutex connect_mutex_;                                      // one handshake at a time
-  proto::PrepareReply prepared_ ABSL_GUARDED_BY(commands_mutex_);
-  proto::CommitRequest committed_ ABSL_GUARDED_BY(commands_mutex_);  // the newest
-
-  mutable absl::Mutex state_mutex_;
-  StepState state_ ABSL_GUARDED_BY(state_mutex_);
-  absl::flat_hash_set<uint64_t> admitted_ ABSL_GUARDED_BY(state_mutex_);  // to connect and push
-  absl::flat_hash_set<uint64_t> fenced_ ABSL_GUARDED_BY(state_mutex_);    // whatever was admitted
+  absl::Mutex connect_mutex_;  // one handshake at a time
 
   // Made by Load and constant after it, in the order in which they must be destroyed from the end.
   const proto::ConfigureRequest request_;
@@ -159,8 +141,10 @@ class HostedJob {
   std::vector<EnabledTransport> transports_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Store> store_;
-  std::unique_ptr<PushIntake> intake_;  // goes with its threads, which call TakePush
-  mutable absl::Mutex checkpoint_mutex_ ABSL_ACQUIRED_AFTER(commands_mutex_);
+  std::unique_ptr<JobCore> core_;
+  std::unique_ptr<PushIntake> intake_;
+  std::unique_ptr<IntakeThreads> intake_threads_;  // call TakePush
+  mutable absl::Mutex checkpoint_mutex_;
   bool stopped_ ABSL_GUARDED_BY(checkpoint_mutex_) = false;
   std::shared_ptr<CheckpointTask> checkpoint_ ABSL_GUARDED_BY(checkpoint_mutex_);  // the newest
 };

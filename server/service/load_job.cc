@@ -145,10 +145,12 @@ absl::Status HostedJob::Load() {
     SHOAL_RETURN_IF_ERROR(store_->KeepHostWeights());
   }
   slot_bytes_ = SlotBytes(held, job_.service.gradient_type);
-  {
-    absl::MutexLock lock(&state_mutex_);
-    state_ = StepState(store_->version(), shard_map_.generation);
-  }
+  core_ = std::make_unique<JobCore>(
+      JobCore::Options{.gradient_type = job_.service.gradient_type,
+                       .generation = shard_map_.generation,
+                       .partitions = std::ssize(shard_map_.servers),
+                       .disconnect = [this](uint64_t client) { intake_->Remove(client); }},
+      store_.get(), &term_);
   SHOAL_RETURN_IF_ERROR(StartIntake(threads));
   reply_.set_version(store_->version());
   reply_.set_resident_bytes(bytes.total());
@@ -170,10 +172,12 @@ absl::Status HostedJob::StartIntake(int threads) {
     SHOAL_ASSIGN_OR_RETURN(queues.emplace_back(), enabled.transport->CreateQueue());
   }
   intake_ = std::make_unique<PushIntake>(
-      PushIntake::Options{.threads = threads, .look_over_interval = options_.look_over_interval},
       [this](const ClientIdentity& client, const transport::PushHeader& header,
              const PushPayload& payload) { return TakePush(client, header, payload); },
       &metrics_, std::move(queues));
+  intake_threads_ = std::make_unique<IntakeThreads>(
+      IntakeThreads::Options{.threads = threads, .look_over_interval = options_.look_over_interval},
+      intake_.get());
   return absl::OkStatus();
 }
 

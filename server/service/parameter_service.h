@@ -2,8 +2,8 @@
 // gRPC adapter (core/rpc/parameter_server_service.h) calls it from many threads; tests call it
 // directly.
 //
-// Holds jobs by id (hosted_job.h) and passes each call on to the one that it names. A call for a
-// job that is not here is NotFound, by name; while there is none at all, FailedPrecondition. A
+// Holds jobs by id (job_table.h) and passes each call on to the one that it names (hosted_job.h). A
+// call for a job that is not here is NotFound, by name; while it loads, FailedPrecondition. A
 // command of a lower term than one before it is FailedPrecondition too.
 //
 // Failure: Configure that fails leaves nothing of its job. After a crash the server is simply gone:
@@ -11,18 +11,17 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/metrics.h"
 #include "core/rpc/newest_term.h"
 #include "core/rpc/parameter_server_service.h"
 #include "server/service/hosted_job.h"
+#include "server/service/job_table.h"
 #include "server/service/server_metrics.h"
 #include "server/service/service_options.h"
 
@@ -57,17 +56,9 @@ class ParameterService final : public rpc::ParameterServerService {
   void ReleaseAll();
 
  private:
-  using Jobs = std::map<std::string, std::shared_ptr<HostedJob>>;
-
   absl::StatusOr<proto::ConfigureReply> ConfigureJob(proto::ConfigureRequest request);
-  // The reply to a Configure that is repeated; null: the job is to be loaded.
-  absl::StatusOr<const proto::ConfigureReply*> BeginLoading(const proto::ConfigureRequest& request);
-  absl::StatusOr<std::shared_ptr<HostedJob>> Find(const std::string& job_id) const;
   void Release(const std::string& job_id);
   void LetGo(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(configure_mutex_);
-  void LetGoOfEarlierRun(const proto::ConfigureRequest& request)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(configure_mutex_);
-  Jobs jobs() const;
 
   // Runs a call's body, counts and times it, and logs a refusal.
   template <typename Body>
@@ -82,12 +73,7 @@ class ParameterService final : public rpc::ParameterServerService {
   rpc::NewestTerm term_;
 
   absl::Mutex configure_mutex_;  // one job loads at a time
-  mutable absl::Mutex jobs_mutex_;
-  std::string loading_ ABSL_GUARDED_BY(jobs_mutex_);  // a job; empty: none
-  // A client's lease is over for all jobs, those to come among them.
-  static constexpr size_t kMaxFenced = 1 << 20;
-  absl::flat_hash_set<uint64_t> fenced_ ABSL_GUARDED_BY(jobs_mutex_);
-  Jobs jobs_ ABSL_GUARDED_BY(jobs_mutex_);
+  JobTable<HostedJob> jobs_;
 };
 
 }  // namespace shoal::server

@@ -1,36 +1,24 @@
 #include "server/service/push_intake.h"
 
+#include <array>
 #include <utility>
 
-#include "core/base/clock.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 
 namespace shoal::server {
 namespace {
 
-// Longest sleep of an intake without clients.
-constexpr absl::Duration kIdleWait = absl::Milliseconds(500);
 // Handshakes that fail at once are normal; forgets connections beyond this number.
 constexpr size_t kMaxClosedEarly = 4096;
 
 }  // namespace
 
-PushIntake::PushIntake(const Options& options, PushHandler handler, ServerMetrics* metrics,
+PushIntake::PushIntake(PushHandler handler, ServerMetrics* metrics,
                        std::vector<std::unique_ptr<transport::EventQueue>> queues)
-    : options_(options),
-      handler_(std::move(handler)),
-      metrics_(metrics),
-      queues_(std::move(queues)) {
-  for (size_t i = 0; i < queues_.size(); ++i) {
-    threads_.emplace_back([this, i] { PollQueue(*queues_[i], /*looks_over=*/i == 0); });
-  }
-  for (int i = static_cast<int>(queues_.size()); i < options_.threads; ++i) {
-    threads_.emplace_back([this] { Help(); });
-  }
-}
+    : handler_(std::move(handler)), metrics_(metrics), queues_(std::move(queues)) {}
 
-PushIntake::~PushIntake() {
+void PushIntake::Stop() {
   {
     absl::MutexLock lock(&work_mutex_);
     stopping_ = true;
@@ -38,11 +26,19 @@ PushIntake::~PushIntake() {
   for (const auto& queue : queues_) {
     queue->Wake();
   }
-  for (std::thread& thread : threads_) {
-    thread.join();
+}
+
+bool PushIntake::stopping() const {
+  absl::MutexLock lock(&work_mutex_);
+  return stopping_;
+}
+
+PushIntake::~PushIntake() {
+  {
+    absl::MutexLock lock(&work_mutex_);
+    metrics_->queue_depth.Decrement(static_cast<double>(work_.size()));
+    work_.clear();
   }
-  metrics_->queue_depth.Decrement(static_cast<double>(work_.size()));
-  work_.clear();
   absl::MutexLock lock(&connections_mutex_);
   metrics_->clients.Decrement(static_cast<double>(by_id_.size()));
   for (const auto& [id, connection] : by_id_) {
@@ -178,47 +174,22 @@ void PushIntake::RingAll(const std::vector<LayerBarrier::Ring>& rings) {
   }
 }
 
-void PushIntake::PollQueue(transport::EventQueue& queue, bool looks_over) {
-  std::vector<transport::Event> events(64);
-  absl::Time looked_over = RealClock().Now();
-  while (true) {
-    const size_t count = queue.Poll(events);
-    for (size_t i = 0; i < count; ++i) {
-      Dispatch(events[i]);
-    }
-    const bool worked = TakeOne();
-    {
-      absl::MutexLock lock(&work_mutex_);
-      if (stopping_) {
-        return;
-      }
-    }
-    if (looks_over && RealClock().Now() - looked_over > options_.look_over_interval) {
-      LookOver();
-      looked_over = RealClock().Now();
-    }
-    if (count == 0 && !worked) {
-      queue.Wait(connections() > 0 ? options_.look_over_interval : kIdleWait);
-    }
+bool PushIntake::Turn(size_t queue) {
+  std::array<transport::Event, 64> events;
+  const size_t count = queues_[queue]->Poll(events);
+  for (size_t i = 0; i < count; ++i) {
+    Dispatch(events[i]);
   }
+  return TakeOne() || count > 0;
 }
 
-void PushIntake::Help() {
-  while (true) {
-    {
-      // The polling thread takes one waiting push itself.
-      absl::MutexLock lock(&work_mutex_);
-      work_mutex_.Await(absl::Condition(
-          +[](PushIntake* self)
-               ABSL_NO_THREAD_SAFETY_ANALYSIS { return self->stopping_ || self->work_.size() > 1; },
-          this));
-      if (stopping_) {
-        return;
-      }
-    }
-    while (TakeOne()) {
-    }
-  }
+bool PushIntake::AwaitMoreThanOne() {
+  absl::MutexLock lock(&work_mutex_);
+  work_mutex_.Await(absl::Condition(
+      +[](PushIntake* self)
+           ABSL_NO_THREAD_SAFETY_ANALYSIS { return self->stopping_ || self->work_.size() > 1; },
+      this));
+  return !stopping_;
 }
 
 void PushIntake::LookOver() {

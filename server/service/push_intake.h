@@ -1,26 +1,22 @@
-// Takes pushes: polls the transports' event queues, hands pushes to the threads that apply them,
-// and keeps the connections.
+// Takes pushes: handles the events of the transports' queues, hands pushes to whoever applies them,
+// and keeps the connections. Has no threads: IntakeThreads (intake_threads.h) takes its turns, and
+// the simulation does (tests/simulation).
 //
-// Threads: one per event queue polls it and applies pushes itself; more, up to `threads`, help when
-// more than one push waits. An idle intake sleeps in EventQueue::Wait and looks over the slots a
-// few times a second, so a lost doorbell delays a push but never loses it (over RDMA a push waits
-// for its doorbell, see client_connection.h). The slots granted bound the queue of work.
+// The slots granted bound the queue of work.
 //
-// Add and Remove: any thread. The destructor closes all connections, ends the threads, then frees
-// the queues; the transports must outlive it.
+// Thread-safe, but that one thread at a time takes turns of a queue. The destructor closes all
+// connections, then frees the queues; the transports must outlive it.
 #pragma once
 
 #include <deque>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "server/service/client_connection.h"
 #include "server/service/layer_barrier.h"
 
@@ -28,17 +24,28 @@ namespace shoal::server {
 
 class PushIntake {
  public:
-  struct Options {
-    int threads = 1;
-    absl::Duration look_over_interval = absl::Milliseconds(50);
-  };
-  PushIntake(const Options& options, PushHandler handler, ServerMetrics* metrics,
+  PushIntake(PushHandler handler, ServerMetrics* metrics,
              std::vector<std::unique_ptr<transport::EventQueue>> queues);
   ~PushIntake();
   PushIntake(const PushIntake&) = delete;
   PushIntake& operator=(const PushIntake&) = delete;
 
+  size_t queues() const { return queues_.size(); }
   transport::EventQueue* queue(size_t index) { return queues_[index].get(); }
+
+  // Handles what has come over that queue, and applies one waiting push. False: there was neither.
+  bool Turn(size_t queue);
+  // Applies one waiting push; false if there is none.
+  bool TakeOne();
+  // Blocks until more than one push waits; false once Stop was called.
+  bool AwaitMoreThanOne();
+  // Finds pushes whose doorbell was lost. To be called a few times a second: so a lost doorbell
+  // delays a push but never loses it (over RDMA a push waits for its doorbell, see
+  // client_connection.h).
+  void LookOver();
+  // Ends waits for turns.
+  void Stop();
+  bool stopping() const;
 
   // Takes pushes from it from now on. Closes an earlier connection of the same incarnation.
   void Add(std::shared_ptr<ClientConnection> connection);
@@ -55,18 +62,12 @@ class PushIntake {
     int64_t slot = 0;
   };
 
-  void PollQueue(transport::EventQueue& queue, bool looks_over);
-  void Help();
   void Dispatch(const transport::Event& event);
   void Enqueue(const std::shared_ptr<ClientConnection>& connection, int64_t slot);
-  // Applies one waiting push; false if there is none.
-  bool TakeOne();
-  void LookOver();
   std::shared_ptr<ClientConnection> Find(uint64_t connection) const;
   void RingAll(const std::vector<LayerBarrier::Ring>& rings);
   void Forget(uint64_t connection, const absl::Status& why);
 
-  const Options options_;
   const PushHandler handler_;
   ServerMetrics* const metrics_;
   const std::vector<std::unique_ptr<transport::EventQueue>> queues_;
@@ -81,11 +82,9 @@ class PushIntake {
   // Connections that closed before they were added.
   absl::flat_hash_set<uint64_t> closed_early_ ABSL_GUARDED_BY(connections_mutex_);
 
-  absl::Mutex work_mutex_;
+  mutable absl::Mutex work_mutex_;
   std::deque<Work> work_ ABSL_GUARDED_BY(work_mutex_);
   bool stopping_ ABSL_GUARDED_BY(work_mutex_) = false;
-
-  std::vector<std::thread> threads_;
 };
 
 }  // namespace shoal::server

@@ -8,11 +8,10 @@ namespace shoal::server {
 absl::StatusOr<proto::WriteCheckpointReply> HostedJob::WriteCheckpoint(
     const proto::WriteCheckpointRequest& request) {
   std::shared_ptr<CheckpointTask> task;
-  {
-    absl::MutexLock commands(&commands_mutex_);
-    SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "WriteCheckpoint"));
+  SHOAL_RETURN_IF_ERROR(core_->Pin(request, [&]() -> absl::Status {
     SHOAL_ASSIGN_OR_RETURN(task, PinCheckpoint(request));
-  }
+    return absl::OkStatus();
+  }));
   proto::WriteCheckpointReply reply;
   if (request.begin()) {
     return reply;
@@ -41,25 +40,16 @@ absl::StatusOr<std::shared_ptr<CheckpointTask>> HostedJob::PinCheckpoint(
   if (stopped_) {
     return FailedPrecondition("cannot write a checkpoint: this server is going");
   }
-  const Store& store = *store_;
-  SHOAL_RETURN_IF_ERROR(store.failure());
   std::shared_ptr<CheckpointTask>& task = checkpoint_;
-  const bool same = task != nullptr && task->version() == request.version() &&
-                    task->directory() == request.directory();
-  // `begin` for a finished one is a new try in an emptied folder.
-  if (same && !(request.begin() && task->Done())) {
-    return task;
+  std::optional<PinnedCheckpoint> newest;
+  if (task != nullptr) {
+    newest = {.version = task->version(), .directory = task->directory(), .done = task->Done()};
   }
-  if (task != nullptr && !task->Done()) {
-    return FailedPrecondition(
-        "cannot write the checkpoint of step {}: that of step {} in {} is still being written",
-        request.version(), task->version(), task->directory());
+  SHOAL_ASSIGN_OR_RETURN(const bool pins, PinsCheckpoint(request, newest, store_->version()));
+  if (pins) {
+    task = std::make_shared<CheckpointTask>(store_.get(), request_.server_index(),
+                                            request.directory());
   }
-  if (request.version() != store.version()) {
-    return FailedPrecondition("cannot write the checkpoint of step {}: version {} is published",
-                              request.version(), store.version());
-  }
-  task = std::make_shared<CheckpointTask>(&store, request_.server_index(), request.directory());
   return task;
 }
 

@@ -1,0 +1,290 @@
+#include "server/service/job_core.h"
+
+#include <utility>
+
+#include "core/base/status.h"
+#include "core/base/testing/planted.h"
+#include "core/transport/push_header.h"
+
+namespace shoal::server {
+namespace {
+
+constexpr size_t kMostAdmitted = 1 << 20;  // over the job's life
+constexpr size_t kMaxClientName = 100;
+
+proto::AttemptPhase ToMessage(Phase phase) {
+  switch (phase) {
+    case Phase::kReady:
+      return proto::ATTEMPT_PHASE_NONE;
+    case Phase::kOpen:
+      return proto::ATTEMPT_PHASE_OPEN;
+    case Phase::kSealed:
+      return proto::ATTEMPT_PHASE_SEALED;
+    case Phase::kFailed:
+    case Phase::kCommitting:  // no command is under way
+      return proto::ATTEMPT_PHASE_FAILED;
+  }
+  return proto::ATTEMPT_PHASE_FAILED;
+}
+
+proto::PrepareReply ToMessage(const std::vector<PartitionStatistics>& sealed) {
+  proto::PrepareReply reply;
+  for (const PartitionStatistics& statistics : sealed) {
+    proto::PartitionGradient& partition = *reply.add_partitions();
+    partition.set_partition(statistics.partition);
+    partition.set_sum_of_squares(statistics.gradient.sum_of_squares);
+    partition.set_non_finite(statistics.gradient.non_finite);
+    partition.set_pushes(statistics.pushes);
+  }
+  return reply;
+}
+
+}  // namespace
+
+JobCore::JobCore(Options options, Store* store, rpc::NewestTerm* term)
+    : options_(std::move(options)),
+      store_(*store),
+      term_(*term),
+      state_(store->version(), options_.generation) {}
+
+StepState JobCore::state() const {
+  absl::ReaderMutexLock lock(&state_mutex_);
+  return state_;
+}
+
+bool JobCore::IsFenced(uint64_t incarnation) const {
+  absl::ReaderMutexLock lock(&state_mutex_);
+  return fenced_.contains(incarnation);
+}
+
+bool JobCore::HasAdmitted(uint64_t incarnation) const {
+  absl::ReaderMutexLock lock(&state_mutex_);
+  return admitted_.contains(incarnation);
+}
+
+absl::StatusOr<proto::TakeOverReply> JobCore::TakeOver(const proto::TakeOverRequest& request,
+                                                       const std::function<void()>& give_up) {
+  // Waits for a command of the earlier life that is under way.
+  absl::MutexLock commands(&commands_mutex_);
+  SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "TakeOver"));
+  give_up();
+  proto::TakeOverReply reply;
+  reply.set_holds(true);
+  *reply.mutable_committed() = committed_;
+  absl::MutexLock state(&state_mutex_);
+  reply.set_version(state_.version());
+  reply.set_generation(state_.generation());
+  reply.set_step(state_.step());
+  reply.set_attempt(state_.attempt());
+  reply.set_phase(ToMessage(state_.phase()));
+  return reply;
+}
+
+absl::StatusOr<proto::BeginAttemptReply> JobCore::BeginAttempt(
+    const proto::BeginAttemptRequest& request, const std::function<void()>& begun) {
+  absl::MutexLock commands(&commands_mutex_);
+  SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "BeginAttempt"));
+  // Waits for pushes being applied, and keeps others out while accumulators are cleared.
+  absl::MutexLock state(&state_mutex_);
+  SHOAL_ASSIGN_OR_RETURN(
+      const Decision decision,
+      state_.BeginAttempt(request.step(), request.attempt(), request.generation()));
+  if (decision == Decision::kExecute) {
+    SHOAL_RETURN_IF_ERROR(store_.failure());
+    store_.Clear();
+    state_.Opened(request.step(), request.attempt());
+    DisconnectLost(request);
+    begun();
+  }
+  return proto::BeginAttemptReply();
+}
+
+void JobCore::DisconnectLost(const proto::BeginAttemptRequest& request) {
+  for (const uint64_t lost : request.lost_worker()) {
+    if (!SHOAL_PLANTED("fence-forgotten") && fenced_.insert(lost).second) {
+      options_.disconnect(lost);
+    }
+  }
+}
+
+absl::StatusOr<proto::PrepareReply> JobCore::Prepare(const proto::PrepareRequest& request) {
+  absl::MutexLock commands(&commands_mutex_);
+  SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "Prepare"));
+  {
+    // Waits for pushes being applied; later ones find the attempt sealed.
+    absl::MutexLock state(&state_mutex_);
+    SHOAL_ASSIGN_OR_RETURN(const Decision decision,
+                           state_.Prepare(request.step(), request.attempt()));
+    if (decision == Decision::kRepeat) {
+      return prepared_;
+    }
+    state_.Sealed();
+  }
+  prepared_.Clear();
+  const auto sealed = store_.Seal();
+  if (!sealed.ok()) {
+    // Keeps later Prepares of this attempt from repeating the first one's answer.
+    absl::MutexLock state(&state_mutex_);
+    state_.SealingFailed();
+    return Annotate(sealed.status(), fmt::format("step {}: adding gradients", request.step()));
+  }
+  prepared_ = ToMessage(*sealed);
+  return prepared_;
+}
+
+absl::StatusOr<proto::CommitReply> JobCore::Commit(const proto::CommitRequest& request,
+                                                   const Act& update) {
+  absl::MutexLock commands(&commands_mutex_);
+  SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "Commit"));
+  proto::CommitReply reply;
+  reply.set_version(request.step());
+  {
+    absl::MutexLock state(&state_mutex_);
+    SHOAL_ASSIGN_OR_RETURN(const Decision decision,
+                           state_.Commit(request.step(), request.attempt()));
+    if (decision == Decision::kRepeat) {
+      return reply;
+    }
+    state_.Committing();
+  }
+  if (const absl::Status committed = update(); !committed.ok()) {
+    return Annotate(committed, fmt::format("step {}: updating weights", request.step()));
+  }
+  committed_ = request;
+  absl::MutexLock state(&state_mutex_);
+  state_.Committed();
+  return reply;
+}
+
+absl::Status JobCore::Pin(const proto::WriteCheckpointRequest& request, const Act& pin) {
+  absl::MutexLock commands(&commands_mutex_);
+  SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "WriteCheckpoint"));
+  SHOAL_RETURN_IF_ERROR(store_.failure());
+  return pin();
+}
+
+absl::StatusOr<proto::GetChecksumsReply> JobCore::GetChecksums() {
+  absl::MutexLock commands(&commands_mutex_);
+  proto::GetChecksumsReply reply;
+  reply.set_version(store_.version());
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<PartitionChecksum> checksums, store_.Checksums());
+  for (const PartitionChecksum& checksum : checksums) {
+    proto::PartitionChecksum& partition = *reply.add_partitions();
+    partition.set_partition(checksum.partition);
+    partition.set_hash(checksum.hash);
+  }
+  return reply;
+}
+
+absl::StatusOr<proto::AdmitClientsReply> JobCore::AdmitClients(
+    const proto::AdmitClientsRequest& request) {
+  // Beside other commands: who joins need not wait for a commit.
+  SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "AdmitClients"));
+  absl::MutexLock state(&state_mutex_);
+  if (admitted_.size() + static_cast<size_t>(request.incarnation_size()) > kMostAdmitted) {
+    return ResourceExhausted("{} clients were admitted already", admitted_.size());
+  }
+  admitted_.insert(request.incarnation().begin(), request.incarnation().end());
+  return proto::AdmitClientsReply();
+}
+
+void JobCore::Fence(uint64_t incarnation) {
+  if (SHOAL_PLANTED("fence-forgotten")) {
+    return;
+  }
+  {
+    absl::MutexLock state(&state_mutex_);
+    fenced_.insert(incarnation);
+  }
+  options_.disconnect(incarnation);
+}
+
+absl::Status JobCore::CheckClient(const proto::ConnectRequest& request) const {
+  if (request.layout_version() != transport::kDataLayoutVersion) {
+    return FailedPrecondition(
+        "{} speaks data layout {}, this server {}: use the same version of shoal everywhere",
+        request.client(), request.layout_version(), transport::kDataLayoutVersion);
+  }
+  if (request.incarnation() == 0 || request.client().empty() ||
+      request.client().size() > kMaxClientName) {
+    return InvalidArgument("a client needs an incarnation and a name of at most {} bytes",
+                           kMaxClientName);
+  }
+  absl::ReaderMutexLock lock(&state_mutex_);
+  if (request.generation() != state_.generation()) {
+    return FailedPrecondition("{} works with shard map generation {}, this server with {}",
+                              request.client(), request.generation(), state_.generation());
+  }
+  if (fenced_.contains(request.incarnation())) {
+    return PermissionDenied("{} is fenced: its lease is over", request.client());
+  }
+  if (!request.read_only() && !admitted_.contains(request.incarnation())) {
+    return PermissionDenied(
+        "{} (incarnation {:x}) is no worker of {}: the coordinator has not named it",
+        request.client(), request.incarnation(), request.job_id());
+  }
+  return absl::OkStatus();
+}
+
+PushVerdict JobCore::TakePush(const ClientIdentity& client, const transport::PushHeader& header,
+                              const PushPayload& payload) {
+  using absl::StatusCode;
+  absl::ReaderMutexLock lock(&state_mutex_);
+  if (header.incarnation != client.incarnation || fenced_.contains(client.incarnation)) {
+    return {.code = StatusCode::kPermissionDenied};
+  }
+  if (header.generation != state_.generation()) {
+    return {.code = StatusCode::kFailedPrecondition};
+  }
+  if (header.partition < 0 || header.partition >= options_.partitions || header.key < 1 ||
+      header.dtype != static_cast<uint32_t>(options_.gradient_type)) {
+    return {.code = StatusCode::kInvalidArgument};
+  }
+  Partition* const partition = store_.Find(header.partition);
+  if (partition == nullptr) {
+    return {.code = StatusCode::kNotFound};
+  }
+  const auto bytes = static_cast<size_t>(partition->spec().count * SizeOf(options_.gradient_type));
+  if (header.count != partition->spec().count || bytes > payload.bytes.size()) {
+    return {.code = StatusCode::kInvalidArgument};
+  }
+  if (!state_.IsCurrentAttempt(header.step, header.attempt) &&
+      !SHOAL_PLANTED("attempt-unchecked")) {
+    return {.code = StatusCode::kFailedPrecondition};
+  }
+  if (!state_.TakesPushes()) {
+    // Sealed, but still recognises earlier pushes.
+    return partition->Contains(header.key) ? PushVerdict{.applied_before = true}
+                                           : PushVerdict{.code = StatusCode::kFailedPrecondition};
+  }
+  if (payload.place == PayloadMemory::kHost &&
+      !transport::Matches(header, payload.bytes.first(bytes))) {
+    return {.code = StatusCode::kDataLoss};
+  }
+  const Partition::PushOutcome outcome =
+      partition->ApplyPush(header.key, options_.gradient_type, payload.bytes.data(), payload.place);
+  return {.code = outcome.code, .applied_before = outcome.applied_before};
+}
+
+absl::StatusOr<bool> PinsCheckpoint(const proto::WriteCheckpointRequest& request,
+                                    const std::optional<PinnedCheckpoint>& newest,
+                                    int64_t published) {
+  const bool same = newest.has_value() && newest->version == request.version() &&
+                    newest->directory == request.directory();
+  // `begin` for a finished one is a new try in an emptied folder.
+  if (same && !(request.begin() && newest->done)) {
+    return false;
+  }
+  if (newest.has_value() && !newest->done) {
+    return FailedPrecondition(
+        "cannot write the checkpoint of step {}: that of step {} in {} is still being written",
+        request.version(), newest->version, newest->directory);
+  }
+  if (request.version() != published) {
+    return FailedPrecondition("cannot write the checkpoint of step {}: version {} is published",
+                              request.version(), published);
+  }
+  return true;
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,106 @@
+// What one job at a parameter server decides: which commands fit and what they do to its store, who
+// may connect, and what a push is answered. Has no threads, clocks, files or sockets, and waits for
+// nothing but another call: HostedJob runs it between gRPC and transports, the simulation in a loop
+// of events (tests/simulation/fake_servers.h).
+//
+// Commands of the coordinator are refused once a later term has begun. All but AdmitClients, which
+// waits for none, run one at a time and follow StepState. A push is applied under a shared lock on
+// the state; Prepare, BeginAttempt and Fence change it under an exclusive one, so that no push is
+// half applied when they answer.
+//
+// Failure: a refused call changes nothing. After the store has failed in Prepare or Commit, every
+// later command but AdmitClients returns that failure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/base/dtype.h"
+#include "core/rpc/newest_term.h"
+#include "core/transport/data_layout.h"
+#include "proto/server.pb.h"
+#include "server/service/step_state.h"
+#include "server/service/taken_push.h"
+#include "server/store/store.h"
+
+namespace shoal::server {
+
+class JobCore {
+ public:
+  struct Options {
+    DType gradient_type = DType::kF32;
+    int64_t generation = 0;
+    int64_t partitions = 0;  // of the shard map
+    // Closes the connection of a client that may push no more. May be called under locks.
+    std::function<void(uint64_t incarnation)> disconnect;
+  };
+  // Of a store that is loaded. It and `term`, which commands are to be of, outlive the core.
+  JobCore(Options options, Store* store, rpc::NewestTerm* term);
+
+  // The `...` are what the caller does about the command, while no other runs: only where it fits.
+  using Act = std::function<absl::Status()>;
+
+  // All but what Configure answered. `give_up` ends a checkpoint of an earlier life.
+  absl::StatusOr<proto::TakeOverReply> TakeOver(const proto::TakeOverRequest& request,
+                                                const std::function<void()>& give_up);
+  // `begun`: while pushes are kept out.
+  absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(const proto::BeginAttemptRequest& request,
+                                                        const std::function<void()>& begun);
+  absl::StatusOr<proto::PrepareReply> Prepare(const proto::PrepareRequest& request);
+  // `update` is Store::Commit, once nobody reads what that changes.
+  absl::StatusOr<proto::CommitReply> Commit(const proto::CommitRequest& request, const Act& update);
+  // Of WriteCheckpoint.
+  absl::Status Pin(const proto::WriteCheckpointRequest& request, const Act& pin);
+  absl::StatusOr<proto::GetChecksumsReply> GetChecksums();
+  absl::StatusOr<proto::AdmitClientsReply> AdmitClients(const proto::AdmitClientsRequest& request);
+  // Refuses that client's pushes, once those under way are applied, and disconnects it.
+  void Fence(uint64_t incarnation);
+
+  // Whether that client may connect.
+  absl::Status CheckClient(const proto::ConnectRequest& request) const;
+  // Judges a push with a whole header, and applies it.
+  PushVerdict TakePush(const ClientIdentity& client, const transport::PushHeader& header,
+                       const PushPayload& payload);
+
+  StepState state() const ABSL_LOCKS_EXCLUDED(state_mutex_);
+  bool IsFenced(uint64_t incarnation) const ABSL_LOCKS_EXCLUDED(state_mutex_);
+  bool HasAdmitted(uint64_t incarnation) const ABSL_LOCKS_EXCLUDED(state_mutex_);
+
+ private:
+  void DisconnectLost(const proto::BeginAttemptRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_mutex_);
+
+  const Options options_;
+  Store& store_;
+  rpc::NewestTerm& term_;
+
+  absl::Mutex commands_mutex_ ABSL_ACQUIRED_BEFORE(state_mutex_);  // one command at a time
+  proto::PrepareReply prepared_ ABSL_GUARDED_BY(commands_mutex_);
+  proto::CommitRequest committed_ ABSL_GUARDED_BY(commands_mutex_);  // the newest
+
+  mutable absl::Mutex state_mutex_;
+  StepState state_ ABSL_GUARDED_BY(state_mutex_);
+  absl::flat_hash_set<uint64_t> admitted_ ABSL_GUARDED_BY(state_mutex_);  // to connect and push
+  absl::flat_hash_set<uint64_t> fenced_ ABSL_GUARDED_BY(state_mutex_);    // whatever was admitted
+};
+
+// A checkpoint that a server was told to write.
+struct PinnedCheckpoint {
+  int64_t version = 0;
+  std::string directory;
+  bool done = false;  // written, or failed
+};
+
+// Whether a WriteCheckpoint pins the version that is published; else it is about `newest`.
+absl::StatusOr<bool> PinsCheckpoint(const proto::WriteCheckpointRequest& request,
+                                    const std::optional<PinnedCheckpoint>& newest,
+                                    int64_t published);
+
+}  // namespace shoal::server
