@@ -4,6 +4,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/base/testing/planted.h"
 
 namespace shoal::client {
 namespace {
@@ -33,7 +34,8 @@ void FetchTable::Begin(int64_t version) {
   for (size_t i = 0; i < units_.size(); ++i) {
     Unit& unit = units_[i];
     unit.uses = 0;
-    const bool keep = options_.keep_for_step && unit.version == version &&
+    const bool same = unit.version == version || SHOAL_PLANTED("weights-kept");
+    const bool keep = options_.keep_for_step && same &&
                       (unit.state == State::kReady || unit.state == State::kConverting);
     if (unit.state != State::kAbsent && unit.state != State::kDraining && !keep) {
       Drop(static_cast<int>(i));

@@ -1,5 +1,5 @@
 // Keeps the state of each unit's weights at the client, by partition: decides which reads to post
-// and judges their results. client/client_core.h posts them. Takes no locks: its owner's mutex
+// and judges their results. client/session.h posts them. Takes no locks: its owner's mutex
 // guards all of it.
 //
 // Keeps a unit while it has uses (Prefetch or Get without Release), or until the step's end, by

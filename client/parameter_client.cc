@@ -2,13 +2,29 @@
 
 #include <algorithm>
 
-#include "client/client_core.h"
 #include "client/registered_memory.h"
+#include "client/session.h"
+#include "client/session_threads.h"
 #include "core/base/check.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 
 namespace shoal::client {
+
+class ParameterClient::Core {
+ public:
+  Core(const ClientOptions& options, const Layout& layout, ServerClient* server_client,
+       const std::vector<transport::Transport*>& transports, Clock& clock)
+      : session(options, layout, server_client, transports, clock),
+        threads_(&session, transports.size(), clock) {}
+
+  absl::Status Start() { return threads_.Start(); }
+
+  Session session;
+
+ private:
+  SessionThreads threads_;
+};
 
 absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(
     const ClientOptions& options, const std::vector<plan::UnitSpec>& units,
@@ -44,57 +60,63 @@ ParameterClient::ParameterClient(std::unique_ptr<Core> core) : core_(std::move(c
 ParameterClient::~ParameterClient() = default;
 
 absl::Status ParameterClient::BeginStep(int64_t step, int64_t attempt, int64_t generation) {
-  if (generation != core_->layout().generation) {
+  if (generation != core_->session.layout().generation) {
     return FailedPrecondition(
         "step {} is of shard map generation {}, this client has generation {}", step, generation,
-        core_->layout().generation);
+        core_->session.layout().generation);
   }
-  return core_->Begin(step - 1, step, attempt);
+  return core_->session.Begin(step - 1, step, attempt);
 }
 
-absl::Status ParameterClient::BeginRead(int64_t version) { return core_->Begin(version, 0, 0); }
-int64_t ParameterClient::published() const { return core_->published(); }
-bool ParameterClient::Prefetch(int unit) { return core_->Prefetch(unit); }
-absl::StatusOr<ParameterClient::View> ParameterClient::Get(int unit) { return core_->Get(unit); }
-void ParameterClient::Release(int unit) { core_->Release(unit); }
+absl::Status ParameterClient::BeginRead(int64_t version) {
+  return core_->session.Begin(version, 0, 0);
+}
+int64_t ParameterClient::published() const { return core_->session.published(); }
+bool ParameterClient::Prefetch(int unit) { return core_->session.Prefetch(unit); }
+absl::StatusOr<ParameterClient::View> ParameterClient::Get(int unit) {
+  return core_->session.Get(unit);
+}
+void ParameterClient::Release(int unit) { core_->session.Release(unit); }
 
 absl::Status ParameterClient::Push(int unit, std::span<const float> gradient,
                                    const plan::Contribution& contribution) {
   SHOAL_RETURN_IF_ERROR(PushAsync(unit, gradient, contribution, nullptr));
-  return core_->AwaitTaken(unit, gradient.data());
+  return core_->session.AwaitTaken(unit, gradient.data());
 }
 
 absl::Status ParameterClient::PushAsync(int unit, std::span<const float> gradient,
                                         const plan::Contribution& contribution,
                                         GradientReturn* done) {
-  SHOAL_CHECK(!core_->options().push_in_place);
-  SHOAL_CHECK(static_cast<int64_t>(gradient.size()) == core_->layout().unit(unit).count);
-  return core_->Enqueue(unit, gradient.data(), contribution, done);
+  SHOAL_CHECK(!core_->session.options().push_in_place);
+  SHOAL_CHECK(static_cast<int64_t>(gradient.size()) == core_->session.layout().unit(unit).count);
+  return core_->session.Enqueue(unit, gradient.data(), contribution, done);
 }
 
 absl::Status ParameterClient::PushInPlace(int unit, std::span<const std::byte> gradient,
                                           const plan::Contribution& contribution,
                                           GradientReturn* done) {
-  const ClientOptions& options = core_->options();
+  const ClientOptions& options = core_->session.options();
   SHOAL_CHECK(options.push_in_place);
   SHOAL_CHECK(static_cast<int64_t>(gradient.size()) ==
-              core_->layout().unit(unit).count * SizeOf(options.gradient_type));
-  return core_->Enqueue(unit, gradient.data(), contribution, done);
+              core_->session.layout().unit(unit).count * SizeOf(options.gradient_type));
+  return core_->session.Enqueue(unit, gradient.data(), contribution, done);
 }
 
-bool ParameterClient::Acknowledged(int64_t pack) const { return core_->Acknowledged(pack); }
+bool ParameterClient::Acknowledged(int64_t pack) const { return core_->session.Acknowledged(pack); }
 
-int64_t ParameterClient::ArriveAtBarrier() { return core_->ArriveAtBarrier(); }
-absl::Status ParameterClient::WaitAtBarrier(int64_t number) { return core_->WaitAtBarrier(number); }
-absl::Status ParameterClient::CheckAttempt() const { return core_->CheckAttempt(); }
+int64_t ParameterClient::ArriveAtBarrier() { return core_->session.ArriveAtBarrier(); }
+absl::Status ParameterClient::WaitAtBarrier(int64_t number) {
+  return core_->session.WaitAtBarrier(number);
+}
+absl::Status ParameterClient::CheckAttempt() const { return core_->session.CheckAttempt(); }
 
 absl::StatusOr<std::vector<int64_t>> ParameterClient::Finish(absl::Duration timeout) {
-  return core_->Finish(timeout);
+  return core_->session.Finish(timeout);
 }
 
-void ParameterClient::Cancel(const absl::Status& why) { core_->Cancel(why); }
-ClientStatistics ParameterClient::statistics() const { return core_->statistics(); }
-int64_t ParameterClient::buffer_bytes() const { return core_->buffer_bytes(); }
-DType ParameterClient::wire_type() const { return core_->wire_type(); }
+void ParameterClient::Cancel(const absl::Status& why) { core_->session.Cancel(why); }
+ClientStatistics ParameterClient::statistics() const { return core_->session.statistics(); }
+int64_t ParameterClient::buffer_bytes() const { return core_->session.buffer_bytes(); }
+DType ParameterClient::wire_type() const { return core_->session.wire_type(); }
 
 }  // namespace shoal::client

@@ -1,4 +1,4 @@
-// Decides what to push next and judges acknowledgements. client/client_core.h copies and posts.
+// Decides what to push next and judges acknowledgements. client/session.h copies and posts.
 // Takes no locks: its owner's mutex guards all of it.
 //
 // Has a buffer (header and payload of one partition, registered) for each slot granted by a server,

@@ -1,7 +1,8 @@
 // Makes connections, at the start and after a break.
 #include <algorithm>
+#include <utility>
 
-#include "client/client_core.h"
+#include "client/session.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/base/threads/steady_await.h"
@@ -28,14 +29,14 @@ bool IsTransient(const absl::Status& status) {
 
 }  // namespace
 
-absl::Duration ParameterClient::Core::Delay(int failures) {
+absl::Duration Session::Delay(int failures) {
   const absl::Duration full =
       std::min(options_.reconnect_delay * (1 << std::min(failures, 10)), kLongestDelay);
   return full * (0.5 + random_.Uniform() / 2);
 }
 
-absl::StatusOr<std::unique_ptr<DataConnection>> ParameterClient::Core::ConnectFirst(
-    int server, absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<DataConnection>> Session::ConnectFirst(int server,
+                                                                      absl::Time deadline) {
   absl::Status last;
   for (int failures = 0;; ++failures) {
     if (options_.check) {
@@ -43,7 +44,7 @@ absl::StatusOr<std::unique_ptr<DataConnection>> ParameterClient::Core::ConnectFi
     }
     const absl::Duration left = deadline - clock_.Now();
     auto connection = connections_->Connect(
-        server, std::vector<bool>(io_threads_.size(), false),
+        server, std::vector<bool>(io_.size(), false),
         std::clamp(left, absl::Milliseconds(10), absl::Duration(options_.handshake_timeout)));
     if (connection.ok()) {
       return connection;
@@ -62,8 +63,8 @@ absl::StatusOr<std::unique_ptr<DataConnection>> ParameterClient::Core::ConnectFi
   }
 }
 
-absl::Status ParameterClient::Core::Adopt(int server, const std::vector<bool>& left_out,
-                                          std::unique_ptr<DataConnection> connection) {
+absl::Status Session::Adopt(int server, const std::vector<bool>& left_out,
+                            std::unique_ptr<DataConnection> connection) {
   if (connection->wire_type != wire_type_) {
     return Internal("{} serves weights as {}, other servers as {}", ServerName(server),
                     Name(connection->wire_type), Name(wire_type_));
@@ -72,7 +73,7 @@ absl::Status ParameterClient::Core::Adopt(int server, const std::vector<bool>& l
     SHOAL_RETURN_IF_ERROR(pushes_->Grant(server, *connection, transports_));
   }
   const size_t index = connection->transport;
-  IoThread& io = io_threads_[index];
+  Io& io = io_[index];
   const uint64_t id = connection->connection->id();
   ++statistics_.transports[index].connections;
   if (index == 0) {
@@ -111,20 +112,20 @@ absl::Status ParameterClient::Core::Adopt(int server, const std::vector<bool>& l
     adopted.connection = nullptr;
     CountBreak(server, index);
   }
-  if (!io.thread.joinable()) {
-    io.thread = std::thread([this, index] { RunIoThread(index); });
+  if (!std::exchange(io.used, true)) {
+    use_(index);
   }
   io.queue->Wake();
   return absl::OkStatus();
 }
 
-void ParameterClient::Core::CountBreak(int server, size_t transport) {
+void Session::CountBreak(int server, size_t transport) {
   if (link(server).policy.OnBroken(transport, clock_.Now())) {
     CountRest(server, transport);
   }
 }
 
-void ParameterClient::Core::CountRest(int server, size_t transport) {
+void Session::CountRest(int server, size_t transport) {
   ++statistics_.transports[transport].rests;
   LogWarning("{}: {} fails and is left out for {}", ServerName(server),
              transports_[transport]->name(),
@@ -132,7 +133,7 @@ void ParameterClient::Core::CountRest(int server, size_t transport) {
                  link(server).policy.rests_until(transport) - clock_.Now(), absl::Seconds(1))));
 }
 
-int ParameterClient::Core::LinkToConnect(absl::Time now, absl::Time* next) const {
+int Session::NextToConnect(absl::Time now, absl::Time* next) const {
   for (size_t i = 0; i < links_.size(); ++i) {
     if (links_[i].state == Link::State::kConnecting) {
       if (links_[i].not_before <= now) {
@@ -144,30 +145,28 @@ int ParameterClient::Core::LinkToConnect(absl::Time now, absl::Time* next) const
   return -1;
 }
 
-void ParameterClient::Core::RunReconnect() {
-  while (true) {
-    int server = -1;
-    {
-      absl::MutexLock lock(&mutex_);
-      absl::Time next = clock_.Now() + absl::Seconds(1);
-      LinkToConnect(clock_.Now(), &next);
-      const auto work = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        absl::Time unused = absl::InfiniteFuture();
-        server = LinkToConnect(clock_.Now(), &unused);
-        return stopping_ || server >= 0;
-      };
-      AwaitFor(&mutex_, absl::Condition(&work), next - clock_.Now());
-      if (stopping_) {
-        return;
-      }
-    }
-    if (server >= 0) {
-      Reconnect(server);
-    }
-  }
+int Session::LinkToConnect(absl::Time* next) const {
+  absl::MutexLock lock(&mutex_);
+  return NextToConnect(clock_.Now(), next);
 }
 
-void ParameterClient::Core::Reconnect(int server) {
+int Session::AwaitLinkToConnect() {
+  absl::MutexLock lock(&mutex_);
+  int server = -1;
+  while (!stopping_ && server < 0) {
+    absl::Time next = clock_.Now() + absl::Seconds(1);
+    NextToConnect(clock_.Now(), &next);
+    const auto work = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      absl::Time unused = absl::InfiniteFuture();
+      server = NextToConnect(clock_.Now(), &unused);
+      return stopping_ || server >= 0;
+    };
+    AwaitFor(&mutex_, absl::Condition(&work), next - clock_.Now());
+  }
+  return stopping_ ? -1 : server;
+}
+
+void Session::Reconnect(int server) {
   std::vector<bool> left_out;
   {
     absl::MutexLock lock(&mutex_);

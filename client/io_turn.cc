@@ -1,8 +1,8 @@
-// The I/O thread: handles events, posts operations, copies.
+// A turn of a transport: handles events, posts operations, copies.
 #include <algorithm>
 #include <cstring>
 
-#include "client/client_core.h"
+#include "client/session.h"
 #include "core/base/bf16.h"
 #include "core/base/check.h"
 #include "core/base/logging.h"
@@ -37,34 +37,23 @@ void ConvertElements(const std::byte* from, DType from_type, std::byte* to, int6
 
 }  // namespace
 
-void ParameterClient::Core::RunIoThread(size_t index) {
-  IoThread& io = io_threads_[index];
+bool Session::TurnIo(size_t index, absl::Time* next) {
+  Io& io = io_[index];
   std::array<transport::Event, 64> events;
-  while (true) {
-    const size_t count = io.queue->Poll(events);
-    for (size_t i = 0; i < count; ++i) {
-      Handle(io, events[i]);
-    }
-    bool worked = count > 0;
-    const absl::Time now = clock_.Now();
-    absl::Time next = now + kIdle;
-    for (int server = 0; server < layout_.servers; ++server) {
-      worked = Serve(server, index, now, &next) || worked;
-    }
-    worked = GiveBackGradients() || worked;
-    {
-      absl::MutexLock lock(&mutex_);
-      if (stopping_) {
-        return;
-      }
-    }
-    if (!worked) {
-      io.queue->Wait(std::max(next - clock_.Now(), absl::ZeroDuration()));
-    }
+  const size_t count = io.queue->Poll(events);
+  for (size_t i = 0; i < count; ++i) {
+    Handle(io, events[i]);
   }
+  bool worked = count > 0;
+  const absl::Time now = clock_.Now();
+  *next = now + kIdle;
+  for (int server = 0; server < layout_.servers; ++server) {
+    worked = Serve(server, index, now, next) || worked;
+  }
+  return GiveBackGradients() || worked;
 }
 
-void ParameterClient::Core::Handle(IoThread& io, const transport::Event& event) {
+void Session::Handle(Io& io, const transport::Event& event) {
   using Kind = transport::Event::Kind;
   int server = -1;
   int convert = -1;
@@ -113,7 +102,7 @@ void ParameterClient::Core::Handle(IoThread& io, const transport::Event& event) 
   }
 }
 
-void ParameterClient::Core::Convert(int unit) {
+void Session::Convert(int unit) {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   {
@@ -126,7 +115,7 @@ void ParameterClient::Core::Convert(int unit) {
   fetches_->Converted(unit);
 }
 
-void ParameterClient::Core::Count(int server, const PushTable::Outcome& outcome) {
+void Session::Count(int server, const PushTable::Outcome& outcome) {
   if (!outcome.completed) {
     return;
   }
@@ -137,7 +126,7 @@ void ParameterClient::Core::Count(int server, const PushTable::Outcome& outcome)
   }
 }
 
-bool ParameterClient::Core::Serve(int server, size_t io, absl::Time now, absl::Time* next) {
+bool Session::Serve(int server, size_t io, absl::Time now, absl::Time* next) {
   DataConnection* connection = nullptr;
   bool try_again = false;
   {
@@ -146,7 +135,7 @@ bool ParameterClient::Core::Serve(int server, size_t io, absl::Time now, absl::T
     if (to.state != Link::State::kOpen || to.connection->transport != io) {
       return false;
     }
-    connection = to.connection.get();  // stays: only this thread retires it
+    connection = to.connection.get();  // stays: only a turn of this transport retires it
     try_again = to.try_again;
     ScanAcknowledgements(server, now, next);
   }
@@ -154,15 +143,15 @@ bool ParameterClient::Core::Serve(int server, size_t io, absl::Time now, absl::T
     Break(server, Cancelled("connecting again, to try a transport again that was left out"));
     return true;
   }
-  bool worked = PostReads(server, io_threads_[io], *connection, now, next);
+  bool worked = PostReads(server, io_[io], *connection, now, next);
   worked = PostPush(server, *connection, now, next) || worked;
   worked = FillBuffer(server) || worked;
   worked = (server == kBarrierServer && RingBarrier(server, *connection, now, next)) || worked;
   return worked;
 }
 
-bool ParameterClient::Core::PostReads(int server, IoThread& io, DataConnection& connection,
-                                      absl::Time now, absl::Time* next) {
+bool Session::PostReads(int server, Io& io, DataConnection& connection, absl::Time now,
+                        absl::Time* next) {
   {
     absl::MutexLock lock(&mutex_);
     fetches_->CollectReads(server, connection, now, io.reads, next);
@@ -199,8 +188,7 @@ bool ParameterClient::Core::PostReads(int server, IoThread& io, DataConnection& 
   return false;
 }
 
-bool ParameterClient::Core::PostPush(int server, DataConnection& connection, absl::Time now,
-                                     absl::Time* next) {
+bool Session::PostPush(int server, DataConnection& connection, absl::Time now, absl::Time* next) {
   bool worked = false;
   while (true) {
     std::optional<PushTable::Posting> posting;
@@ -238,7 +226,7 @@ bool ParameterClient::Core::PostPush(int server, DataConnection& connection, abs
   }
 }
 
-bool ParameterClient::Core::FillBuffer(int server) {
+bool Session::FillBuffer(int server) {
   std::optional<PushTable::Filling> filling;
   {
     absl::MutexLock lock(&mutex_);
@@ -260,7 +248,7 @@ bool ParameterClient::Core::FillBuffer(int server) {
   return true;
 }
 
-bool ParameterClient::Core::GiveBackGradients() {
+bool Session::GiveBackGradients() {
   bool any = false;
   while (true) {
     std::optional<PushTable::Return> due;
@@ -278,7 +266,7 @@ bool ParameterClient::Core::GiveBackGradients() {
   }
 }
 
-void ParameterClient::Core::OnBarrier(uint32_t immediate) {
+void Session::OnBarrier(uint32_t immediate) {
   const uint32_t ahead = (transport::BarrierTagOf(immediate) - barriers_.tag) & 0x7F;
   if (ahead == 0) {
     barriers_.over = std::max(barriers_.over, transport::BarrierCountOf(immediate));
@@ -287,8 +275,8 @@ void ParameterClient::Core::OnBarrier(uint32_t immediate) {
   }
 }
 
-bool ParameterClient::Core::RingBarrier(int server, DataConnection& connection, absl::Time now,
-                                        absl::Time* next) {
+bool Session::RingBarrier(int server, DataConnection& connection, absl::Time now,
+                          absl::Time* next) {
   uint32_t immediate = 0;
   uint32_t come = 0;
   {
@@ -324,7 +312,7 @@ bool ParameterClient::Core::RingBarrier(int server, DataConnection& connection, 
   return false;
 }
 
-void ParameterClient::Core::ScanAcknowledgements(int server, absl::Time now, absl::Time* next) {
+void Session::ScanAcknowledgements(int server, absl::Time now, absl::Time* next) {
   Link& at = link(server);
   if (pushes_->in_flight(server) == 0) {
     at.last_scan = now;
@@ -340,7 +328,7 @@ void ParameterClient::Core::ScanAcknowledgements(int server, absl::Time now, abs
   *next = std::min(*next, at.last_scan + options_.rescan_interval);
 }
 
-void ParameterClient::Core::Break(int server, const absl::Status& why) {
+void Session::Break(int server, const absl::Status& why) {
   transport::Connection* connection = nullptr;
   {
     absl::MutexLock lock(&mutex_);
@@ -355,7 +343,7 @@ void ParameterClient::Core::Break(int server, const absl::Status& why) {
   connection->Close();
 }
 
-void ParameterClient::Core::OnClosed(int server, const absl::Status& why) {
+void Session::OnClosed(int server, const absl::Status& why) {
   std::unique_ptr<DataConnection> retired;  // destroyed after the lock is released
   absl::MutexLock lock(&mutex_);
   Link& closed = link(server);

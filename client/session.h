@@ -1,19 +1,18 @@
-// The implementation of ParameterClient: its state, guarded by one mutex that is never held while
-// bytes are copied or posted, and its threads. Only client/*.cc include it.
+// What a client does with its servers, one turn at a time: its state, guarded by one mutex that is
+// never held while bytes are copied or posted. Has no threads: SessionThreads (session_threads.h)
+// calls TurnIo for each transport in use and Reconnect, in threads of their own; the simulation in
+// one (tests/simulation). Calls of ParameterClient wait as its options say; of limits of zero, not
+// at all.
 //
-//  - One I/O thread per transport in use polls its queue, posts reads and writes for the links on
-//    that transport, fills buffers and converts weights.
-//  - The reconnect thread recreates connections.
-//
-// A link is open until its I/O thread sees it break; then closing until kClosed arrives, when all
-// its operations have completed and touch no memory any more; then connecting until the reconnect
-// thread has a new connection; and failed after a bounded number of tries.
+// A link is open until a turn of its transport sees it break; then closing until kClosed arrives,
+// when all its operations have completed and touch no memory any more; then connecting until
+// Reconnect has a new connection; and failed after a bounded number of tries.
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -34,14 +33,32 @@ inline constexpr int kBarrierServer = 0;
 // The operation id of a barrier's doorbell, whose completion nobody waits for.
 inline constexpr uint64_t kBarrierOperation = ~uint64_t{0};
 
-class ParameterClient::Core {
+class Session {
  public:
-  Core(const ClientOptions& options, Layout layout, ServerClient* server_client,
-       const std::vector<transport::Transport*>& transports, Clock& clock);
-  ~Core();
+  using View = ParameterClient::View;
 
-  // Connects to all servers, allocates the buffers, starts the threads.
-  absl::Status Start();
+  Session(const ClientOptions& options, Layout layout, ServerClient* server_client,
+          const std::vector<transport::Transport*>& transports, Clock& clock);
+  // No turn may be under way, or follow.
+  ~Session();
+
+  // Connects to all servers and allocates the buffers. `use`: from then on there are turns to take
+  // of that transport; called once for each that comes to be used, under a lock.
+  absl::Status Start(std::function<void(size_t transport)> use);
+
+  // Handles that transport's events, posts operations, copies. False: there was nothing to do, and
+  // by *next there may be. Only one thread at a time takes turns of a transport.
+  bool TurnIo(size_t transport, absl::Time* next) ABSL_LOCKS_EXCLUDED(mutex_);
+  transport::EventQueue& queue(size_t transport) { return *io_[transport].queue; }
+  // A server to connect to again now; -1: none, and by *next there may be.
+  int LinkToConnect(absl::Time* next) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Blocks until there is one; -1: the session stops.
+  int AwaitLinkToConnect() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Tries once. Only one thread at a time may.
+  void Reconnect(int server) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends waits for turns.
+  void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool stopping() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Status Begin(int64_t version, int64_t step, int64_t attempt) ABSL_LOCKS_EXCLUDED(mutex_);
   bool Prefetch(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -90,23 +107,22 @@ class ParameterClient::Core {
     bool connected_before = false;
     size_t last_transport = 0;  // of the current or last connection
     bool try_again = false;     // close it to try another transport, which has rested
-    std::unique_ptr<DataConnection> connection;  // only its I/O thread retires it
+    std::unique_ptr<DataConnection> connection;  // only a turn of its transport retires it
   };
-  struct IoThread {
+  struct Io {
     transport::Transport* transport = nullptr;
     std::unique_ptr<transport::EventQueue> queue;
-    std::thread thread;
+    bool used = false;
     std::vector<uint64_t> closed_early;  // connections that closed before they were adopted
-    std::vector<transport::ReadOperation> reads;  // the thread's scratch
+    std::vector<transport::ReadOperation> reads;  // a turn's scratch
     std::vector<transport::ReadOperation> headers;
   };
 
-  // client/io_loop.cc
-  void RunIoThread(size_t io);
-  void Handle(IoThread& io, const transport::Event& event) ABSL_LOCKS_EXCLUDED(mutex_);
+  // client/io_turn.cc
+  void Handle(Io& io, const transport::Event& event) ABSL_LOCKS_EXCLUDED(mutex_);
   bool Serve(int server, size_t io, absl::Time now, absl::Time* next) ABSL_LOCKS_EXCLUDED(mutex_);
-  bool PostReads(int server, IoThread& io, DataConnection& connection, absl::Time now,
-                 absl::Time* next) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool PostReads(int server, Io& io, DataConnection& connection, absl::Time now, absl::Time* next)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   bool PostPush(int server, DataConnection& connection, absl::Time now, absl::Time* next)
       ABSL_LOCKS_EXCLUDED(mutex_);
   bool FillBuffer(int server) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -130,9 +146,7 @@ class ParameterClient::Core {
   // Counts a lost connection of that link over `transport`.
   void CountBreak(int server, size_t transport) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountRest(int server, size_t transport) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RunReconnect() ABSL_LOCKS_EXCLUDED(mutex_);
-  void Reconnect(int server) ABSL_LOCKS_EXCLUDED(mutex_);
-  int LinkToConnect(absl::Time now, absl::Time* next) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int NextToConnect(absl::Time now, absl::Time* next) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Duration Delay(int failures);
 
   void Wake(int unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -148,10 +162,10 @@ class ParameterClient::Core {
   const Layout layout_;
   const std::vector<transport::Transport*> transports_;
   Clock& clock_;
-  std::vector<IoThread> io_threads_;  // by transport; each starts when a link first uses it
+  std::vector<Io> io_;  // by transport
+  std::function<void(size_t)> use_;
   std::unique_ptr<ServerConnections> connections_;
-  Random random_;  // the reconnect thread's
-  std::thread reconnect_thread_;
+  Random random_;  // Reconnect's
 
   // Set by Start, then constant.
   DType wire_type_ = DType::kF32;

@@ -1,4 +1,4 @@
-#include "client/client_core.h"
+#include "client/session.h"
 
 #include <algorithm>
 
@@ -46,14 +46,13 @@ std::vector<int64_t> CountsOf(const Layout& layout, const std::vector<int>& unit
 
 }  // namespace
 
-ParameterClient::Core::Core(const ClientOptions& options, Layout layout,
-                            ServerClient* server_client,
-                            const std::vector<transport::Transport*>& transports, Clock& clock)
+Session::Session(const ClientOptions& options, Layout layout, ServerClient* server_client,
+                 const std::vector<transport::Transport*>& transports, Clock& clock)
     : options_(options),
       layout_(std::move(layout)),
       transports_(transports),
       clock_(clock),
-      io_threads_(transports.size()),
+      io_(transports.size()),
       random_(options.seed) {
   for (int server = 0; server < layout_.servers; ++server) {
     links_.emplace_back(transports.size(), options.transport_policy);
@@ -69,12 +68,13 @@ ParameterClient::Core::Core(const ClientOptions& options, Layout layout,
   connections_ = std::make_unique<ServerConnections>(connect, &layout_, server_client, transports);
 }
 
-absl::Status ParameterClient::Core::Start() {
+absl::Status Session::Start(std::function<void(size_t transport)> use) {
+  use_ = std::move(use);
   std::vector<transport::EventQueue*> queues;
-  for (size_t i = 0; i < io_threads_.size(); ++i) {
-    io_threads_[i].transport = transports_[i];
-    SHOAL_ASSIGN_OR_RETURN(io_threads_[i].queue, transports_[i]->CreateQueue());
-    queues.push_back(io_threads_[i].queue.get());
+  for (size_t i = 0; i < io_.size(); ++i) {
+    io_[i].transport = transports_[i];
+    SHOAL_ASSIGN_OR_RETURN(io_[i].queue, transports_[i]->CreateQueue());
+    queues.push_back(io_[i].queue.get());
   }
   connections_->set_queues(std::move(queues));
   const absl::Time deadline = clock_.Now() + options_.connect_timeout;
@@ -123,38 +123,35 @@ absl::Status ParameterClient::Core::Start() {
     statistics_.transports[i].name = std::string(transports_[i]->name());
   }
   for (int server = 0; server < layout_.servers; ++server) {
-    SHOAL_RETURN_IF_ERROR(Adopt(server, std::vector<bool>(io_threads_.size(), false),
+    SHOAL_RETURN_IF_ERROR(Adopt(server, std::vector<bool>(io_.size(), false),
                                 std::move(connections[static_cast<size_t>(server)])));
   }
   buffer_bytes_ = view_buffers_.bytes() + (convert ? wire_buffers_.bytes() : 0) + pushes_->bytes();
-  reconnect_thread_ = std::thread([this] { RunReconnect(); });
   return absl::OkStatus();
 }
 
-ParameterClient::Core::~Core() {
-  {
-    absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-    for (IoThread& io : io_threads_) {
-      if (io.queue != nullptr) {
-        io.queue->Wake();
-      }
-    }
-  }
-  if (reconnect_thread_.joinable()) {
-    reconnect_thread_.join();  // first: it may start an I/O thread
-  }
-  for (IoThread& io : io_threads_) {
-    if (io.thread.joinable()) {
-      io.thread.join();
-    }
-  }
+Session::~Session() {
   // Destroys connections before the memory they reach and before their queues.
   absl::MutexLock lock(&mutex_);
   links_.clear();
 }
 
-absl::Status ParameterClient::Core::Begin(int64_t version, int64_t step, int64_t attempt) {
+void Session::Stop() {
+  absl::MutexLock lock(&mutex_);
+  stopping_ = true;
+  for (const Io& io : io_) {
+    if (io.queue != nullptr) {
+      io.queue->Wake();
+    }
+  }
+}
+
+bool Session::stopping() const {
+  absl::MutexLock lock(&mutex_);
+  return stopping_;
+}
+
+absl::Status Session::Begin(int64_t version, int64_t step, int64_t attempt) {
   {
     absl::MutexLock lock(&mutex_);
     SHOAL_RETURN_IF_ERROR(cancelled_);
@@ -170,10 +167,10 @@ absl::Status ParameterClient::Core::Begin(int64_t version, int64_t step, int64_t
       } else if (link.state == Link::State::kOpen &&
                  link.policy.IsTryDue(link.connection->transport, clock_.Now())) {
         link.try_again = true;
-        io_threads_[link.connection->transport].queue->Wake();
+        io_[link.connection->transport].queue->Wake();
       }
     }
-    // An I/O thread may be reading a gradient of the last attempt, which its owner will reuse.
+    // A turn may be reading a gradient of the last attempt, which its owner will reuse.
     const auto filled = [this]()
                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return pushes_->all_filled(); };
     if (!AwaitFor(&mutex_, absl::Condition(&filled), options_.push_timeout)) {
@@ -184,20 +181,20 @@ absl::Status ParameterClient::Core::Begin(int64_t version, int64_t step, int64_t
   return absl::OkStatus();
 }
 
-void ParameterClient::Core::Wake(int unit) {
+void Session::Wake(int unit) {
   for (const UnitPiece& piece : layout_.unit(unit).pieces) {
     WakeServer(piece.server);
   }
 }
 
-void ParameterClient::Core::WakeServer(int server) {
+void Session::WakeServer(int server) {
   const Link& to = link(server);
   if (to.state == Link::State::kOpen) {
-    io_threads_[to.connection->transport].queue->Wake();
+    io_[to.connection->transport].queue->Wake();
   }
 }
 
-absl::Status ParameterClient::Core::Failure() const {
+absl::Status Session::Failure() const {
   if (!cancelled_.ok()) {
     return cancelled_;
   }
@@ -212,7 +209,7 @@ absl::Status ParameterClient::Core::Failure() const {
   return absl::OkStatus();
 }
 
-bool ParameterClient::Core::StartFetch(int unit) {
+bool Session::StartFetch(int unit) {
   if (!fetches_->Start(unit)) {
     return false;
   }
@@ -226,7 +223,7 @@ bool ParameterClient::Core::StartFetch(int unit) {
   return true;
 }
 
-bool ParameterClient::Core::Prefetch(int unit) {
+bool Session::Prefetch(int unit) {
   absl::MutexLock lock(&mutex_);
   if (!fetches_->resident(unit) && !StartFetch(unit)) {
     return false;
@@ -235,7 +232,7 @@ bool ParameterClient::Core::Prefetch(int unit) {
   return true;
 }
 
-absl::StatusOr<ParameterClient::View> ParameterClient::Core::Get(int unit) {
+absl::StatusOr<Session::View> Session::Get(int unit) {
   absl::MutexLock lock(&mutex_);
   const BlockedTimer timer(clock_, &statistics_.get_wait_seconds);
   ++statistics_.gets;
@@ -273,19 +270,18 @@ absl::StatusOr<ParameterClient::View> ParameterClient::Core::Get(int unit) {
   return View{.data = fetches_->view(unit), .count = layout_.unit(unit).count};
 }
 
-void ParameterClient::Core::Release(int unit) {
+void Session::Release(int unit) {
   absl::MutexLock lock(&mutex_);
   fetches_->DropUse(unit);
 }
 
-bool ParameterClient::Core::Acknowledged(int64_t pack) const {
+bool Session::Acknowledged(int64_t pack) const {
   absl::MutexLock lock(&mutex_);
   return pushes_->acknowledged_pack(pack);
 }
 
-absl::Status ParameterClient::Core::Enqueue(int unit, const void* gradient,
-                                            const plan::Contribution& contribution,
-                                            GradientReturn* done) {
+absl::Status Session::Enqueue(int unit, const void* gradient,
+                              const plan::Contribution& contribution, GradientReturn* done) {
   SHOAL_CHECK(!options_.read_only);
   absl::MutexLock lock(&mutex_);
   const BlockedTimer timer(clock_, &statistics_.push_wait_seconds);
@@ -308,7 +304,7 @@ absl::Status ParameterClient::Core::Enqueue(int unit, const void* gradient,
   return absl::OkStatus();
 }
 
-absl::Status ParameterClient::Core::AwaitTaken(int unit, const void* gradient) {
+absl::Status Session::AwaitTaken(int unit, const void* gradient) {
   absl::MutexLock lock(&mutex_);
   const BlockedTimer timer(clock_, &statistics_.push_wait_seconds);
   const auto taken = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -330,7 +326,7 @@ absl::Status ParameterClient::Core::AwaitTaken(int unit, const void* gradient) {
                                     absl::FormatDuration(options_.push_timeout), oldest);
 }
 
-absl::StatusOr<std::vector<int64_t>> ParameterClient::Core::Finish(absl::Duration timeout) {
+absl::StatusOr<std::vector<int64_t>> Session::Finish(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   const BlockedTimer timer(clock_, &statistics_.push_wait_seconds);
   const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -350,7 +346,7 @@ absl::StatusOr<std::vector<int64_t>> ParameterClient::Core::Finish(absl::Duratio
   return acknowledged;
 }
 
-int64_t ParameterClient::Core::ArriveAtBarrier() {
+int64_t Session::ArriveAtBarrier() {
   absl::MutexLock lock(&mutex_);
   ++barriers_.arrived;
   ++statistics_.barriers;
@@ -358,14 +354,14 @@ int64_t ParameterClient::Core::ArriveAtBarrier() {
   return barriers_.arrived;
 }
 
-absl::Status ParameterClient::Core::CheckAttempt() const {
+absl::Status Session::CheckAttempt() const {
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(Failure());
   return barriers_.ended ? Aborted("the attempt ended while this worker was in it")
                          : absl::OkStatus();
 }
 
-absl::Status ParameterClient::Core::WaitAtBarrier(int64_t number) {
+absl::Status Session::WaitAtBarrier(int64_t number) {
   absl::MutexLock lock(&mutex_);
   const BlockedTimer timer(clock_, &statistics_.barrier_wait_seconds);
   const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -386,21 +382,21 @@ absl::Status ParameterClient::Core::WaitAtBarrier(int64_t number) {
       absl::FormatDuration(options_.barrier_timeout), barriers_.over);
 }
 
-void ParameterClient::Core::Cancel(const absl::Status& why) {
+void Session::Cancel(const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
   if (cancelled_.ok()) {
     cancelled_ = why;
   }
 }
 
-ClientStatistics ParameterClient::Core::statistics() const {
+ClientStatistics Session::statistics() const {
   ClientStatistics statistics;
   {
     absl::MutexLock lock(&mutex_);
     statistics = statistics_;
   }
-  for (size_t i = 0; i < io_threads_.size(); ++i) {
-    statistics.transports[i].memory = io_threads_[i].transport->statistics();
+  for (size_t i = 0; i < io_.size(); ++i) {
+    statistics.transports[i].memory = io_[i].transport->statistics();
   }
   return statistics;
 }
