@@ -1,9 +1,9 @@
 // One job at a parameter server: its store, the transports that expose it, and the connections of
 // its clients. Methods are the calls of proto ParameterServer for this job.
 //
-// What commands, clients and pushes do is decided by JobCore; this runs it between gRPC, transports,
-// files and metrics. Slots, and so pushes, are for those alone that the coordinator has admitted.
-// Pushes arrive on PushIntake's threads: each is checked against what was granted.
+// What commands, clients and pushes do is decided by JobCore (job_core.h); this runs it between
+// gRPC, transports, files and metrics. Slots, and so pushes, are for those alone that the
+// coordinator has admitted. Pushes arrive on IntakeThreads.
 //
 // load_job.cc has how it is made, connect.cc what clients do, write_checkpoint.cc and
 // reached_gpu.cc what their names say.

@@ -1,6 +1,6 @@
 // The threads of a PushIntake. One per event queue takes its turns and applies pushes itself; more,
-// up to `threads`, help when more than one push waits. An idle intake sleeps in EventQueue::Wait and
-// looks over the slots a few times a second.
+// up to `threads`, help when more than one push waits. An idle intake sleeps in EventQueue::Wait
+// and looks over the slots a few times a second.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // What one job at a parameter server decides: which commands fit and what they do to its store, who
 // may connect, and what a push is answered. Has no threads, clocks, files or sockets, and waits for
 // nothing but another call: HostedJob runs it between gRPC and transports, the simulation in a loop
-// of events (tests/simulation/fake_servers.h).
+// of events (tests/simulation/sim_servers.h).
 //
 // Commands of the coordinator are refused once a later term has begun. All but AdmitClients, which
 // waits for none, run one at a time and follow StepState. A push is applied under a shared lock on
@@ -44,7 +44,7 @@ class JobCore {
   // Of a store that is loaded. It and `term`, which commands are to be of, outlive the core.
   JobCore(Options options, Store* store, rpc::NewestTerm* term);
 
-  // The `...` are what the caller does about the command, while no other runs: only where it fits.
+  // What the caller does about a command, while no other runs: only where it fits.
   using Act = std::function<absl::Status()>;
 
   // All but what Configure answered. `give_up` ends a checkpoint of an earlier life.

@@ -7,6 +7,7 @@
 #include "core/base/bf16.h"
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/base/testing/planted.h"
 
 namespace shoal::server {
 namespace {
@@ -98,7 +99,7 @@ absl::Status HostState::Load(size_t partition, const StoreSource& source,
   SHOAL_RETURN_IF_ERROR(source.master(spec.unit, spec.offset, {arrays.master, count}));
   for (const auto& [reader, array] :
        {std::pair{&source.m, arrays.m}, std::pair{&source.v, arrays.v}}) {
-    if (*reader) {
+    if (*reader && !SHOAL_PLANTED("moments-forgotten")) {
       SHOAL_RETURN_IF_ERROR((*reader)(spec.unit, spec.offset, {array, count}));
     } else {
       std::memset(array, 0, count * sizeof(float));

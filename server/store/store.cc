@@ -8,6 +8,7 @@
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/base/testing/planted.h"
 #include "xxhash.h"
 
 namespace shoal::server {
@@ -207,7 +208,7 @@ absl::Status Store::Update(int64_t step, const AdamWScalars& scalars, const Read
 
 absl::Status Store::Commit(int64_t step, double learning_rate, double clip_coefficient,
                            const Ready& ready) {
-  SHOAL_CHECK(step == version_ + 1);
+  SHOAL_CHECK(step == version_ + 1 || SHOAL_PLANTED("commit-twice"));
   for (const auto& partition : partitions_) {
     partition->BeginWrite(step);
   }

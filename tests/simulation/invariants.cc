@@ -6,15 +6,6 @@
 
 namespace shoal::simulation {
 
-uint64_t Invariants::WeightsAfter(SimJob& job, int64_t step) {
-  std::vector<uint64_t>& known = weights_.try_emplace(&job, 1, 0).first->second;
-  while (std::ssize(known) <= step) {
-    const int64_t next = std::ssize(known);
-    known.push_back(NextWeights(known.back(), next, job.SamplesOf(next)));
-  }
-  return known[static_cast<size_t>(step)];
-}
-
 void Invariants::OnRecorded(const std::string& job_id, const server::CommitRecord& record) {
   context_.Note("record", static_cast<uint64_t>(record.step), [&] {
     return fmt::format("step {} attempt {} of {}", record.step, record.attempt, job_id);
@@ -36,27 +27,38 @@ void Invariants::OnRecorded(const std::string& job_id, const server::CommitRecor
   const bool first = went_back || history.recorded == 0;
   history = {record.step, record.attempt, configured_};
   for (int index = 0; index < servers_.count(); ++index) {
-    const FakeServer& server = servers_.server(index);
-    if (!server.configured || server.job_id != job_id) {
+    const SimHostedJob* hosted = servers_.server(index).hosted();
+    if (hosted == nullptr || hosted->request().job_id() != job_id) {
       continue;  // lost since it answered
     }
-    const bool sealed = server.state.phase() == server::Phase::kSealed &&
-                        server.state.IsCurrentAttempt(record.step, record.attempt);
-    if (!sealed || server.version() != record.step - 1) {
+    const server::StepState state = hosted->core->state();
+    const bool sealed = state.phase() == server::Phase::kSealed &&
+                        state.IsCurrentAttempt(record.step, record.attempt);
+    if (!sealed || state.version() != record.step - 1) {
       context_.Violation(fmt::format(
           "I2: step {} attempt {} of {} is recorded, and server {} has version {}, {}", record.step,
-          record.attempt, job_id, index, server.version(), server.state.Describe()));
+          record.attempt, job_id, index, state.version(), state.Describe()));
     }
-    std::vector<int64_t> samples = server.samples;
-    std::ranges::sort(samples);
-    SimJob* job = job_of_(server.request.job().checkpoint().directory());
-    if (job != nullptr && first) {
-      CheckRestored(*job, record.step - 1);
+    if (first) {
+      CheckRestored(hosted->job, record.step - 1);
     }
-    if (sealed && job != nullptr && samples != job->SamplesOf(record.step)) {
+    if (sealed) {
+      CheckSums(*hosted, index, record.step);
+    }
+  }
+}
+
+// The sums of squares are exact.
+void Invariants::CheckSums(const SimHostedJob& hosted, int index, int64_t step) {
+  const SimModel& model = hosted.job.model();
+  const std::vector<float> gradient = hosted.job.GradientOf(step);
+  for (const proto::PartitionGradient& sealed : hosted.prepared.partitions()) {
+    const auto& partition = model.partitions()[static_cast<size_t>(sealed.partition())];
+    if (sealed.sum_of_squares() != model.SumOfSquares(gradient, partition)) {
       context_.Violation(fmt::format(
-          "I3: step {} of {} is recorded, and server {} has {} samples instead of each of {} once",
-          record.step, job_id, index, samples.size(), job->SamplesOf(record.step).size()));
+          "I3: step {} of {} is recorded, and server {} has another sum in partition {} "
+          "than that of each sample once",
+          step, hosted.request().job_id(), index, sealed.partition()));
     }
   }
 }
@@ -81,34 +83,48 @@ void Invariants::CheckRestored(SimJob& job, int64_t version) {
   }
 }
 
-void Invariants::OnConfigured(int index) {
-  ++configured_;
-  const FakeServer& server = servers_.server(index);
-  context_.Note("configured", static_cast<uint64_t>(index), [&] {
-    return fmt::format("server-{} has {} at version {}", index, server.job_id, server.version());
-  });
-  SimJob* job = job_of_(server.request.job().checkpoint().directory());
-  if (job != nullptr && server.weights != WeightsAfter(*job, server.version())) {
-    context_.Violation(fmt::format("I18: server {} loaded version {} with other weights", index,
-                                   server.version()));
+void Invariants::CheckBits(int index, const char* when) {
+  const SimHostedJob& hosted = *servers_.server(index).hosted();
+  const int64_t version = hosted.store->version();
+  const std::string what =
+      DifferenceTo(*hosted.store, hosted.job.model(), hosted.job.StateAfter(version));
+  if (!what.empty()) {
+    context_.Violation(fmt::format(
+        "I18: server {} has other bits {} version {} than a run in which nothing goes wrong: {}",
+        index, when, version, what));
   }
 }
 
-void Invariants::OnCommitted(int index) {
-  const FakeServer& server = servers_.server(index);
-  context_.Note("committed", static_cast<uint64_t>(index), [&] {
-    return fmt::format("server-{} has version {} of {}", index, server.version(), server.job_id);
+void Invariants::OnConfigured(int index) {
+  ++configured_;
+  const SimHostedJob& hosted = *servers_.server(index).hosted();
+  context_.Note("configured", static_cast<uint64_t>(index), [&] {
+    return fmt::format("server-{} has {} at version {}", index, hosted.request().job_id(),
+                       hosted.store->version());
   });
-  const auto recorded = histories_.find(server.job_id);
-  if (recorded == histories_.end() || recorded->second.recorded < server.version()) {
+  CheckBits(index, "having loaded");
+}
+
+void Invariants::OnCommitted(int index) {
+  const SimHostedJob& hosted = *servers_.server(index).hosted();
+  const std::string& job_id = hosted.request().job_id();
+  const int64_t version = hosted.store->version();
+  context_.Note("committed", static_cast<uint64_t>(index), [&] {
+    return fmt::format("server-{} has version {} of {}", index, version, job_id);
+  });
+  const auto recorded = histories_.find(job_id);
+  if (recorded == histories_.end() || recorded->second.recorded < version) {
     context_.Violation(
-        fmt::format("I2: server {} committed step {} before its record", index, server.version()));
+        fmt::format("I2: server {} committed step {} before its record", index, version));
   }
-  SimJob* job = job_of_(server.request.job().checkpoint().directory());
-  if (job != nullptr && server.weights != WeightsAfter(*job, server.version())) {
-    context_.Violation(fmt::format(
-        "I18: server {} has other weights after step {} than a run in which nothing goes wrong",
-        index, server.version()));
+  CheckBits(index, "having committed");
+}
+
+void Invariants::OnPushed(int index, uint64_t incarnation) {
+  if (servers_.server(index).fenced().contains(incarnation)) {
+    context_.Violation(
+        fmt::format("I9: server {} has taken a push of incarnation {:016x}, which was fenced",
+                    index, incarnation));
   }
 }
 

@@ -10,7 +10,7 @@
 //   I20 a job that was stopped records the step under way and no more
 //   I17 it ends (sim_world.h)
 //   I19 a job fails only by what is lost, full or told wrongly (scenario.cc)
-//   I18 weights are those of a run in which nothing goes wrong
+//   I18 weights and moments have the bits of a run in which nothing goes wrong
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,15 @@
 #include <vector>
 
 #include "server/coordinator/state/state_store.h"
-#include "tests/simulation/fake_servers.h"
 #include "tests/simulation/sim_context.h"
 #include "tests/simulation/sim_job.h"
+#include "tests/simulation/sim_servers.h"
 
 namespace shoal::simulation {
 
 class Invariants {
  public:
-  // The job that has this id; null: none that is known.
-  using JobOf = std::function<SimJob*(const std::string& directory)>;
-
-  Invariants(SimContext& context, FakeServers& servers, JobOf job_of)
-      : context_(context), servers_(servers), job_of_(std::move(job_of)) {}
+  Invariants(SimContext& context, SimServers& servers) : context_(context), servers_(servers) {}
 
   void OnRecorded(const std::string& job_id, const server::CommitRecord& record);
   // By a coordinator whose successor has begun: it may be that no server hears of it any more.
@@ -44,6 +40,7 @@ class Invariants {
   void OnConfigured(int server);
   void OnCommitted(int server);
   void OnObeyed(int server, int64_t term);
+  void OnPushed(int server, uint64_t incarnation);
   void OnRegistered(int process, int64_t life, uint64_t incarnation);
   // What a life of the coordinator answered to one that said who it is.
   void OnAnswered(int64_t term, uint64_t incarnation, const absl::Status& status);
@@ -60,17 +57,16 @@ class Invariants {
     int64_t term = 0;  // of the coordinator
     int recorded = 0;  // steps since
   };
-  uint64_t WeightsAfter(SimJob& job, int64_t step);
+  void CheckBits(int server, const char* when);
+  void CheckSums(const SimHostedJob& hosted, int server, int64_t step);
   void CheckRestored(SimJob& job, int64_t version);
 
   SimContext& context_;
-  FakeServers& servers_;
-  const JobOf job_of_;
+  SimServers& servers_;
   std::map<std::string, History> histories_;  // by job id
   std::map<std::string, Stopped> stopped_;    // by job id
   int64_t term_ = 0;                          // of the coordinator's newest life
   int64_t configured_ = 0;
-  std::map<SimJob*, std::vector<uint64_t>> weights_;          // after step 0, 1, ...
   std::map<uint64_t, std::pair<int, int64_t>> incarnations_;  // process and life
   std::set<std::pair<int64_t, uint64_t>> refused_;            // term of the coordinator
 };

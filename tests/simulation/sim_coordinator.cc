@@ -13,7 +13,7 @@ constexpr absl::Duration kWatchInterval = absl::Seconds(1);
 }  // namespace
 
 SimCoordinator::SimCoordinator(SimContext& context, const SimOptions& options, SimStore& store,
-                               FakeServers& servers, Loader loader, Metrics& metrics, int process)
+                               SimServers& servers, Loader loader, Metrics& metrics, int process)
     : context_(context),
       options_(options),
       store_(store),

@@ -14,10 +14,10 @@
 
 #include "core/base/metrics.h"
 #include "server/coordinator/coordinator_core.h"
-#include "tests/simulation/fake_servers.h"
 #include "tests/simulation/sim_context.h"
 #include "tests/simulation/sim_options.h"
 #include "tests/simulation/sim_process.h"
+#include "tests/simulation/sim_servers.h"
 #include "tests/simulation/sim_store.h"
 
 namespace shoal::simulation {
@@ -36,7 +36,7 @@ class SimCoordinator {
   using Done = std::function<void(absl::StatusOr<Result>)>;
 
   SimCoordinator(SimContext& context, const SimOptions& options, SimStore& store,
-                 FakeServers& servers, Loader loader, Metrics& metrics, int process = 0);
+                 SimServers& servers, Loader loader, Metrics& metrics, int process = 0);
 
   void Start();
   SimProcess& process() { return process_; }
@@ -108,7 +108,7 @@ class SimCoordinator {
   SimContext& context_;
   const SimOptions& options_;
   SimStore& store_;
-  FakeServers& servers_;
+  SimServers& servers_;
   const Loader loader_;
   server::CoordinatorMetrics metrics_;
   SimProcess process_;

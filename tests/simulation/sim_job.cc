@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/base/status.h"
-#include "tests/simulation/fake_servers.h"
 
 namespace shoal::simulation {
 namespace {
@@ -62,7 +61,11 @@ SimJob::SimJob(const SimOptions& options, int number, server::testing::FakeDisk&
     : options_(options),
       directory_(fmt::format("job-{}", number)),
       disk_(disk),
-      steps_(options.seed, options.samples) {}
+      steps_(options.seed, options.samples),
+      model_(options.seed * 8 + static_cast<uint64_t>(number)),
+      description_(Describe()),
+      message_(plan::ToMessage(description_)),
+      states_{model_.Initial()} {}
 
 int64_t SimJob::last_step() const {
   return options_.stop_after > 0 ? options_.stop_after : options_.steps;
@@ -71,6 +74,7 @@ int64_t SimJob::last_step() const {
 plan::Job SimJob::Describe() const {
   plan::Job job;
   job.train.steps = options_.steps;
+  job.service.accumulate = options_.exact ? plan::Accumulate::kExact : plan::Accumulate::kFloat;
   job.cluster.servers = options_.servers;
   job.cluster.workers = options_.workers;
   job.checkpoint.directory = directory_;
@@ -89,7 +93,7 @@ plan::Job SimJob::Describe() const {
 
 proto::SubmitJobRequest SimJob::Request() const {
   proto::SubmitJobRequest request;
-  *request.mutable_job() = plan::ToMessage(Describe());
+  *request.mutable_job() = message_;
   request.set_resume(options_.resume);
   request.set_trace(options_.trace);
   request.set_stop_after_step(options_.stop_after);
@@ -106,7 +110,16 @@ server::LoadedJob SimJob::Load(const proto::SubmitJobRequest& request,
                                                         .samples = options_.samples,
                                                         .seed = options_.seed},
                                                        disk_);
-  job.job = Describe();
+  job.job = description_;
+  const std::vector<int> every_unit(model_.units().size(), 1);
+  job.pushes = {.partitions = model_.partitions(),
+                .per_pack = {static_cast<size_t>(options_.stages), every_unit}};
+  for (const plan::UnitSpec& unit : model_.units()) {
+    job.pushes.unit_elements.push_back(unit.count);
+  }
+  job.place_shards = [this](int servers) {
+    return plan::PlaceShards(model_.partitions(), servers, /*generation=*/1);
+  };
   job.request = request;
   job.trace = request.trace();
   job.last_step = last_step();
@@ -127,12 +140,30 @@ std::vector<int64_t> SimJob::SamplesOf(int64_t step) const {
   return all;
 }
 
-uint64_t SimJob::WeightsAfter(int64_t step) const {
-  uint64_t weights = 0;
-  for (int64_t k = 1; k <= step; ++k) {
-    weights = NextWeights(weights, k, SamplesOf(k));
+const ModelState& SimJob::StateAfter(int64_t step) {
+  while (std::ssize(states_) <= step) {
+    const int64_t next = std::ssize(states_);
+    states_.push_back(model_.After(states_.back(), next, SamplesOf(next), steps_.LearningRate(next),
+                                   description_.train));
   }
-  return weights;
+  return states_[static_cast<size_t>(step)];
+}
+
+std::vector<float> SimJob::GradientOf(int64_t step) {
+  return model_.Gradient(StateAfter(step - 1).of(server::StateArray::kMaster), SamplesOf(step));
+}
+
+std::pair<int64_t, ModelState> SimJob::Saved(const std::string& path) const {
+  std::pair<int64_t, ModelState> saved = {0, model_.Initial()};
+  for (const auto& [step, checkpoint] : disk_.complete) {
+    if (checkpoint.path == path) {
+      saved.first = step;
+      for (const auto& [server, shard] : disk_.saved.at(path)) {
+        ReadShard(shard, model_, saved.second);
+      }
+    }
+  }
+  return saved;
 }
 
 double SimJob::LossOf(int64_t step) const {

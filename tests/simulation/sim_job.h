@@ -1,13 +1,15 @@
-// A job of the simulation: what it trains on, where its checkpoints are, and what its weights must
-// be after each step.
+// A job of the simulation: what it trains on, where its checkpoints are, and what its parameters
+// must be after each step.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/coordinator/testing/fake_job.h"
+#include "tests/simulation/sim_model.h"
 #include "tests/simulation/sim_options.h"
 
 namespace shoal::simulation {
@@ -23,6 +25,8 @@ class SimJob {
   const std::string& directory() const { return directory_; }
   server::testing::FakeDisk& disk() { return disk_; }
   const server::testing::FakeSteps& steps() const { return steps_; }
+  const SimModel& model() const { return model_; }
+  const plan::Job& description() const { return description_; }
   int64_t last_step() const;
 
   proto::SubmitJobRequest Request() const;
@@ -32,7 +36,11 @@ class SimJob {
 
   // What counts in a step: each sample once for each stage, ascending.
   std::vector<int64_t> SamplesOf(int64_t step) const;
-  uint64_t WeightsAfter(int64_t step) const;
+  // Of the reference.
+  const ModelState& StateAfter(int64_t step);
+  std::vector<float> GradientOf(int64_t step);
+  // What a complete checkpoint holds, and its step; of no path the model, as 0.
+  std::pair<int64_t, ModelState> Saved(const std::string& path) const;
   double LossOf(int64_t step) const;
 
  private:
@@ -42,6 +50,10 @@ class SimJob {
   const std::string directory_;
   server::testing::FakeDisk& disk_;
   const server::testing::FakeSteps steps_;
+  const SimModel model_;
+  const plan::Job description_;
+  const proto::Job message_;
+  std::vector<ModelState> states_;  // after step 0, 1, ...
 };
 
 }  // namespace shoal::simulation

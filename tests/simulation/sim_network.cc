@@ -13,7 +13,6 @@ constexpr int kTries = 4;
 constexpr std::array<absl::Duration, kTries> kBackoff = {
     absl::Milliseconds(100), absl::Milliseconds(200), absl::Milliseconds(400),
     absl::ZeroDuration()};
-constexpr Nanoseconds kKeepAlive = 10'000'000'000;
 constexpr absl::Duration kRefused = absl::Microseconds(200);
 
 }  // namespace

@@ -27,6 +27,9 @@ struct CallOptions {
 
 class SimNetwork {
  public:
+  // A connection whose messages are lost for so long is given up.
+  static constexpr Nanoseconds kKeepAlive = 10'000'000'000;
+
   using Reply = std::shared_ptr<const void>;
   using Answer = std::function<void(absl::StatusOr<Reply>)>;
   // Runs at the callee, and answers now or later.
@@ -60,6 +63,9 @@ class SimNetwork {
   void Clog(int from, int to, Nanoseconds duration) {
     clogged_[{from, to}] = loop_.now() + duration;
   }
+  // How long that lasts yet; 0: it is not so.
+  Nanoseconds CutFor(int from, int to) const { return WaitsFor(cut_, from, to); }
+  Nanoseconds ClogFor(int from, int to) const { return WaitsFor(clogged_, from, to); }
   // Calls under way at that process break.
   void Break(int process);
 

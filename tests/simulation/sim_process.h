@@ -48,6 +48,10 @@ class SimProcess {
   void Begin();
   // Nothing that was to run does.
   void End();
+  // How long it stands still yet.
+  Nanoseconds FrozenFor() const {
+    return frozen_until_ > loop_.now() ? frozen_until_ - loop_.now() : 0;
+  }
   // Stands still that long; then all that arrived runs at once.
   void Freeze(Nanoseconds duration);
 

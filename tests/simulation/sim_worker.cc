@@ -17,22 +17,38 @@ using worker::WorkerCore;
 constexpr int kAnswerSeconds = 5;
 constexpr absl::Duration kAnswer = absl::Seconds(kAnswerSeconds);
 constexpr absl::Duration kPollAnswer = absl::Seconds(WorkerCore::kPollSeconds + kAnswerSeconds);
+constexpr absl::Duration kWatchPatience = absl::Seconds(1);
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(500);
 constexpr absl::Duration kDrawRetryDelay = absl::Milliseconds(20);
-constexpr absl::Duration kPushDeadline = absl::Seconds(2);
-constexpr int kPushTries = 3;
-
-struct Pushed {};
+// As client::ClientOptions and worker::RunWatch have them.
+constexpr absl::Duration kConnectTimeout = absl::Seconds(10);
+constexpr absl::Duration kConnectDelay = absl::Milliseconds(50);
+constexpr absl::Duration kGetTimeout = absl::Seconds(10);
+constexpr absl::Duration kPushTimeout = absl::Seconds(30);
 
 }  // namespace
 
 SimWorker::SimWorker(SimContext& context, const SimOptions& options, SimCoordinator& coordinator,
-                     FakeServers& servers, std::unique_ptr<SimProcess> process, int index,
+                     SimServers& servers, std::unique_ptr<SimProcess> process, int index,
                      const Observer& observer)
     : SimMember(context, options, coordinator, *process, proto::ROLE_WORKER, index),
       servers_(servers),
       owned_(std::move(process)),
-      observer_(observer) {}
+      observer_(observer) {
+  process_.on_end = [this] {
+    servers_.fabric().Break(process_.id());
+    step_.reset();
+    DropClient();
+  };
+}
+
+// It may be in a turn.
+void SimWorker::DropClient() {
+  if (client_ != nullptr) {
+    client_->on_turn = [] {};
+    context_.loop.At(context_.loop.now(), [dropped = std::shared_ptr(std::move(client_))] {});
+  }
+}
 
 void SimWorker::OnRegistered() {
   core_.emplace(incarnation(), options_.stays);
@@ -65,6 +81,7 @@ void SimWorker::ActAfterPause() {
 }
 
 void SimWorker::Join() {
+  DropClient();
   coordinator_.AskAndWait<proto::JoinJobRequest, proto::JoinJobReply>(
       process_, kPollAnswer, core_->join_question(), &server::CoordinatorCore::Join,
       [this](const absl::StatusOr<proto::JoinJobReply>& reply) {
@@ -74,18 +91,52 @@ void SimWorker::Join() {
 }
 
 void SimWorker::TakePart(const proto::JoinJobReply& join) {
-  job_servers_.clear();
-  for (const proto::ServerAddress& server : join.servers()) {
-    job_servers_.push_back(ServerAt(server.address()));
-  }
   context_.Note("join", static_cast<uint64_t>(process_.id()), [&] {
     return fmt::format("{}: {}, stage {} of group {}", process_.name(), run_name(), join.stage(),
                        join.group());
   });
   observer_.on_join(index(), join);
-  core_->OnMade(options_.sums ? proto::NextStepRequest::PUSHES_OF_STEPS
-                              : proto::NextStepRequest::PUSHES_OF_PACKS);
-  Act();
+  job_ = &servers_.JobOf(join.job().checkpoint().directory());
+  Connect(process_.clock().Now() + kConnectTimeout);
+}
+
+void SimWorker::Connect(absl::Time until) {
+  client_ = std::make_unique<SimClient>(context_, servers_, process_, *job_, core_->join(),
+                                        incarnation());
+  const absl::Status started = client_->Start();
+  if (started.ok()) {
+    client_->on_turn = [this] { OnTurn(); };
+    core_->OnMade(options_.sums ? proto::NextStepRequest::PUSHES_OF_STEPS
+                                : proto::NextStepRequest::PUSHES_OF_PACKS);
+    Act();
+    return;
+  }
+  DropClient();
+  if (absl::IsUnavailable(started) && process_.clock().Now() < until) {
+    process_.After(kConnectDelay, [this, until] {
+      if (registered()) {
+        Connect(until);
+      }
+    });
+  } else {
+    core_->Fail(started);
+    Act();
+  }
+}
+
+void SimWorker::OnTurn() {
+  if (step_ == nullptr) {
+    return;
+  }
+  step_->lacks_weights ? ComputePack() : FinishStep();
+}
+
+void SimWorker::InStep(absl::Duration delay, std::function<void()> work) {
+  process_.After(delay, [this, step = step_, work = std::move(work)] {
+    if (step == step_) {
+      work();
+    }
+  });
 }
 
 void SimWorker::AskForStep() {
@@ -115,15 +166,18 @@ void SimWorker::Begin(const proto::StepWork& work) {
   step_->report.set_attempt(work.attempt());
   step_->report.set_round(work.round());
   step_->report.set_peak_flops(kPeakFlops);
+  if (const absl::Status begun = client_->BeginStep(work.step(), work.attempt()); !begun.ok()) {
+    Fail(/*by_neighbour=*/false, std::string(Message(begun)));
+    return;
+  }
+  InStep(kWatchPatience, [this] { AskWhetherItIsOver(step_); });
   const bool slow = context_.Chance(options_.slow_worker);
-  process_.After(slow ? absl::Milliseconds(300) : context_.ShortDelay(),
-                 [this, step = step_] { step == step_ ? Compute() : void(); });
+  InStep(slow ? absl::Milliseconds(300) : context_.ShortDelay(), [this] { Compute(); });
 }
 
 // One microbatch after the other, while pushes of earlier ones are under way.
 void SimWorker::Compute() {
-  Step& step = *step_;
-  proto::FinishedReport& report = step.report;
+  const Step& step = *step_;
   const int left = step.work.microbatches_size() - step.next;
   const bool early = (draining() && options_.stages == 1) ||
                      (left <= (step.work.draw() ? 0 : 1) && context_.Chance(options_.early_report));
@@ -131,6 +185,45 @@ void SimWorker::Compute() {
     step.work.draw() && !early ? Draw() : EndComputing();
     return;
   }
+  ComputePack();
+}
+
+bool SimWorker::HasWeights() {
+  Step& step = *step_;
+  if (!step.weights.empty()) {
+    return true;
+  }
+  auto weights = client_->Weights();
+  if (!weights.ok()) {
+    Fail(/*by_neighbour=*/false, std::string(Message(weights.status())));
+    return false;
+  }
+  if (!weights->has_value()) {
+    if (!std::exchange(step.lacks_weights, true)) {
+      InStep(kGetTimeout, [this] {
+        if (step_->lacks_weights) {
+          Fail(/*by_neighbour=*/false, "no answer to a get");
+        }
+      });
+    }
+    return false;
+  }
+  step.lacks_weights = false;
+  step.weights = **std::move(weights);
+  const int64_t version = step.work.step() - 1;
+  if (step.weights != job_->StateAfter(version).of(server::StateArray::kMaster)) {
+    context_.Violation(fmt::format("I7: {} has got other weights than those of version {}",
+                                   process_.name(), version));
+  }
+  return true;
+}
+
+void SimWorker::ComputePack() {
+  if (!HasWeights()) {
+    return;
+  }
+  Step& step = *step_;
+  proto::FinishedReport& report = step.report;
   const proto::MicrobatchWork pack = step.work.microbatches(step.next++);
   proto::PackResult& result = *report.add_packs();
   result = server::testing::FakeSteps::Run(pack);
@@ -148,10 +241,7 @@ void SimWorker::Compute() {
   if (step.work.trace()) {
     report.add_spans()->set_microbatch(step.next - 1);
   }
-  process_.After(took, [this, pack, current = step_] {
-    if (current != step_) {
-      return;
-    }
+  InStep(took, [this, pack] {
     if (!options_.sums) {
       Push(plan::Contribution::OfPack(pack.number(), options_.stages, stage()),
            OfStage({pack.samples().begin(), pack.samples().end()}, stage()));
@@ -175,47 +265,7 @@ void SimWorker::EndComputing() {
 }
 
 void SimWorker::Push(const plan::Contribution& contribution, const std::vector<int64_t>& samples) {
-  step_->of_packs[contribution.pack] = static_cast<int>(job_servers_.size());
-  for (size_t server = 0; server < job_servers_.size(); ++server) {
-    ++step_->pushes_under_way;
-    PushTo(static_cast<int>(server), {contribution, samples}, kPushTries);
-  }
-}
-
-// Again under the same key, until it is taken.
-void SimWorker::PushTo(int server, const Gradient& gradient, int tries) {
-  const int index = job_servers_[static_cast<size_t>(server)];
-  const proto::StepWork& work = step_->work;
-  context_.network.Call<Pushed>(
-      process_, servers_.process(index), {.deadline = kPushDeadline},
-      [this, index, gradient, id = core_->join().job_id(), mine = incarnation(), step = work.step(),
-       attempt = work.attempt()](const auto& answer) {
-        const absl::Status pushed = servers_.server(index).Push(id, mine, gradient.contribution.key,
-                                                                step, attempt, gradient.samples);
-        pushed.ok() ? answer(Pushed{}) : answer(pushed);
-      },
-      [this, server, gradient, tries, step = step_](const absl::StatusOr<Pushed>& reply) {
-        if (step != step_) {
-          return;
-        }
-        if (!reply.ok() && IsTransient(reply.status()) && tries > 1) {
-          PushTo(server, gradient, tries - 1);
-        } else {
-          OnPushed(step, gradient.contribution.pack, reply.status());
-        }
-      });
-}
-
-void SimWorker::OnPushed(const std::shared_ptr<Step>& step, int64_t pack,
-                         const absl::Status& status) {
-  --step->pushes_under_way;
-  if (status.ok()) {
-    --step->of_packs[pack];
-  } else {
-    step->report.set_failed(true);
-    step->report.set_message(std::string(Message(status)));
-  }
-  FinishStep();
+  client_->Push(job_->model().Gradient(step_->weights, samples), contribution);
 }
 
 // Draws until nothing is left; a request whose answer is lost is repeated.
@@ -229,8 +279,7 @@ void SimWorker::Draw() {
   request.set_round(step_->work.round());
   request.set_number(step_->next_draw);
   for (const proto::PackResult& result : step_->report.packs()) {
-    const auto pushes = step_->of_packs.find(result.number());
-    if (pushes != step_->of_packs.end() && pushes->second == 0) {
+    if (!options_.sums && client_->Acknowledged(result.number())) {
       *request.add_done() = result;
     }
   }
@@ -263,13 +312,27 @@ void SimWorker::Draw() {
 }
 
 void SimWorker::FinishStep() {
-  if (!step_->all_computed || step_->pushes_under_way > 0) {
+  Step& step = *step_;
+  if (!step.all_computed || step.finished) {
     return;
+  }
+  const absl::Status pushed = client_->Finish();
+  if (absl::IsDeadlineExceeded(pushed)) {
+    if (!std::exchange(step.finishing, true)) {
+      InStep(kPushTimeout, [this] { Fail(/*by_neighbour=*/false, "pushes are not taken"); });
+    }
+    return;
+  }
+  step.finished = true;
+  if (!pushed.ok()) {
+    step.report.set_failed(true);
+    step.report.set_message(std::string(Message(pushed)));
   }
   if (LacksANeighbour()) {
     // It sees that the connection ends, or waits for a message that never comes.
-    context_.Chance(0.5) ? Fail(/*by_neighbour=*/true, "a stage closed the connection")
-                         : AskWhetherItIsOver(step_);
+    if (context_.Chance(0.5)) {
+      Fail(/*by_neighbour=*/true, "a stage closed the connection");
+    }
     return;
   }
   Report(std::move(std::exchange(step_, nullptr)->report));

@@ -1,18 +1,18 @@
-// A worker that computes nothing: it does what the real WorkerCore says, draws, pushes each
-// microbatch to every server until that has taken it, and reports.
+// A worker that does what the real WorkerCore says: it gets weights and pushes the gradient of each
+// microbatch over a real client (data/sim_client.h), draws, and reports.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/model/contribution.h"
-#include "tests/simulation/fake_servers.h"
+#include "tests/simulation/data/sim_client.h"
 #include "tests/simulation/sim_member.h"
+#include "tests/simulation/sim_servers.h"
 #include "worker/job/worker_core.h"
 
 namespace shoal::simulation {
@@ -33,7 +33,7 @@ class SimWorker final : public SimMember {
   };
 
   SimWorker(SimContext& context, const SimOptions& options, SimCoordinator& coordinator,
-            FakeServers& servers, std::unique_ptr<SimProcess> process, int index,
+            SimServers& servers, std::unique_ptr<SimProcess> process, int index,
             const Observer& observer);
 
   // It is told to leave, and has so long for it.
@@ -60,13 +60,10 @@ class SimWorker final : public SimMember {
     int64_t next_draw = 1;  // number
     bool drawing = false;
     bool all_computed = false;
-    int pushes_under_way = 0;
-    std::map<int64_t, int> of_packs;  // those under way, by pack that was pushed
-  };
-
-  struct Gradient {
-    plan::Contribution contribution;
-    std::vector<int64_t> samples;
+    std::vector<float> weights;  // once they are there
+    bool lacks_weights = false;  // and waits for them
+    bool finishing = false;      // waits for its pushes
+    bool finished = false;
   };
 
   bool draining() const { return core_->question().leaving(); }
@@ -75,13 +72,20 @@ class SimWorker final : public SimMember {
   void ActAfterPause();
   void Join();
   void TakePart(const proto::JoinJobReply& join);
+  // As ParameterClient::Create: tries until that time.
+  void Connect(absl::Time until);
+  void DropClient();
+  // Something may have changed at the client.
+  void OnTurn();
   void AskForStep();
   void Begin(const proto::StepWork& work);
   void Compute();
+  void ComputePack();
+  bool HasWeights();
   void EndComputing();
   void Push(const plan::Contribution& contribution, const std::vector<int64_t>& samples);
-  void PushTo(int server, const Gradient& gradient, int tries);
-  void OnPushed(const std::shared_ptr<Step>& step, int64_t pack, const absl::Status& status);
+  // Runs it later if that step is still under way.
+  void InStep(absl::Duration delay, std::function<void()> work);
   void Draw();
   void FinishStep();
   bool LacksANeighbour() const;
@@ -89,11 +93,12 @@ class SimWorker final : public SimMember {
   void Fail(bool by_neighbour, const std::string& why);
   void Report(proto::FinishedReport report);
 
-  FakeServers& servers_;
+  SimServers& servers_;
   const std::unique_ptr<SimProcess> owned_;
   const Observer& observer_;
-  std::vector<int> job_servers_;
   std::optional<worker::WorkerCore> core_;  // once it is registered
+  SimJob* job_ = nullptr;                   // that it has part in
+  std::unique_ptr<SimClient> client_;
   std::shared_ptr<Step> step_;
 };
 

@@ -20,16 +20,14 @@ SimWorld::SimWorld(const SimOptions& options, FakeDisk& fake_disk, Faults faults
       hook(context_.hook),
       disk(fake_disk),
       servers(
-          context_,
-          [this](const std::string& directory) -> FakeDisk& { return JobIn(directory)->disk(); },
+          context_, [this](const std::string& directory) -> SimJob& { return *JobIn(directory); },
           options.servers),
       options_(options),
       jobs_(MakeJobs()),
       steps(jobs_.front()->steps()),
       coordinator_(context_, options_, *store, servers, Loader(*store), metrics),
       command_(context_, coordinator_),
-      invariants_(context_, servers,
-                  [this](const std::string& directory) { return JobIn(directory); }) {
+      invariants_(context_, servers) {
   static const bool quiet = [] {
     InitLogging({.role = "simulation", .level = "off"});  // thousands of runs
     return true;
@@ -117,6 +115,9 @@ void SimWorld::Observe() {
   };
   servers.on_configured = [this](int index) { invariants_.OnConfigured(index); };
   servers.on_committed = [this](int index) { invariants_.OnCommitted(index); };
+  servers.on_pushed = [this](int index, uint64_t incarnation) {
+    invariants_.OnPushed(index, incarnation);
+  };
   servers.on_obeyed = [this](int index, int64_t term) { invariants_.OnObeyed(index, term); };
   Observe(coordinator_, *store);
 }
@@ -144,7 +145,7 @@ void SimWorld::OnJoin(int index, const proto::JoinJobReply& reply) {
       stages[reply.stage()].incarnation() != worker(index).incarnation()) {
     context_.Violation(fmt::format("worker {} is not where its group says", index));
   }
-  const bool wanted = options_.layer && reply.workers() > 1;
+  const bool wanted = options_.layer && !options_.exact && reply.workers() > 1;
   const bool reachable = options_.addresses && !options_.hosts_and_loopback;
   if (reply.peers_size() != (wanted && reachable ? reply.workers() : 0) ||
       reply.without_peers().empty() != (!wanted || reachable)) {
@@ -153,13 +154,13 @@ void SimWorld::OnJoin(int index, const proto::JoinJobReply& reply) {
   }
   for (const proto::ServerAddress& address : reply.servers()) {
     const int number = ServerAt(address.address());
-    const FakeServer& server = servers.server(number);
+    const SimHostedJob* hosted = servers.server(number).hosted();
     // An earlier coordinator does not know what its successor has changed, and a server that was
     // started again at its address may have been configured by a call that came late.
     if (reply.term() == coordinator().term() && servers.process(number).life() == 1 &&
-        server.configured && server.job_id == reply.job_id() &&
-        server.request.run() == reply.run() &&
-        !server.admitted.contains(worker(index).incarnation())) {
+        hosted != nullptr && hosted->request().job_id() == reply.job_id() &&
+        hosted->request().run() == reply.run() &&
+        !hosted->core->HasAdmitted(worker(index).incarnation())) {
       context_.Violation(fmt::format("worker {} hears of server {}, which does not know it", index,
                                      address.index()));
     }
@@ -305,11 +306,11 @@ void SimWorld::CheckDone(SimJob& job, const proto::DoneEvent& end) {
   const auto saved = files.complete.find(end.step());
   if (saved == files.complete.end()) {
     context_.Violation(fmt::format("done at step {} without its checkpoint", end.step()));
-  } else if (files.weights.at(saved->second.path) != job.WeightsAfter(end.step())) {
-    context_.Violation(
-        fmt::format("I18: the checkpoint of step {} has other weights than a run in "
-                    "which nothing goes wrong",
-                    end.step()));
+  } else if (job.Saved(saved->second.path).second != job.StateAfter(end.step())) {
+    context_.Violation(fmt::format(
+        "I18: the checkpoint of step {} has other bits than a run in which nothing goes "
+        "wrong",
+        end.step()));
   }
 }
 

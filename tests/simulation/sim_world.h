@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "core/base/metrics.h"
-#include "tests/simulation/fake_servers.h"
 #include "tests/simulation/invariants.h"
 #include "tests/simulation/sim_command.h"
 #include "tests/simulation/sim_context.h"
 #include "tests/simulation/sim_coordinator.h"
 #include "tests/simulation/sim_job.h"
 #include "tests/simulation/sim_options.h"
+#include "tests/simulation/sim_servers.h"
 #include "tests/simulation/sim_store.h"
 #include "tests/simulation/sim_worker.h"
 
@@ -45,6 +45,9 @@ class SimWorld {
   // Runs `action` when a point (SimContext::hook) is reached for the `nth` time.
   void At(const std::string& point, int nth, std::function<void()> action);
   void KillServer(int index) { server_members_[static_cast<size_t>(index)]->Kill(kNever); }
+  void KillServer(int index, absl::Duration until_start) {
+    server_members_[static_cast<size_t>(index)]->Kill(ToNanoseconds(until_start));
+  }
   void KillWorker(int index) { worker(index).Kill(kNever); }
   void KillWorker(int index, absl::Duration until_start) {
     worker(index).Kill(ToNanoseconds(until_start));
@@ -59,7 +62,7 @@ class SimWorld {
   server::testing::FakeDisk& disk;
   const std::unique_ptr<SimStore> store = std::make_unique<SimStore>();
   Metrics metrics;
-  FakeServers servers;
+  SimServers servers;
 
  private:
   const SimOptions options_;
@@ -75,6 +78,8 @@ class SimWorld {
   double loss_of_step_2 = 0;  // if not zero, the loss that worker 0 reports for it
 
   server::CoordinatorCore& core() { return *coordinator().core(); }
+  // The first one.
+  SimJob& job() { return *jobs_.front(); }
   SimCoordinator& coordinator() { return successor_ == nullptr ? coordinator_ : *successor_; }
   bool has_successor() const { return context_.has_successor; }
   // Another coordinator begins, from what this one has recorded, which runs on that long at most.

@@ -121,17 +121,13 @@ absl::StatusOr<std::string> FakeCheckpointFiles::Finish(
   if (!disk_.next_finish.ok() && disk_.failures_left-- > 0) {
     return disk_.next_finish;
   }
-  const std::map<int, uint64_t>& written = disk_.shards[checkpoint.path];
+  const FakeDisk::Shards& written = disk_.shards[checkpoint.path];
   if (static_cast<int>(shards.size()) != servers_ || std::ssize(written) != servers_) {
     return Internal("manifest of {} with {} of {} shards", checkpoint.path, written.size(),
                     servers_);
   }
-  const uint64_t weights = written.begin()->second;
-  if (!std::ranges::all_of(written, [&](const auto& shard) { return shard.second == weights; })) {
-    return Internal("manifest of {} with shards of different weights", checkpoint.path);
-  }
   const std::string path = fmt::format("step-{}", checkpoint.step);
-  disk_.weights[path] = weights;
+  disk_.saved[path] = written;
   disk_.complete[checkpoint.step] = {
       .step = checkpoint.step, .path = path, .loss = checkpoint.loss};
   return path;

@@ -38,11 +38,11 @@ class FakeSteps final : public StepPlanner {
 struct FakeDisk {
   absl::Mutex mutex;
   std::map<int64_t, CompleteCheckpoint> complete;
-  // By folder and server: a number that stands for what the server holds.
-  std::map<std::string, std::map<int, uint64_t>> shards;
-  std::map<std::string, uint64_t> weights;  // by complete checkpoint's path: that number
-  absl::Status next_finish;                 // what Finish answers
-  int failures_left = 1 << 30;              // how often it is not OK
+  using Shards = std::map<int, std::string>;  // by server: what it has written
+  std::map<std::string, Shards> shards;       // by folder
+  std::map<std::string, Shards> saved;        // by complete checkpoint's path
+  absl::Status next_finish;                   // what Finish answers
+  int failures_left = 1 << 30;                // how often it is not OK
   int discarded = 0;
   int term = 0;   // how often it was taken
   JobLife owner;  // who took it last
@@ -59,7 +59,7 @@ class FakeCheckpointFiles final : public CheckpointFiles {
   absl::Status Record(const std::string& lines) override;
   absl::StatusOr<std::string> Create(int64_t step) override;
   absl::Status Discard(int64_t step) override;
-  // Fails unless every server has written its shard, all of the same weights.
+  // Fails unless every server has written its shard.
   absl::StatusOr<std::string> Finish(const CompleteCheckpoint& checkpoint,
                                      const std::vector<proto::CheckpointShard>& shards) override;
   absl::StatusOr<std::string> Export(const CompleteCheckpoint& checkpoint) override;

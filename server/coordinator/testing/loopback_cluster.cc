@@ -64,7 +64,7 @@ class EmptyServer final : public rpc::ParameterServerService {
       reply.add_shards()->set_file("shard");
       absl::MutexLock index_lock(&mutex_);
       absl::MutexLock lock(&disk_.mutex);
-      disk_.shards[request.directory()][index_] = 0;
+      disk_.shards[request.directory()][index_] = "";
     }
     return reply;
   }

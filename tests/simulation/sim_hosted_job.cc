@@ -1,0 +1,183 @@
+// A job at a simulated server: how it is loaded, what is pinned of it, and how clients reach it.
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "tests/simulation/sim_servers.h"
+
+namespace shoal::simulation {
+namespace {
+
+constexpr int64_t kSlots = 2;
+constexpr int64_t kSlotBytes = 512;  // for the largest partition
+constexpr absl::Duration kLookOver = absl::Milliseconds(50);
+
+server::StoreOptions StoreOptionsOf(const plan::Job& job) {
+  return {.accumulate = job.service.accumulate,
+          .adamw = {.weight_decay = job.train.weight_decay,
+                    .beta1 = job.train.beta1,
+                    .beta2 = job.train.beta2,
+                    .epsilon = job.train.epsilon}};
+}
+
+std::vector<plan::PartitionSpec> HeldBy(const proto::ConfigureRequest& request,
+                                        const SimModel& model) {
+  std::vector<plan::PartitionSpec> held;
+  for (const plan::PartitionSpec& partition : model.partitions()) {
+    if (request.shard_map().partitions(partition.id).servers(0) == request.server_index()) {
+      held.push_back(partition);
+    }
+  }
+  return held;
+}
+
+// Of a state of all parameters.
+server::StoreSource SourceOf(const SimModel& model, const ModelState& state) {
+  const auto reader = [&](server::StateArray array) {
+    return [&model, &values = state.of(array)](int unit, int64_t offset, std::span<float> out) {
+      const size_t place = model.PlaceOf({.unit = unit, .offset = offset});
+      std::ranges::copy_n(values.begin() + static_cast<std::ptrdiff_t>(place), std::ssize(out),
+                          out.begin());
+      return absl::OkStatus();
+    };
+  };
+  return {.master = reader(server::StateArray::kMaster),
+          .m = reader(server::StateArray::kFirstMoment),
+          .v = reader(server::StateArray::kSecondMoment)};
+}
+
+}  // namespace
+
+SimHostedJob::SimHostedJob(proto::ConfigureRequest request, proto::ConfigureReply reply, SimJob& of,
+                           rpc::NewestTerm* term, SimServers& all, int server)
+    : job(of), request_(std::move(request)), reply_(std::move(reply)), all_(all), server_(server) {
+  const SimModel& model = job.model();
+  const std::vector<plan::PartitionSpec> held = HeldBy(request_, model);
+  const server::StoreOptions options = StoreOptionsOf(job.description());
+  weights = *server::PageBuffer::Allocate(server::CountStoreBytes(held, options).weights);
+  store = *server::Store::Create(model.units(), held, options, weights.bytes(), &all_.pool_);
+  const auto [version, state] = job.Saved(request_.checkpoint());
+  SHOAL_CHECK(store->Load(version, SourceOf(model, state)).ok());
+  reply_.set_version(version);
+  core = std::make_unique<server::JobCore>(
+      server::JobCore::Options{.generation = request_.shard_map().generation(),
+                               .partitions = request_.shard_map().partitions_size(),
+                               .disconnect = [this](uint64_t client) { intake_->Remove(client); }},
+      store.get(), term);
+  transport_ = all_.fabric_.MakeTransport(
+      all_.process(server_), [this] { TakeTurns(); }, [this] { LookOverLater(); });
+  exposed_ = *transport_->Register(weights.bytes(), transport::Access::kRemoteRead);
+  std::vector<std::unique_ptr<transport::EventQueue>> queues;
+  queues.push_back(*transport_->CreateQueue());
+  intake_ = std::make_unique<server::PushIntake>(
+      [this](const server::ClientIdentity& client, const transport::PushHeader& header,
+             const server::PushPayload& payload) { return TakePush(client, header, payload); },
+      &all_.server_metrics_, std::move(queues));
+}
+
+void SimHostedJob::TakeTurns() {
+  while (intake_->Turn(0)) {
+  }
+}
+
+// Twice: a push is taken that was there at the look before.
+void SimHostedJob::LookOverLater() {
+  for (int look = 1; look <= 2; ++look) {
+    all_.process(server_).After(look * kLookOver, [this, here = std::weak_ptr(here_)] {
+      if (!here.expired()) {
+        intake_->LookOver();
+        TakeTurns();
+      }
+    });
+  }
+}
+
+server::PushVerdict SimHostedJob::TakePush(const server::ClientIdentity& client,
+                                           const transport::PushHeader& header,
+                                           const server::PushPayload& payload) {
+  if (all_.context_.faults.Fires("a push is acknowledged and lost", all_.context_.loop.now())) {
+    return {};
+  }
+  const server::PushVerdict verdict = core->TakePush(client, header, payload);
+  if (verdict.code == absl::StatusCode::kOk && !verdict.applied_before) {
+    all_.on_pushed(server_, client.incarnation);
+  }
+  return verdict;
+}
+
+absl::StatusOr<proto::ConnectReply> SimHostedJob::Connect(const proto::ConnectRequest& wanted) {
+  SHOAL_RETURN_IF_ERROR(core->CheckClient(wanted));
+  intake_->Remove(wanted.incarnation());
+  proto::ConnectReply reply;
+  SHOAL_ASSIGN_OR_RETURN(*reply.mutable_answer(), Accept(wanted));
+  reply.set_transport(wanted.offers(0).transport());
+  reply.set_slots_region(1);
+  reply.set_payloads_region(1);
+  reply.set_slots(kSlots);
+  reply.set_slot_bytes(kSlotBytes);
+  reply.set_wire_type(static_cast<uint32_t>(DType::kF32));
+  reply.set_version(core->state().version());
+  for (const auto& partition : store->partitions()) {
+    proto::PartitionLocation& location = *reply.add_partitions();
+    location.set_partition(partition->spec().id);
+    location.set_header(partition->place().header);
+    location.set_even(partition->place().buffers[0]);
+    location.set_odd(partition->place().buffers[1]);
+  }
+  return reply;
+}
+
+absl::StatusOr<std::string> SimHostedJob::Accept(const proto::ConnectRequest& wanted) {
+  server::ClientConnection::Slots slots;
+  SHOAL_ASSIGN_OR_RETURN(
+      slots.headers, transport_->Allocate(kSlots * kSlotBytes, transport::Access::kRemoteWrite));
+  slots.payloads = slots.headers;
+  SHOAL_ASSIGN_OR_RETURN(
+      std::shared_ptr<transport::Region> staging,
+      transport_->Allocate(kSlots * int64_t{sizeof(transport::PushAcknowledgement)},
+                           transport::Access::kLocal));
+  SHOAL_ASSIGN_OR_RETURN(
+      transport::Acceptance acceptance,
+      transport_->Accept(wanted.offers(0).offer(), {.queue = intake_->queue(0),
+                                                    .exposed = {exposed_, slots.headers},
+                                                    .peer = wanted.client()}));
+  intake_->Add(std::make_shared<server::ClientConnection>(
+      server::ClientConnection::Options{
+          .client = {.incarnation = wanted.incarnation(), .name = wanted.client()},
+          .transport = std::string(transport_->name()),
+          .slots = kSlots,
+          .slot_bytes = kSlotBytes,
+          .writes_in_order = true},
+      std::move(acceptance.connection), std::move(slots), std::move(staging),
+      &all_.server_metrics_));
+  return std::move(acceptance.answer);
+}
+
+absl::Status SimHostedJob::Pin(const proto::WriteCheckpointRequest& wanted, Nanoseconds now,
+                               Nanoseconds written) {
+  return core->Pin(wanted, [&]() -> absl::Status {
+    std::optional<server::PinnedCheckpoint> newest;
+    if (checkpoint.has_value()) {
+      newest = checkpoint->what;
+      newest->done = checkpoint->written <= now;
+    }
+    SHOAL_ASSIGN_OR_RETURN(const bool pins,
+                           server::PinsCheckpoint(wanted, newest, store->version()));
+    if (pins) {
+      Checkpoint& pinned = checkpoint.emplace();
+      pinned.what.version = wanted.version();
+      pinned.what.directory = wanted.directory();
+      pinned.shard = WriteShard(*store);
+      pinned.written = written;
+    }
+    return absl::OkStatus();
+  });
+}
+
+void SimHostedJob::GiveUpCheckpoint(Nanoseconds now) {
+  if (checkpoint.has_value() && checkpoint->written > now) {
+    checkpoint.reset();
+  }
+}
+
+}  // namespace shoal::simulation
