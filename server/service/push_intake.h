@@ -9,6 +9,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -75,8 +76,8 @@ class PushIntake {
   LayerBarrier barrier_;
 
   mutable absl::Mutex connections_mutex_;
-  absl::flat_hash_map<uint64_t, std::shared_ptr<ClientConnection>> by_id_
-      ABSL_GUARDED_BY(connections_mutex_);
+  // In order: what is done to all of them is done in the same order in every process.
+  std::map<uint64_t, std::shared_ptr<ClientConnection>> by_id_ ABSL_GUARDED_BY(connections_mutex_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<ClientConnection>> by_incarnation_
       ABSL_GUARDED_BY(connections_mutex_);
   // Connections that closed before they were added.
