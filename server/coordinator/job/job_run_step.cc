@@ -6,7 +6,7 @@
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
 #include "server/coordinator/job/job_run.h"
-#include "server/coordinator/job/report_sum.h"
+#include "server/coordinator/step/report_sum.h"
 
 namespace shoal::server {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "core/rpc/member_session.h"
 #include "server/coordinator/job/job_run.h"
-#include "server/coordinator/job/step_timing.h"
 #include "server/coordinator/record/event_json.h"
+#include "server/coordinator/step/step_timing.h"
 
 namespace shoal::server {
 namespace {

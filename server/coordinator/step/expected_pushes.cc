@@ -1,4 +1,4 @@
-#include "server/coordinator/job/expected_pushes.h"
+#include "server/coordinator/step/expected_pushes.h"
 
 #include "core/base/status.h"
 #include "core/model/unit_shards.h"

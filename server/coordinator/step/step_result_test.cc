@@ -1,4 +1,4 @@
-#include "server/coordinator/job/step_result.h"
+#include "server/coordinator/step/step_result.h"
 
 #include <cmath>
 #include <limits>

@@ -11,7 +11,7 @@
 #include "core/plan/step/prediction.h"
 #include "core/plan/step/step_plan.h"
 #include "proto/coordinator.pb.h"
-#include "server/coordinator/job/step_planner.h"
+#include "server/coordinator/step/step_planner.h"
 
 namespace shoal::server {
 

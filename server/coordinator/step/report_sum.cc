@@ -1,4 +1,4 @@
-#include "server/coordinator/job/report_sum.h"
+#include "server/coordinator/step/report_sum.h"
 
 #include <algorithm>
 

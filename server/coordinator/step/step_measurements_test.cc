@@ -1,4 +1,4 @@
-#include "server/coordinator/job/step_measurements.h"
+#include "server/coordinator/step/step_measurements.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "core/job/assignment.h"
 #include "proto/coordinator.pb.h"
-#include "server/coordinator/job/worker_groups.h"
+#include "server/coordinator/step/worker_groups.h"
 
 namespace shoal::server {
 

@@ -1,10 +1,10 @@
-#include "server/coordinator/job/step_timing.h"
+#include "server/coordinator/step/step_timing.h"
 
 #include <cmath>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/coordinator/job/report_sum.h"
+#include "server/coordinator/step/report_sum.h"
 
 namespace shoal::server {
 namespace {

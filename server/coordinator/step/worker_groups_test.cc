@@ -1,4 +1,4 @@
-#include "server/coordinator/job/worker_groups.h"
+#include "server/coordinator/step/worker_groups.h"
 
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "server/coordinator/job/step_timing.h"
+#include "server/coordinator/step/step_timing.h"
 
 #include <algorithm>
 #include <cmath>
