@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/coordinator.pb.h"
-#include "server/coordinator/job/job_run.h"
+#include "server/coordinator/job/job_environment.h"
 
 namespace shoal::server {
 

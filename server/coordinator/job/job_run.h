@@ -37,86 +37,26 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/base/clock.h"
-#include "core/job/job.h"
-#include "core/model/shard_map.h"
 #include "core/plan/step/draw_queue.h"
 #include "core/plan/step/pack_ledger.h"
 #include "core/plan/step/step_plan.h"
 #include "proto/coordinator.pb.h"
 #include "proto/server.pb.h"
 #include "server/coordinator/job/checkpoint_files.h"
+#include "server/coordinator/job/job_environment.h"
 #include "server/coordinator/job/server_client.h"
-#include "server/coordinator/job/server_demand.h"
 #include "server/coordinator/job/takeover.h"
-#include "server/coordinator/members/coordinator_metrics.h"
 #include "server/coordinator/members/joining_groups.h"
 #include "server/coordinator/members/membership.h"
 #include "server/coordinator/record/event_log.h"
 #include "server/coordinator/record/record_queue.h"
-#include "server/coordinator/state/state_store.h"
-#include "server/coordinator/step/expected_pushes.h"
 #include "server/coordinator/step/step_measurements.h"
-#include "server/coordinator/step/step_planner.h"
 #include "server/coordinator/step/step_result.h"
 #include "server/coordinator/step/worker_groups.h"
 
 namespace shoal::server {
 
-// A submitted job with everything that was read for it.
-struct LoadedJob {
-  std::string id;                   // given at submit
-  proto::SubmitJobRequest request;  // with what was resolved
-  int64_t servers = 0;  // that it takes, known once it is the first in the queue; 0 before
-  int64_t workers = 0;
-  absl::Duration patience;  // for members
-  int64_t restarts = 0;     // after losses, in a row without a step
-  int64_t run = 0;          // how often it was started again
-  plan::Job job;
-  std::string token_file;
-  bool trace = false;                                       // workers report spans
-  std::function<plan::ShardMap(int servers)> place_shards;  // for so many
-  ServerBytes server_bytes;                                 // empty: not to be checked
-  plan::ShardMap shard_map;
-  PushPlan pushes;
-  std::optional<proto::PipelinePlan> pipeline;  // where a step runs as a schedule
-  int64_t last_step = 0;                        // the job is done after this one
-  plan::CostModel flops;  // of forward and backward; zero where devices are emulated
-  std::unique_ptr<StepPlanner> steps;
-  std::unique_ptr<CheckpointFiles> checkpoints;
-};
-
 void FillMicrobatch(const plan::Microbatch& microbatch, proto::MicrobatchWork& message);
-
-using Executor = std::function<void(std::function<void()>)>;
-
-// What jobs share.
-struct JobEnvironment {
-  const Clock& clock;
-  ServerClientFactory make_clients;
-  StateStore& store;
-  CoordinatorMetrics& metrics;
-  Executor post;
-  Executor plan;
-  Executor disk;
-  // Members and owner stay when a job is over: servers are told to let go of it.
-  bool stays = false;
-  bool durable = false;  // `store` outlives the owner, which may have a next life
-  int64_t term = 1;      // of the owner: commands carry it
-  absl::Time started = absl::InfinitePast();  // the owner
-  // Hears that a server, or the checkpoint folder, belongs to a later life of the owner: from now
-  // on nothing may be told, recorded or answered.
-  std::function<void(const absl::Status&)> superseded;
-  // Hears that a named point is reached: tests end the process there.
-  std::function<void(const char* point)> reached = [](const char*) {};
-};
-
-// A run of an earlier life of the owner, whose servers and workers may still be in the middle of
-// it.
-struct EarlierRun {
-  proto::SavedRun saved;
-  std::optional<CommitRecord> commit;
-};
 
 class JobRun {
  public:

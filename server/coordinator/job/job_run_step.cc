@@ -6,6 +6,7 @@
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
 #include "server/coordinator/job/job_run.h"
+#include "server/coordinator/step/expected_pushes.h"
 #include "server/coordinator/step/report_sum.h"
 
 namespace shoal::server {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "server/coordinator/job/job_run.h"
+#include "server/coordinator/job/job_environment.h"
 
 namespace shoal::server::testing {
 
