@@ -38,8 +38,9 @@ CoordinatorCore::CoordinatorCore(const MembershipOptions& members, JobEnvironmen
 }
 
 void CoordinatorCore::Restore(const std::vector<proto::SavedMember>& members) {
-  for (const proto::SavedMember& member : members) {
-    members_.Restore(member, environment_.clock.Now());
+  for (const Member& gone : members_.Restore(members, environment_.clock.Now())) {
+    LogInfo("{} is in the record still, and another is there in its place", NameOf(gone));
+    Unrecord(gone);
   }
   CountMembers();
 }

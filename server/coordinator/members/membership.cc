@@ -1,6 +1,7 @@
 #include "server/coordinator/members/membership.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
@@ -32,6 +33,12 @@ Member MakeMember(const proto::RegisterRequest& request, int index, uint64_t inc
           .stays = request.stays(),
           .renewed = absl::InfinitePast(),
           .lease = absl::ZeroDuration()};
+}
+
+// Which one process has at a time.
+bool SamePlace(const Member& a, const Member& b) {
+  return a.role == b.role &&
+         (a.index == b.index || (a.role == proto::ROLE_SERVER && a.address == b.address));
 }
 
 // Short enough for a line of each member in a run's record.
@@ -177,10 +184,26 @@ bool Membership::MayComeBack(uint64_t incarnation) const {
          !came_back_.contains(incarnation);
 }
 
-void Membership::Restore(const proto::SavedMember& saved, absl::Time now) {
-  Member& member = members_[saved.incarnation()] = FromSaved(saved);
-  member.renewed = now;
-  member.lease = options_.lease;
+std::vector<Member> Membership::Restore(const std::vector<proto::SavedMember>& saved,
+                                        absl::Time now) {
+  std::vector<Member> newest_first;
+  for (const proto::SavedMember& member : saved) {
+    newest_first.push_back(FromSaved(member));
+  }
+  std::ranges::sort(newest_first, std::greater(),
+                    [](const Member& member) { return CountOf(member.incarnation); });
+  std::vector<Member> gone;
+  for (Member& member : newest_first) {
+    if (std::ranges::any_of(members_,
+                            [&](const auto& later) { return SamePlace(later.second, member); })) {
+      gone.push_back(std::move(member));
+      continue;
+    }
+    member.renewed = now;
+    member.lease = options_.lease;
+    members_[member.incarnation] = std::move(member);
+  }
+  return gone;
 }
 
 absl::Status Membership::Renew(uint64_t incarnation, absl::Time now) {

@@ -72,8 +72,9 @@ class Membership {
  public:
   explicit Membership(const MembershipOptions& options);
 
-  // One of an earlier life, whose lease begins now.
-  void Restore(const proto::SavedMember& saved, absl::Time now);
+  // Those of earlier lives, whose leases begin now. Returns those that are gone, though the record
+  // has them: a later one has their index, or is a server at their address.
+  std::vector<Member> Restore(const std::vector<proto::SavedMember>& saved, absl::Time now);
   // FailedPrecondition for another version, an index that is taken (Unavailable, if the request
   // takes it over) or who was a member elsewhere, InvalidArgument for a bad request,
   // ResourceExhausted for too many, NotFound for who was a member and is none any more.

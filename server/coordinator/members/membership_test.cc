@@ -220,8 +220,7 @@ TEST_F(MembershipTest, MembersOfAnEarlierLifeAreMembersStill) {
   const Member worker = Add(proto::ROLE_WORKER, 7);
   Membership next({.version = "1.0", .lease = absl::Seconds(5), .issued = 2, .term = 2});
   clock_.Advance(absl::Hours(1));
-  next.Restore(ToSaved(server), clock_.Now());
-  next.Restore(ToSaved(worker), clock_.Now());
+  EXPECT_TRUE(next.Restore({ToSaved(server), ToSaved(worker)}, clock_.Now()).empty());
   EXPECT_TRUE(next.Renew(server.incarnation, clock_.Now()).ok());
   EXPECT_EQ(NameOf(*next.Find(worker.incarnation)), NameOf(worker));
   EXPECT_EQ(next.NextExpiry(), clock_.Now() + absl::Seconds(5)) << "leases begin anew";
@@ -229,6 +228,40 @@ TEST_F(MembershipTest, MembersOfAnEarlierLifeAreMembersStill) {
   again.set_index(0);
   EXPECT_THAT(std::string(Message(next.Register(again, clock_.Now()).status())),
               HasSubstr("is there already"));
+}
+
+// That it was gone could not be written.
+TEST_F(MembershipTest, WhoseIndexOrAddressALaterOneHasIsGone) {
+  const auto add = [this](proto::Role role, int index, const std::string& address) {
+    proto::RegisterRequest request = Request(role, index);
+    request.set_index(index);
+    request.set_address(address);
+    const Member member = *members_.Register(request, clock_.Now());
+    members_.Remove(member.incarnation);
+    return member;
+  };
+  const Member gone[] = {add(proto::ROLE_SERVER, 0, "a:1"), add(proto::ROLE_SERVER, 1, "b:1"),
+                         add(proto::ROLE_WORKER, 0, "")};
+  const Member there[] = {add(proto::ROLE_SERVER, 0, "c:1"), add(proto::ROLE_SERVER, 2, "b:1"),
+                          add(proto::ROLE_WORKER, 0, ""), add(proto::ROLE_WORKER, 1, "")};
+  std::vector<proto::SavedMember> saved;
+  for (const Member& member : there) {
+    saved.push_back(ToSaved(member));
+  }
+  for (const Member& member : gone) {
+    saved.push_back(ToSaved(member));
+  }
+  Membership next({.version = "1.0", .lease = absl::Seconds(5), .issued = 7, .term = 2});
+  std::set<uint64_t> found;
+  for (const Member& member : next.Restore(saved, clock_.Now())) {
+    found.insert(member.incarnation);
+  }
+  EXPECT_EQ(found,
+            (std::set<uint64_t>{gone[0].incarnation, gone[1].incarnation, gone[2].incarnation}));
+  EXPECT_EQ(next.size(), std::size(there));
+  for (const Member& member : there) {
+    EXPECT_TRUE(next.Renew(member.incarnation, clock_.Now()).ok());
+  }
 }
 
 // The record of the earlier life has lost what was written last.
