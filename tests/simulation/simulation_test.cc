@@ -245,6 +245,36 @@ TEST(FoundTest, AFurtherRoundOfSumsIsAnotherPush) {
   EXPECT_THAT(outcome.violations, IsEmpty());
 }
 
+// A full disk keeps members in the record that are none any more.
+TEST(FoundTest, AServerIsInAJobOnce) {
+  const Outcome outcome =
+      RunScenario({.options = {.seed = 168233,
+                               .servers = 3,
+                               .workers = 1,
+                               .steps = 4,
+                               .samples = 2,
+                               .sums = true,
+                               .lease_seconds = 0.5701747667441176,
+                               .start_timeout_seconds = 29.419182523930342,
+                               .recovery_timeout_seconds = 27.928416483329062,
+                               .stays = true,
+                               .jobs = 2,
+                               .limit = absl::Nanoseconds(120908402673)}},
+                  {{FaultKind::kBuggify, "planned", 1, 0},
+                   {FaultKind::kSucceed, "coordinator", 422924649, 143322364},
+                   {FaultKind::kDrift, "server-0", 429091102, -49827},
+                   {FaultKind::kCut, "worker-0>coordinator", 438523378, 7085796678},
+                   {FaultKind::kDrift, "server-1", 440280319, -28562},
+                   {FaultKind::kDiskFull, "coordinator", 563981754, 777433515},
+                   {FaultKind::kJump, "coordinator", 705231848, 12292338304},
+                   {FaultKind::kBuggify, "planned", 7, 0},
+                   {FaultKind::kBuggify, "a push is acknowledged and lost", 11, 0},
+                   {FaultKind::kBuggify, "a push is acknowledged and lost", 13, 0},
+                   {FaultKind::kBuggify, "a push is acknowledged and lost", 18, 0},
+                   {FaultKind::kBuggify, "planned", 11, 0}});
+  EXPECT_THAT(outcome.violations, IsEmpty());
+}
+
 // Whoever servers refuse, because they obey another, tells followers nothing of that.
 TEST(SuccessionTest, FollowersOfTheEarlierCoordinatorGoOnAtTheLaterOne) {
   int followed_on = 0;
