@@ -6,6 +6,7 @@
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
 #include "core/job/job_id.h"
+#include "server/coordinator/job/takeover.h"
 
 namespace shoal::server {
 namespace {
@@ -19,6 +20,8 @@ CoordinatorCore::CoordinatorCore(const MembershipOptions& members, JobEnvironmen
       environment_(std::move(environment)),
       job_ids_(members.seed, kJobIdStream),
       cluster_(members.cluster),
+      // A later life goes on with a run of an earlier one under the first of its numbers.
+      next_run_(FirstRunOf(environment_.term) + (environment_.term > 1 ? 1 : 0)),
       patience_(environment_.durable
                     ? absl::Seconds(plan::ClusterOptions().coordinator_patience_seconds)
                     : absl::ZeroDuration()) {
@@ -26,6 +29,7 @@ CoordinatorCore::CoordinatorCore(const MembershipOptions& members, JobEnvironmen
     superseded_ = true;
     tell(why);
   };
+  environment_.next_run = [this] { return next_run_++; };
   // A job that ends or is let go of makes room for the next.
   environment_.post = [this, post = std::move(environment_.post)](std::function<void()> work) {
     post([this, work = std::move(work)] {

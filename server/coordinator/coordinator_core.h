@@ -136,6 +136,7 @@ class CoordinatorCore {
   JobEnvironment environment_;
   Random job_ids_;
   const uint64_t cluster_;                     // names the durable state
+  int64_t next_run_;
   absl::Duration patience_;                    // of members, for this coordinator's next life
   std::vector<std::unique_ptr<JobRun>> jobs_;  // as submitted
   int64_t forgotten_changes_ = 0;              // of jobs that were here

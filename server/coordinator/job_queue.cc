@@ -5,7 +5,6 @@
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
 #include "server/coordinator/coordinator_core.h"
-#include "server/coordinator/job/takeover.h"
 
 namespace shoal::server {
 
@@ -179,8 +178,6 @@ absl::Status CoordinatorCore::Enqueue(LoadedJob job, std::optional<CompleteCheck
         environment_.store.RecordCheckpoint(job.id, {.step = newest->step, .path = newest->path}));
   }
   const bool goes_on = saved.run.has_value() && saved.run->servers_size() > 0;
-  job.run =
-      std::max(saved.run.has_value() ? saved.run->run() + 1 : 0, FirstRunOf(environment_.term));
   JobRun& run = Add(std::move(job), std::move(newest), saved);
   if (goes_on) {
     Prepare(run.job().job);
@@ -206,7 +203,7 @@ void CoordinatorCore::StartAgain(std::unique_ptr<JobRun>& run) {
     }
   }
   LoadedJob job = run->TakeJob();
-  job.run = std::max(job.run, FirstRunOf(environment_.term)) + 1;
+  job.run = kNoRun;
   run = std::make_unique<JobRun>(std::move(job), newest, environment_, events);
 }
 

@@ -2,6 +2,7 @@
 // nothing. A Job has request() and reply(), of its Configure, and Fence(incarnation).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "core/job/job_id.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "proto/server.pb.h"
+#include "server/service/newest_run.h"
 
 namespace shoal::server {
 
@@ -33,23 +35,27 @@ class JobTable {
 
   absl::StatusOr<std::shared_ptr<Job>> Find(const std::string& job_id) const;
 
-  // An earlier run of that job, which the coordinator took to be lost when another process had this
-  // address; else null.
-  std::shared_ptr<Job> EarlierRun(const proto::ConfigureRequest& request) const;
-  // The job whose reply answers a Configure that is repeated. Null: it is to be loaded, one at a
-  // time, and then Loaded or NotLoaded to be called. `request` is without its term: a later life's
-  // is the same job.
-  absl::StatusOr<std::shared_ptr<Job>> BeginLoading(const proto::ConfigureRequest& request);
-  void Loaded(std::shared_ptr<Job> job);
+  // The job whose reply answers a Configure that is repeated, if by a later life; null: there is
+  // none.
+  absl::StatusOr<std::shared_ptr<Job>> Repeated(const proto::ConfigureRequest& request) const;
+  // A job is to be loaded, one at a time, and then Loaded or NotLoaded to be called. Refuses what
+  // comes late; else returns what makes room for it. That is over: the coordinator took this server
+  // to be lost when another process had its address, or a call came late to it.
+  absl::StatusOr<std::vector<std::shared_ptr<Job>>> BeginLoading(
+      const proto::ConfigureRequest& request);
+  // `term`: of its Configure.
+  void Loaded(std::shared_ptr<Job> job, int64_t term);
   void NotLoaded();
-  // Null: it is not here.
-  std::shared_ptr<Job> Remove(const std::string& job_id);
+  // Null: it is not here, or in a later run.
+  std::shared_ptr<Job> Remove(const std::string& job_id, int64_t run);
 
   // A client's lease is over for all jobs, those to come among them. False: it was before.
   absl::StatusOr<bool> Fence(uint64_t incarnation);
-  void ForgetFenced() {
+  // As for a process that begins: fences, and which runs there were.
+  void Forget() {
     absl::MutexLock lock(&mutex_);
     fenced_.clear();
+    newest_run_.Forget();
   }
 
  private:
@@ -59,6 +65,7 @@ class JobTable {
   mutable absl::Mutex mutex_;
   std::string loading_ ABSL_GUARDED_BY(mutex_);  // a job; empty: none
   absl::flat_hash_set<uint64_t> fenced_ ABSL_GUARDED_BY(mutex_);
+  NewestRun newest_run_ ABSL_GUARDED_BY(mutex_);
   Jobs jobs_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -82,41 +89,54 @@ absl::StatusOr<std::shared_ptr<Job>> JobTable<Job>::Find(const std::string& job_
 }
 
 template <typename Job>
-std::shared_ptr<Job> JobTable<Job>::EarlierRun(const proto::ConfigureRequest& request) const {
+absl::StatusOr<std::shared_ptr<Job>> JobTable<Job>::Repeated(
+    const proto::ConfigureRequest& request) const {
   absl::MutexLock lock(&mutex_);
   const auto found = jobs_.find(request.job_id());
-  return found != jobs_.end() && found->second->request().run() < request.run() ? found->second
-                                                                                : nullptr;
+  if (found == jobs_.end() || found->second->request().run() != request.run()) {
+    return nullptr;
+  }
+  proto::ConfigureRequest same = request;
+  proto::ConfigureRequest earlier = found->second->request();
+  same.clear_term();
+  earlier.clear_term();
+  if (!google::protobuf::util::MessageDifferencer::Equals(same, earlier)) {
+    return AlreadyExists(
+        "{} is configured already, as server {} of {} with another job file or shard map",
+        request.job_id(), earlier.server_index(), earlier.servers());
+  }
+  return found->second;
 }
 
 template <typename Job>
-absl::StatusOr<std::shared_ptr<Job>> JobTable<Job>::BeginLoading(
+absl::StatusOr<std::vector<std::shared_ptr<Job>>> JobTable<Job>::BeginLoading(
     const proto::ConfigureRequest& request) {
   absl::MutexLock lock(&mutex_);
   if (request.job_id().empty()) {
     return InvalidArgument("a job needs an id");
   }
-  if (const auto found = jobs_.find(request.job_id()); found != jobs_.end()) {
-    const proto::ConfigureRequest& earlier = found->second->request();
-    if (!google::protobuf::util::MessageDifferencer::Equals(request, earlier)) {
-      return AlreadyExists(
-          "{} is configured already, as server {} of {} with another job file or shard map",
-          request.job_id(), earlier.server_index(), earlier.servers());
-    }
-    return found->second;
+  SHOAL_RETURN_IF_ERROR(newest_run_.Check(request));
+  std::vector<std::shared_ptr<Job>> over;
+  const auto end = [&](auto job) {
+    over.push_back(std::move(job->second));
+    jobs_.erase(job);
+  };
+  if (const auto earlier = jobs_.find(request.job_id()); earlier != jobs_.end()) {
+    end(earlier);
   }
-  if (std::ssize(jobs_) >= max_jobs_) {
-    return AlreadyExists("this server cannot take {}: it holds {} already", request.job_id(),
-                         jobs_.begin()->first);
+  while (!jobs_.empty() && std::ssize(jobs_) >= max_jobs_) {
+    end(std::ranges::min_element(jobs_, {},
+                                 [](const auto& entry) { return entry.second->request().run(); }));
   }
   loading_ = request.job_id();
-  return nullptr;
+  return over;
 }
 
 template <typename Job>
-void JobTable<Job>::Loaded(std::shared_ptr<Job> job) {
+void JobTable<Job>::Loaded(std::shared_ptr<Job> job, int64_t term) {
   absl::MutexLock lock(&mutex_);
   loading_.clear();
+  newest_run_.Begin(term, job->request().run());
   for (const uint64_t incarnation : fenced_) {
     job->Fence(incarnation);
   }
@@ -130,10 +150,10 @@ void JobTable<Job>::NotLoaded() {
 }
 
 template <typename Job>
-std::shared_ptr<Job> JobTable<Job>::Remove(const std::string& job_id) {
+std::shared_ptr<Job> JobTable<Job>::Remove(const std::string& job_id, int64_t run) {
   absl::MutexLock lock(&mutex_);
   const auto found = jobs_.find(job_id);
-  if (found == jobs_.end()) {
+  if (found == jobs_.end() || found->second->request().run() > run) {
     return nullptr;
   }
   std::shared_ptr<Job> job = std::move(found->second);

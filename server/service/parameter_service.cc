@@ -41,16 +41,18 @@ absl::StatusOr<Reply> ParameterService::ForJob(
 }
 
 absl::StatusOr<proto::ConfigureReply> ParameterService::ConfigureJob(
-    proto::ConfigureRequest request) {
+    const proto::ConfigureRequest& request) {
   absl::MutexLock one_at_a_time(&configure_mutex_);
   SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "Configure"));
-  request.clear_term();
-  if (jobs_.EarlierRun(request) != nullptr) {
-    LetGo(request.job_id());
-  }
-  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<HostedJob> repeated, jobs_.BeginLoading(request));
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<HostedJob> repeated, jobs_.Repeated(request));
   if (repeated != nullptr) {
     return repeated->reply();
+  }
+  {
+    SHOAL_ASSIGN_OR_RETURN(const auto over, jobs_.BeginLoading(request));
+    for (const std::shared_ptr<HostedJob>& job : over) {
+      LetGo(*job);
+    }
   }
   SetLogContext(request.job_id());
   absl::StatusOr<std::shared_ptr<HostedJob>> job =
@@ -60,7 +62,7 @@ absl::StatusOr<proto::ConfigureReply> ParameterService::ConfigureJob(
     SetLogContext("");
     return job.status();
   }
-  jobs_.Loaded(*job);
+  jobs_.Loaded(*job, request.term());
   return (*job)->reply();
 }
 
@@ -120,36 +122,34 @@ absl::StatusOr<proto::FenceClientReply> ParameterService::FenceClient(
   });
 }
 
-void ParameterService::Release(const std::string& job_id) {
+void ParameterService::Release(const std::string& job_id, int64_t run) {
   absl::MutexLock not_while_one_loads(&configure_mutex_);
-  LetGo(job_id);
+  if (const std::shared_ptr<HostedJob> job = jobs_.Remove(job_id, run); job != nullptr) {
+    LetGo(*job);
+  }
 }
 
-void ParameterService::LetGo(const std::string& job_id) {
-  const std::shared_ptr<HostedJob> job = jobs_.Remove(job_id);
-  if (job == nullptr) {
-    return;
-  }
-  job->Stop();
-  LogInfo("{} is over", job_id);
+void ParameterService::LetGo(HostedJob& job) {
+  job.Stop();
+  LogInfo("{} is over", job.request().job_id());
   SetLogContext("");
-}  // What it held goes with the last call that uses it.
+}
 
 absl::StatusOr<proto::ReleaseJobReply> ParameterService::ReleaseJob(
     const proto::ReleaseJobRequest& request) {
   return Counted("release_job", [&]() -> absl::StatusOr<proto::ReleaseJobReply> {
     SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "ReleaseJob"));
-    Release(request.job_id());
+    Release(request.job_id(), request.run());
     return proto::ReleaseJobReply();
   });
 }
 
 void ParameterService::ReleaseAll() {
   for (const auto& [id, job] : jobs_.all()) {
-    Release(id);
+    Release(id, job->request().run());
   }
   term_.Forget();
-  jobs_.ForgetFenced();
+  jobs_.Forget();
 }
 
 absl::StatusOr<proto::ConnectReply> ParameterService::Connect(

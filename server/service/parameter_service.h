@@ -56,9 +56,11 @@ class ParameterService final : public rpc::ParameterServerService {
   void ReleaseAll();
 
  private:
-  absl::StatusOr<proto::ConfigureReply> ConfigureJob(proto::ConfigureRequest request);
-  void Release(const std::string& job_id);
-  void LetGo(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(configure_mutex_);
+  absl::StatusOr<proto::ConfigureReply> ConfigureJob(const proto::ConfigureRequest& request);
+  // Of that run or an earlier one.
+  void Release(const std::string& job_id, int64_t run);
+  // What it held goes with the last call that uses it.
+  static void LetGo(HostedJob& job);
 
   // Runs a call's body, counts and times it, and logs a refusal.
   template <typename Body>

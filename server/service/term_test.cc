@@ -133,5 +133,44 @@ TEST_F(TermTest, ALaterRunOfAJobBeginsAnew) {
   EXPECT_TRUE(absl::IsAlreadyExists(service.Configure(cluster.ConfigureRequest(0)).status()));
 }
 
+// A call may come when its run is over, to a server that has had later ones, has none, or has
+// begun at the address of the one that it was for.
+TEST_F(TermTest, WhatComesLateLeavesTheJobAtHand) {
+  TestingCluster cluster(folder_ / "model", 1, plan::Accumulate::kFloat);
+  ParameterService& service = cluster.service(0);
+  const auto configure = [&](const char* job, int64_t run, int64_t term = 1) {
+    proto::ConfigureRequest request = cluster.ConfigureRequest(0);
+    request.set_job_id(job);
+    request.set_run(run);
+    request.set_term(term);
+    return service.Configure(request).status();
+  };
+  const auto holds = [&](const char* job, int64_t run, int64_t term) {
+    proto::TakeOverRequest request;
+    request.set_job_id(job);
+    request.set_run(run);
+    request.set_term(term);
+    return service.TakeOver(request)->holds();
+  };
+  ASSERT_OK(configure("job-a", 4));  // late, to a new process
+  ASSERT_OK(configure("job-b", 5));
+  EXPECT_REFUSED(configure("job-a", 4), "run 4 of job-a comes late: run 5 has begun here");
+  EXPECT_TRUE(holds("job-b", 5, 1));
+  proto::ReleaseJobRequest release;
+  release.set_job_id("job-b");
+  release.set_term(1);
+  release.set_run(4);
+  ASSERT_OK(service.ReleaseJob(release).status());
+  EXPECT_TRUE(holds("job-b", 5, 1)) << "an earlier run of it is over";
+  release.set_run(5);
+  ASSERT_OK(service.ReleaseJob(release).status());
+  EXPECT_TRUE(absl::IsAlreadyExists(configure("job-b", 5))) << "it was let go of";
+  EXPECT_FALSE(holds("job-b", 5, 1));
+  ASSERT_OK(configure("job-a", 3, /*term=*/2));  // a later life goes on with an earlier run
+  EXPECT_TRUE(holds("job-a", 3, 2));
+  EXPECT_TRUE(absl::IsAborted(configure("job-b", 5)));
+  EXPECT_TRUE(holds("job-a", 3, 2));
+}
+
 }  // namespace
 }  // namespace shoal::server

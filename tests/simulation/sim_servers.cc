@@ -134,8 +134,8 @@ Nanoseconds SimServers::UntilReached(const SimProcess& from, const SimProcess& t
 
 SimServer::SimServer(SimServers* all, int index) : all_(all), index_(index) {}
 
-void SimServer::LetGo(const std::string& job_id) {
-  if (jobs_.Remove(job_id) != nullptr) {
+void SimServer::LetGo(const std::string& job_id, int64_t run) {
+  if (jobs_.Remove(job_id, run) != nullptr) {
     hosted_.reset();
     ++released;
   }
@@ -143,9 +143,9 @@ void SimServer::LetGo(const std::string& job_id) {
 
 void SimServer::Forget() {
   if (hosted_ != nullptr) {
-    LetGo(hosted_->request().job_id());
+    LetGo(hosted_->request().job_id(), hosted_->request().run());
   }
-  jobs_.ForgetFenced();
+  jobs_.Forget();
   fenced_.clear();
   term_.Forget();
   version_ = 0;
@@ -184,17 +184,13 @@ std::shared_ptr<SimHostedJob> SimServer::Load(const proto::ConfigureRequest& req
 
 absl::StatusOr<proto::ConfigureReply> SimServer::Configure(const proto::ConfigureRequest& wanted) {
   SHOAL_RETURN_IF_ERROR(term_.Admit(wanted.term(), "Configure"));
-  proto::ConfigureRequest request = wanted;
-  request.clear_term();
-  if (jobs_.EarlierRun(request) != nullptr) {
-    LetGo(request.job_id());
-  }
-  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> repeated, jobs_.BeginLoading(request));
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> repeated, jobs_.Repeated(wanted));
   if (repeated != nullptr) {
     return repeated->reply();
   }
-  hosted_ = Load(request);
-  jobs_.Loaded(hosted_);
+  SHOAL_RETURN_IF_ERROR(jobs_.BeginLoading(wanted).status());
+  hosted_ = Load(wanted);
+  jobs_.Loaded(hosted_, wanted.term());
   version_ = hosted_->store->version();
   all_->on_configured(index_);
   return hosted_->reply();
@@ -290,7 +286,7 @@ absl::StatusOr<proto::FenceClientReply> SimServer::FenceClient(
 absl::StatusOr<proto::ReleaseJobReply> SimServer::ReleaseJob(
     const proto::ReleaseJobRequest& wanted) {
   SHOAL_RETURN_IF_ERROR(term_.Admit(wanted.term(), "ReleaseJob"));
-  LetGo(wanted.job_id());
+  LetGo(wanted.job_id(), wanted.run());
   return proto::ReleaseJobReply();
 }
 

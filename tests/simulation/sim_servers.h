@@ -113,7 +113,7 @@ class SimServer final : public rpc::ParameterServerService {
 
  private:
   std::shared_ptr<SimHostedJob> Load(const proto::ConfigureRequest& request);
-  void LetGo(const std::string& job_id);
+  void LetGo(const std::string& job_id, int64_t run);
   template <typename Request, typename Reply, typename Body>
   absl::StatusOr<Reply> ForJob(const Request& request, const Body& body);
 

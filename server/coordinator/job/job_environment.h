@@ -26,6 +26,8 @@
 
 namespace shoal::server {
 
+inline constexpr int64_t kNoRun = -1;
+
 // A submitted job with everything that was read for it.
 struct LoadedJob {
   std::string id;                   // given at submit
@@ -34,7 +36,7 @@ struct LoadedJob {
   int64_t workers = 0;
   absl::Duration patience;  // for members
   int64_t restarts = 0;     // after losses, in a row without a step
-  int64_t run = 0;          // how often it was started again
+  int64_t run = kNoRun;     // its number, once one begins
   plan::Job job;
   std::string token_file;
   bool trace = false;                                       // workers report spans
@@ -68,6 +70,9 @@ struct JobEnvironment {
   // Hears that a server, or the checkpoint folder, belongs to a later life of the owner: from now
   // on nothing may be told, recorded or answered.
   std::function<void(const absl::Status&)> superseded;
+  // The number of a run that begins: all that the owner's lives give differ, and those of one life
+  // rise, over its jobs.
+  std::function<int64_t()> next_run;
   // Hears that a named point is reached: tests end the process there.
   std::function<void(const char* point)> reached = [](const char*) {};
 };

@@ -114,6 +114,7 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   SetLogContext(job_.id);
   SetMembers(std::move(servers), std::move(workers));
   absl::Status begins = CheckStages();
+  job_.run = environment_.next_run();
   loaded_version_ = version_;
   if (begins.ok()) {
     begins = environment_.store.SaveRun(job_.id, DescribeRun(), /*begins=*/true);
@@ -150,7 +151,7 @@ void JobRun::Configure() {
   request.set_servers(static_cast<int>(servers_.size()));
   request.set_run(job_.run);
   *request.mutable_shard_map() = ToMessage(job_.shard_map);
-  if (newest_checkpoint_.has_value()) {
+  if (version_ > 0) {  // what is saved of step 0 is the model
     request.set_checkpoint(newest_checkpoint_->path);
   }
   CallAll(
@@ -387,11 +388,8 @@ std::string JobRun::Remedy() const {
 }
 
 bool JobRun::IsLoss(const absl::Status& status) const {
-  // Another process answers at its address by now and knows nothing of the job, or it has taken one
-  // by a call that came late.
-  const bool other =
-      phase_ == Phase::kConfiguring ? absl::IsAlreadyExists(status) : absl::IsNotFound(status);
-  return other || IsUnreachable(status);
+  // Or another process answers at its address by now and knows nothing of the job.
+  return absl::IsNotFound(status) || IsUnreachable(status);
 }
 
 bool JobRun::EndsBySuccessor(const absl::Status& status) const {

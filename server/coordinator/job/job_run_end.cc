@@ -277,6 +277,7 @@ absl::Time JobRun::NextRelease() const {
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [server, due] : holders_) {
     next = std::min(next, due);
+  request.set_run(job_.run);
   }
   return next;
 }

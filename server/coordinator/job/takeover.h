@@ -13,10 +13,10 @@
 
 namespace shoal::server {
 
-// The first number of the runs that a life of the coordinator begins: those of two lives differ,
-// also where the later one does not know what the earlier one has begun.
+// The first number of the runs of a life of the coordinator: those of two lives differ, also where
+// the later one does not know what the earlier one has begun.
 inline int64_t FirstRunOf(int64_t term) {
-  constexpr int64_t kRunsOfALife = 1024;
+  constexpr int64_t kRunsOfALife = 1 << 20;
   return (term - 1) * kRunsOfALife;
 }
 
