@@ -157,6 +157,9 @@ absl::StatusOr<ExitCode> ShowStatus(const CoordinatorAddress& coordinator, bool 
       if (!member.place().empty()) {
         members.back()["place"] = member.place();
       }
+      if (member.leaving()) {
+        members.back()["leaving"] = true;
+      }
       if (member.has_last_step()) {
         members.back()["last_step"] = LastStepJson(member.last_step());
         members.back()["connections"] = ConnectionsJson(member.last_step());
@@ -179,8 +182,8 @@ absl::StatusOr<ExitCode> ShowStatus(const CoordinatorAddress& coordinator, bool 
                {"address"},
                {"last seen", Table::Align::kRight}});
   for (const proto::MemberStatus& member : status.members()) {
-    table.Add({fmt::format("{}{}{}", NameOf(member), member.place().empty() ? "" : ", ",
-                           MakePrintable(member.place())),
+    table.Add({fmt::format("{}{}{}{}", NameOf(member), member.place().empty() ? "" : ", ",
+                           MakePrintable(member.place()), member.leaving() ? ", leaving" : ""),
                MakePrintable(member.host()), std::to_string(member.pid()),
                MakePrintable(member.address()),
                FormatSeconds(member.seconds_since_renewal()) + " ago"});

@@ -40,6 +40,7 @@ TEST_F(StatusCommandTest, ShowsStateAndMembers) {
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("training, step 3 of 10, mfu 41%\n"));
   EXPECT_THAT(text.out, HasSubstr("worker-1, stage 1 of group 0"));
+  EXPECT_THAT(text.out, HasSubstr("worker-0, leaving"));
   EXPECT_THAT(text.out, ContainsRegex("worker-1 +shm +server-0, server-1\n"));
   EXPECT_THAT(text.out, ContainsRegex("worker-1 +tcp +server-2 +shm: on another host"));
   EXPECT_THAT(text.out, HasSubstr("41.0 %"));
@@ -52,6 +53,8 @@ TEST_F(StatusCommandTest, ShowsStateAndMembers) {
   EXPECT_EQ(line["members"][0]["last_step"]["waited_for"], "worker-0");
   EXPECT_EQ(line["members"][0]["last_step"]["transfer_wait"], 0.13);
   EXPECT_EQ(line["members"][0]["place"], "stage 1 of group 0");
+  EXPECT_FALSE(line["members"][0].contains("leaving"));
+  EXPECT_EQ(line["members"][1]["leaving"], true);
   EXPECT_EQ(line["members"][0]["connections"].size(), 3u);
   EXPECT_EQ(line["members"][0]["connections"][2]["transport"], "tcp");
 }

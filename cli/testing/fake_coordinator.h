@@ -149,6 +149,9 @@ class FakeCoordinator : public rpc::CoordinatorService {
     member->mutable_last_step()->set_waited_for("worker-0");
     member->mutable_last_step()->set_transfer_wait(0.13);
     member->set_place("stage 1 of group 0");
+    proto::MemberStatus* leaver = reply.add_members();
+    leaver->set_role(proto::ROLE_WORKER);
+    leaver->set_leaving(true);
     for (const char* peer : {"server-0", "server-1", "server-2"}) {
       proto::DataConnection& connection = *member->mutable_last_step()->add_connections();
       connection.set_peer(peer);

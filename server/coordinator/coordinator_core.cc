@@ -162,6 +162,7 @@ absl::StatusOr<proto::GetStatusReply> CoordinatorCore::Status(const std::string&
       status.set_metrics_port(member.metrics_port);
       status.set_seconds_since_renewal(absl::ToDoubleSeconds(now - member.renewed));
       if (run == nullptr) {
+      status.set_leaving(member.leaving);
         continue;
       }
       status.set_place(run->PlaceOf(member.incarnation));

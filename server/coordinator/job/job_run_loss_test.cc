@@ -239,6 +239,9 @@ TEST_P(LossTest, AServerThatAsksToLeaveCostsNoStep) {
     ASSERT_LT(++asked, 1000);
     left = !reply->wait();
     if (!left) {
+      const auto status = world.core().Status("");
+      EXPECT_TRUE(status->members(1).leaving());
+      EXPECT_FALSE(status->members(0).leaving());
       world.loop.After(absl::Milliseconds(10), ask);
     } else if (const int64_t version = world.servers.server(0).version(); version > 0) {
       EXPECT_TRUE(world.disk.complete.contains(version)) << "it was let go before the checkpoint";
