@@ -42,9 +42,11 @@ CoordinatorCore::CoordinatorCore(const MembershipOptions& members, JobEnvironmen
 }
 
 void CoordinatorCore::Restore(const std::vector<proto::SavedMember>& members) {
-  for (const Member& gone : members_.Restore(members, environment_.clock.Now())) {
-    LogInfo("{} is in the record still, and another is there in its place", NameOf(gone));
-    Unrecord(gone);
+  for (const Member& none : members_.Restore(members, environment_.clock.Now())) {
+    const absl::Status why = members_.CheckMember(none.incarnation);
+    LogWarning("{} is a member no more: {}", NameOf(none),
+               absl::IsNotFound(why) ? "another is there in its place" : Message(why));
+    Unrecord(none);
   }
   CountMembers();
 }

@@ -126,9 +126,11 @@ JobRun& CoordinatorCore::Add(LoadedJob job, std::optional<CompleteCheckpoint> ne
 void CoordinatorCore::TellWhoIsGone(JobRun& run, const proto::SavedRun& saved) {
   for (const auto* members : {&saved.servers(), &saved.workers()}) {
     for (const proto::SavedMember& member : *members) {
-      if (members_.Find(member.incarnation()) == nullptr) {
+      const absl::Status there = members_.CheckMember(member.incarnation());
+      if (!there.ok()) {
         run.Fence(FromSaved(member));
-        run.OnLost(FromSaved(member), "it went when the coordinator did");
+        run.OnLost(FromSaved(member), absl::IsNotFound(there) ? "it went when the coordinator did"
+                                                              : std::string(Message(there)));
       }
     }
   }

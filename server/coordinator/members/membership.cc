@@ -29,6 +29,7 @@ Member MakeMember(const proto::RegisterRequest& request, int index, uint64_t inc
           .facts = request.facts(),
           .free_memory_bytes = request.free_memory_bytes(),
           .metrics_port = request.metrics_port(),
+          .version = request.version(),
           .nonce = request.nonce(),
           .stays = request.stays(),
           .renewed = absl::InfinitePast(),
@@ -58,12 +59,16 @@ absl::Status Check(const proto::HostFacts& facts) {
   return absl::OkStatus();
 }
 
+absl::Status CheckVersion(proto::Role role, const std::string& has, const std::string& version) {
+  return has == version ? absl::OkStatus()
+                        : FailedPrecondition(
+                              "this {} has version '{}', the coordinator '{}': install the same "
+                              "version everywhere",
+                              RoleName(role), has, version);
+}
+
 absl::Status Check(const proto::RegisterRequest& request, const std::string& version) {
-  if (request.version() != version) {
-    return FailedPrecondition(
-        "this {} has version '{}', the coordinator '{}': install the same version everywhere",
-        RoleName(request.role()), request.version(), version);
-  }
+  SHOAL_RETURN_IF_ERROR(CheckVersion(request.role(), request.version(), version));
   if (request.role() != proto::ROLE_SERVER && request.role() != proto::ROLE_WORKER) {
     return InvalidArgument("role {} is neither server nor worker",
                            static_cast<int>(request.role()));
@@ -116,6 +121,7 @@ proto::SavedMember ToSaved(const Member& member) {
   *registered.mutable_facts() = member.facts;
   registered.set_free_memory_bytes(member.free_memory_bytes);
   registered.set_metrics_port(member.metrics_port);
+  registered.set_version(member.version);
   registered.set_nonce(member.nonce);
   registered.set_stays(member.stays);
   return saved;
@@ -192,30 +198,42 @@ std::vector<Member> Membership::Restore(const std::vector<proto::SavedMember>& s
   }
   std::ranges::sort(newest_first, std::greater(),
                     [](const Member& member) { return CountOf(member.incarnation); });
-  std::vector<Member> gone;
+  std::vector<Member> none;
   for (Member& member : newest_first) {
-    if (std::ranges::any_of(members_,
-                            [&](const auto& later) { return SamePlace(later.second, member); })) {
-      gone.push_back(std::move(member));
+    const auto later = [&](const auto& other) { return SamePlace(other.second, member); };
+    const absl::Status version = CheckVersion(member.role, member.version, options_.version);
+    if (!version.ok()) {
+      refused_[member.incarnation] = version;
+    }
+    if (!version.ok() || std::ranges::any_of(members_, later)) {
+      none.push_back(std::move(member));
       continue;
     }
     member.renewed = now;
     member.lease = options_.lease;
     members_[member.incarnation] = std::move(member);
   }
-  return gone;
+  return none;
+}
+
+absl::Status Membership::CheckMember(uint64_t incarnation) const {
+  if (members_.contains(incarnation)) {
+    return absl::OkStatus();
+  }
+  const auto refused = refused_.find(incarnation);
+  return refused != refused_.end()
+             ? refused->second
+             : NotFound(
+                   "incarnation {:016x} is not a member: its lease is over, or the coordinator has "
+                   "no record of it",
+                   incarnation);
 }
 
 absl::Status Membership::Renew(uint64_t incarnation, absl::Time now) {
-  const auto found = members_.find(incarnation);
-  if (found == members_.end()) {
-    return NotFound(
-        "incarnation {:016x} is not a member: its lease is over, or the coordinator has no record "
-        "of it",
-        incarnation);
-  }
-  found->second.renewed = std::max(found->second.renewed, now);
-  found->second.lease = options_.lease;
+  SHOAL_RETURN_IF_ERROR(CheckMember(incarnation));
+  Member& member = members_.at(incarnation);
+  member.renewed = std::max(member.renewed, now);
+  member.lease = options_.lease;
   return absl::OkStatus();
 }
 

@@ -37,6 +37,7 @@ struct Member {
   proto::HostFacts facts;
   int64_t free_memory_bytes = 0;  // of its host, for a job; 0: unknown
   int metrics_port = 0;           // at the host of its address; 0: none
+  std::string version;            // of its program
   uint64_t nonce = 0;
   bool stays = false;    // takes another job when one is over
   bool leaving = false;  // takes none from now on
@@ -72,15 +73,18 @@ class Membership {
  public:
   explicit Membership(const MembershipOptions& options);
 
-  // Those of earlier lives, whose leases begin now. Returns those that are gone, though the record
-  // has them: a later one has their index, or is a server at their address.
+  // Those of earlier lives, whose leases begin now. Returns those that are none any more: a later
+  // one has their index, or is a server at their address, and they were not taken from the record;
+  // or they have another version, as they are told when they next renew their lease.
   std::vector<Member> Restore(const std::vector<proto::SavedMember>& saved, absl::Time now);
   // FailedPrecondition for another version, an index that is taken (Unavailable, if the request
   // takes it over) or who was a member elsewhere, InvalidArgument for a bad request,
   // ResourceExhausted for too many, NotFound for who was a member and is none any more.
   absl::StatusOr<Member> Register(const proto::RegisterRequest& request, absl::Time now);
-  // NotFound if the incarnation is not (or no longer) a member's.
+  // NotFound if the incarnation is not (or no longer) a member's, FailedPrecondition if it was one
+  // of another version.
   absl::Status Renew(uint64_t incarnation, absl::Time now);
+  absl::Status CheckMember(uint64_t incarnation) const;
   // Whether an earlier life may have given it without a record, and it has not come back yet.
   bool MayComeBack(uint64_t incarnation) const;
   // Takes back a registration that could not be recorded: it may come again.
@@ -115,8 +119,9 @@ class Membership {
   MembershipOptions options_;
   Random random_;
   int64_t issued_;
-  std::map<uint64_t, Member> members_;  // by incarnation
-  std::set<uint64_t> came_back_;        // without a record
+  std::map<uint64_t, Member> members_;        // by incarnation
+  std::set<uint64_t> came_back_;              // without a record
+  std::map<uint64_t, absl::Status> refused_;  // of earlier lives, by incarnation: why
 };
 
 }  // namespace shoal::server

@@ -230,6 +230,27 @@ TEST_F(MembershipTest, MembersOfAnEarlierLifeAreMembersStill) {
               HasSubstr("is there already"));
 }
 
+// The coordinator's program was replaced, and theirs was not.
+TEST_F(MembershipTest, WhoHasAnotherVersionThanTheNextLifeIsToldSo) {
+  const proto::SavedMember server = ToSaved(Add(proto::ROLE_SERVER));
+  proto::SavedMember unsaid = ToSaved(Add(proto::ROLE_WORKER, 7));
+  unsaid.mutable_registered()->clear_version();
+  Membership next({.version = "1.1", .lease = absl::Seconds(5), .issued = 2, .term = 2});
+  EXPECT_EQ(next.Restore({server, unsaid}, clock_.Now()).size(), 2U);
+  EXPECT_EQ(next.size(), 0U);
+  for (const proto::SavedMember& member : {server, unsaid}) {
+    const absl::Status refused = next.Renew(member.incarnation(), clock_.Now());
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+    EXPECT_THAT(std::string(Message(refused)),
+                HasSubstr("the coordinator '1.1': install the same"));
+    EXPECT_FALSE(next.MayComeBack(member.incarnation()));
+  }
+  auto upgraded = Request(proto::ROLE_SERVER, 9);
+  upgraded.set_version("1.1");
+  upgraded.set_index(0);
+  EXPECT_TRUE(next.Register(upgraded, clock_.Now()).ok()) << "its place is free at once";
+}
+
 // That it was gone could not be written.
 TEST_F(MembershipTest, WhoseIndexOrAddressALaterOneHasIsGone) {
   const auto add = [this](proto::Role role, int index, const std::string& address) {
