@@ -4,6 +4,7 @@
 
 #include "core/base/status.h"
 #include "core/rpc/coordinator_service.h"
+#include "server/coordinator/record/event_log.h"
 
 namespace shoal::cli {
 namespace {
@@ -48,7 +49,11 @@ class Follower {
 
   // True when the job is over.
   bool Handle(const proto::JobEvent& event) {
+    if (server::RepeatsStep(last_step_, event)) {
+      return false;
+    }
     if (event.has_step()) {
+      last_step_ = event;
       end_.step = event.step().step();
       end_.loss = event.step().loss();
       if (options_.on_first_step && !stepped_) {
@@ -164,6 +169,7 @@ class Follower {
   const std::shared_ptr<rpc::Channel> calls_;
   EventWatch watch_;
   RunEnd end_;
+  proto::JobEvent last_step_;
   bool stepped_ = false;
   absl::Status lost_;
   absl::Time lost_at_;

@@ -55,6 +55,23 @@ TEST_F(JobRunTest, StepsAndDoneAreJsonLinesWithTheDocumentedFields) {
   EXPECT_EQ(lines[2].size(), 4u);
 }
 
+// After the loss of power its next life does not know that it was told.
+TEST_F(JobRunTest, AStepThatALaterLifeTellsAgainIsShownOnce) {
+  coordinator_.AddStep(1, 2.5);
+  coordinator_.AddStep(2, 2.25);
+  proto::JobEvent again;
+  again.set_term(2);
+  again.mutable_step()->set_step(2);
+  again.mutable_step()->set_loss(2.25);
+  coordinator_.Add(again);
+  proto::JobEvent done;
+  done.set_term(2);
+  done.mutable_done()->set_step(2);
+  coordinator_.Add(done);
+  Follow({});
+  EXPECT_EQ(Lines().size(), 3u) << out_.str();
+}
+
 TEST_F(JobRunTest, PlainLinesWhereNobodyIsAtATerminal) {
   coordinator_.AddStep(1, 2.5);
   coordinator_.AddDone(1, false);

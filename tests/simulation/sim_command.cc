@@ -87,8 +87,9 @@ void SimCommand::Take(Followed& job, int64_t sent_by, const proto::JobEvent& eve
   }
   context_.Note("event", static_cast<uint64_t>(event.number()),
                 [&] { return event.ShortDebugString(); });
-  if (event.has_step()) {
+  if (event.has_step() && !server::RepeatsStep(job.step, event)) {
     CheckStep(job, event.term(), event.step());
+    job.step = event;
   }
   if (server::EndsJob(event)) {
     job.end = event;
@@ -102,22 +103,20 @@ void SimCommand::Take(Followed& job, int64_t sent_by, const proto::JobEvent& eve
 void SimCommand::CheckStep(Followed& job, int64_t term, const proto::StepEvent& step) {
   const auto& complete = job.job->disk().complete;
   const bool goes_back = step.step() == 1 || complete.contains(step.step() - 1);
-  const bool goes_on = step.step() == job.last_step + 1;
-  // That it was told is lost with a machine's power: a later life of the coordinator tells it
-  // again, or, of what nobody had read, only its last.
-  const bool may_miss = term != job.term_of_step;
-  const bool again = step.step() == job.last_step && may_miss;
-  const bool missed = may_miss && context_.tail_lost && step.step() > job.last_step;
-  if (!goes_on && !again && !missed && !(goes_back && (step.step() <= job.last_step || may_miss))) {
-    context_.Violation(fmt::format("I14: step {} of {} was told after step {}", step.step(), job.id,
-                                   job.last_step));
+  const int64_t last = job.step.step().step();
+  const bool goes_on = step.step() == last + 1;
+  // That it was told is lost with a machine's power: of what nobody had read, a later life of the
+  // coordinator tells only the last.
+  const bool may_miss = term != job.step.term();
+  const bool missed = may_miss && context_.tail_lost && step.step() > last;
+  if (!goes_on && !missed && !(goes_back && (step.step() <= last || may_miss))) {
+    context_.Violation(
+        fmt::format("I14: step {} of {} was told after step {}", step.step(), job.id, last));
   }
   if (step.loss() != job.job->LossOf(step.step())) {
     context_.Violation(fmt::format("I14: the loss of step {} of {} is {} instead of {}",
                                    step.step(), job.id, step.loss(), job.job->LossOf(step.step())));
   }
-  job.last_step = step.step();
-  job.term_of_step = term;
 }
 
 }  // namespace shoal::simulation

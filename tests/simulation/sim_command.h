@@ -23,14 +23,13 @@ class SimCommand {
 
   struct Followed {
     SimJob* job;
-    std::string id;       // once it is known
-    std::string refused;  // why it was not taken
-    int64_t seen = 0;     // event
-    int64_t term = 0;     // of that event
-    int64_t sent_by = 0;  // term of the coordinator that sent it
-    int64_t last_step = 0;
-    int64_t term_of_step = 0;
-    bool lost = false;  // the coordinator knows nothing of it any more
+    std::string id;        // once it is known
+    std::string refused;   // why it was not taken
+    int64_t seen = 0;      // event
+    int64_t term = 0;      // of that event
+    int64_t sent_by = 0;   // term of the coordinator that sent it
+    proto::JobEvent step;  // the last one
+    bool lost = false;     // the coordinator knows nothing of it any more
     std::optional<proto::JobEvent> end;
     bool over() const { return end.has_value() || lost || !refused.empty(); }
   };

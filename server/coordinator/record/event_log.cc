@@ -23,6 +23,13 @@ EventLog::EventLog(std::vector<proto::JobEvent> saved, int64_t term, Save save, 
 
 bool EndsJob(const proto::JobEvent& event) { return event.has_done() || event.has_failed(); }
 
+bool RepeatsStep(const proto::JobEvent& earlier, const proto::JobEvent& event) {
+  return earlier.has_step() && event.has_step() && event.term() > earlier.term() &&
+         event.step().step() == earlier.step().step() &&
+         event.step().loss() == earlier.step().loss() &&
+         event.step().grad_norm() == earlier.step().grad_norm();
+}
+
 int64_t EventLog::NewAfter(int64_t after, int64_t term) const {
   if (term >= term_) {
     return after;

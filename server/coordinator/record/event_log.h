@@ -69,4 +69,8 @@ class EventLog {
 // Done or failed: nothing comes after it.
 bool EndsJob(const proto::JobEvent& event);
 
+// Whether an event tells the step of an earlier one again: a life of the coordinator whose machine
+// has lost the newest events tells the last step that is committed, which followers may know.
+bool RepeatsStep(const proto::JobEvent& earlier, const proto::JobEvent& event);
+
 }  // namespace shoal::server

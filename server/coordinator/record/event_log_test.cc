@@ -113,5 +113,22 @@ TEST(EventLogTest, AWaiterIsWokenByAnEventAndByClosing) {
   EXPECT_EQ(log.Wait(0, absl::Seconds(30)).size(), 1U);
 }
 
+TEST(EventLog, AStepIsToldAgainByALaterLifeAlone) {
+  const auto of = [](int64_t term, int64_t step, double loss) {
+    proto::JobEvent event;
+    event.set_term(term);
+    event.mutable_step()->set_step(step);
+    event.mutable_step()->set_loss(loss);
+    return event;
+  };
+  const proto::JobEvent told = of(2, 7, 1.5);
+  EXPECT_TRUE(RepeatsStep(told, of(3, 7, 1.5)));
+  EXPECT_TRUE(RepeatsStep(told, of(5, 7, 1.5)));
+  EXPECT_FALSE(RepeatsStep(told, of(2, 7, 1.5))) << "done again after a loss";
+  EXPECT_FALSE(RepeatsStep(told, of(3, 8, 1.5)));
+  EXPECT_FALSE(RepeatsStep(told, of(3, 7, 1.25))) << "done again with another sum";
+  EXPECT_FALSE(RepeatsStep(proto::JobEvent(), of(3, 7, 1.5)));
+}
+
 }  // namespace
 }  // namespace shoal::server
