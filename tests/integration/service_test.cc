@@ -96,7 +96,7 @@ checkpoint: {directory: alone, every_steps: 3}
   void SlowDownWorkers() {
     for (const size_t worker : {1U, 3U}) {
       members_[worker]->Signal(SIGTERM);
-      members_[worker]->Wait(kLimit);
+      EXPECT_EQ(members_[worker]->Wait(kLimit).exit_code, 0) << "it is taken from no job";
       members_[worker] = StartMember("shoal-worker", {"--fault-seed", "1"});
     }
     AwaitMembers(access_, 4);

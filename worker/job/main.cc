@@ -197,7 +197,8 @@ absl::Status Work(const Flags& flags, bool& started, bool& left_job) {
   } while (flags.member.stay && !signals.stopped() && !rpc::IsRefusal(status));
   service.Close(absl::CancelledError("this worker is leaving"));
   server->Shutdown(absl::Seconds(1));
-  return flags.member.stay && signals.stopped() ? absl::OkStatus() : status;
+  const bool told = flags.member.stay || absl::IsCancelled(status);  // by the signal
+  return told && signals.stopped() ? absl::OkStatus() : status;
 }
 
 // If a process has more streams than hardware queues, some share one, and waiting work delays the

@@ -43,6 +43,9 @@ void Trainer::Drain(const absl::Status& why) {
       job_->Drain();
       return;
     }
+    if (core_.has_value() && !stopped_) {
+      core_->DrainNow();
+    }
   }
   Stop(why);
 }

@@ -57,6 +57,7 @@ void WorkerCore::OnJoined(const absl::StatusOr<proto::JoinJobReply>& answer) {
     Leave(absl::OkStatus());
   } else if (reply->ready()) {
     join_ = *reply;
+    has_part_ = true;
     what_ = What::kMake;
   }
 }
@@ -90,6 +91,7 @@ void WorkerCore::OnAnswered(const absl::StatusOr<proto::NextStepReply>& answer, 
   if (reply->join_again() && draining) {
     LeaveJob();
   } else if (reply->job_over() || reply->join_again()) {
+    has_part_ = has_part_ && !reply->job_over();
     LogInfo("{} {}", join_.job_id(), reply->job_over() ? "is over" : "goes on with others");
     reply->join_again() || (stays_ && !draining) ? OnLeftBehind() : Leave(absl::OkStatus());
   } else if (reply->has_work() && !draining) {
@@ -106,6 +108,11 @@ void WorkerCore::OnRan(proto::FinishedReport report) {
 void WorkerCore::Drain(absl::Time until) {
   drained_until_ = until;
   question_.set_leaving(true);
+}
+
+void WorkerCore::DrainNow() {
+  left_a_job_ = has_part_;
+  Leave(absl::OkStatus());
 }
 
 proto::NextStepRequest WorkerCore::over_question() const {

@@ -57,13 +57,15 @@ class WorkerCore {
   const proto::StepWork& work() const { return work_; }
   void OnRan(proto::FinishedReport report);
 
-  // Of a worker that has a job: it leaves once nothing is in its hands, and at `until` with what
-  // is.
+  // It is told to leave. With a part in a job that is made, it does once nothing is in its hands,
+  // and at `until` with what is.
   void Drain(absl::Time until);
+  // Else, at once.
+  void DrainNow();
   bool out_of_grace(absl::Time now) const {
     return drained_until_.has_value() && now >= *drained_until_;
   }
-  // Whether it left a job that goes on, because of Drain.
+  // Whether it left a job that goes on, and in which it had a part, because it was told to.
   bool left_a_job() const { return left_a_job_; }
   const absl::Status& end() const { return end_; }
 
@@ -87,6 +89,7 @@ class WorkerCore {
   rpc::NewestTerm term_;
   What what_ = What::kJoin;
   bool unanswered_ = false;
+  bool has_part_ = false;  // in a job
   proto::JoinJobReply join_;
   proto::NextStepRequest question_;
   proto::StepWork work_;

@@ -149,6 +149,26 @@ TEST_F(WorkerCoreTest, OutOfGraceItLeavesWithoutAnAnswer) {
   EXPECT_TRUE(core_.left_a_job());
 }
 
+// Whoever had no part yet, or has none any more, is taken from nothing.
+TEST_F(WorkerCoreTest, DrainedWithoutAPartAtHandItLeavesTheJobThatItIsToHave) {
+  for (const char* when : {"at first", "given", "between groups", "over"}) {
+    WorkerCore core(7, /*stays=*/true);
+    const std::string_view point = when;
+    if (point != "at first") {
+      core.OnJoined(Ready());
+    }
+    if (point == "between groups" || point == "over") {
+      core.OnMade(proto::NextStepRequest::PUSHES_OF_PACKS);
+      core.OnAnswered(Over(/*job=*/point == "over"), kNow);
+      EXPECT_EQ(core.Next(kNow), What::kJoin);
+    }
+    core.DrainNow();
+    EXPECT_EQ(core.Next(kNow), What::kLeave);
+    EXPECT_EQ(core.left_a_job(), point == "given" || point == "between groups") << when;
+    EXPECT_TRUE(core.end().ok());
+  }
+}
+
 TEST_F(WorkerCoreTest, DrainedInAJobThatEndsItLeavesNone) {
   core_.Drain(kNow + absl::Seconds(25));
   core_.OnAnswered(Over(/*job=*/true), kNow);
