@@ -47,6 +47,15 @@ absl::StatusOr<Owner> ReadOwner(const std::string& directory) {
   }
 }
 
+absl::Status CheckNewest(const std::string& directory, const Owner& owner, const JobLife& of) {
+  return !of.job.empty() && owner.of.job == of.job && owner.of.term > of.term
+             ? Aborted(
+                   "{}: run {} has this folder, of {} in term {} of the coordinator, and this is "
+                   "term {}",
+                   directory, owner.run, of.job, owner.of.term, of.term)
+             : absl::OkStatus();
+}
+
 // Of two runs that take a directory at once, one comes after the other.
 absl::StatusOr<UniqueFd> LockFolder(const std::string& directory) {
   UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -79,16 +88,17 @@ absl::StatusOr<CheckpointDirectory> CheckpointDirectory::Take(const std::string&
   SHOAL_RETURN_IF_ERROR(CreateDirectories(directory));
   SHOAL_ASSIGN_OR_RETURN(const UniqueFd lock, LockFolder(directory));
   SHOAL_ASSIGN_OR_RETURN(const Owner before, ReadOwner(directory));
-  if (!of.job.empty() && before.of.job == of.job && before.of.term > of.term) {
-    return Aborted(
-        "{}: run {} has this folder, of {} in term {} of the coordinator, and this is term {}",
-        directory, before.run, of.job, before.of.term, of.term);
-  }
+  SHOAL_RETURN_IF_ERROR(server::CheckNewest(directory, before, of));
   CheckpointDirectory taken(directory, of, SecureToken().substr(0, 12), before.term + 1);
   const Json owner = {
       {"job", of.job}, {"life", of.term}, {"run", taken.run_}, {"term", taken.term_}};
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(OwnerFile(directory), owner.dump() + "\n"));
   return taken;
+}
+
+absl::Status CheckpointDirectory::CheckNewest(const std::string& directory, const JobLife& of) {
+  SHOAL_ASSIGN_OR_RETURN(const Owner owner, ReadOwner(directory));
+  return server::CheckNewest(directory, owner, of);
 }
 
 absl::Status CheckpointDirectory::CheckOwned() const {

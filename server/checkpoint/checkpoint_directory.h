@@ -31,6 +31,9 @@ class CheckpointDirectory {
   static absl::StatusOr<CheckpointDirectory> Take(const std::string& directory,
                                                   const JobLife& of = {});
 
+  // Aborted where the directory is of a later life of the same job.
+  static absl::Status CheckNewest(const std::string& directory, const JobLife& of);
+
   int64_t term() const { return term_; }
   // Once another run has taken the directory, by name: AlreadyExists, or where it is a later one of
   // the same job, Aborted.

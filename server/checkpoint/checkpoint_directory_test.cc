@@ -95,6 +95,12 @@ TEST_F(CheckpointDirectoryTest, ALaterLifeOfAJobKeepsTheFolderFromAnEarlierOne) 
       CheckpointDirectory::Take(directory(), {.job = "job-a", .term = 1}).status();
   EXPECT_TRUE(absl::IsAborted(again)) << again;
   EXPECT_THAT(std::string(Message(again)), HasSubstr("in term 2 of the coordinator"));
+  // Also without having taken it.
+  EXPECT_TRUE(
+      absl::IsAborted(CheckpointDirectory::CheckNewest(directory(), {.job = "job-a", .term = 1})));
+  ASSERT_OK(CheckpointDirectory::CheckNewest(directory(), {.job = "job-a", .term = 2}));
+  ASSERT_OK(CheckpointDirectory::CheckNewest(directory(), {.job = "job-b", .term = 1}));
+  ASSERT_OK(CheckpointDirectory::CheckNewest(directory() + "/not/there/yet", {"job-a", 1}));
   ASSERT_OK(CheckpointDirectory::Take(directory(), {.job = "job-b", .term = 1}).status());
   EXPECT_TRUE(absl::IsAlreadyExists(first->CheckOwned())) << first->CheckOwned();
 }

@@ -162,9 +162,9 @@ absl::StatusOr<proto::GetStatusReply> CoordinatorCore::Status(const std::string&
       status.set_host(member.host);
       status.set_pid(member.pid);
       status.set_metrics_port(member.metrics_port);
+      status.set_leaving(member.leaving);
       status.set_seconds_since_renewal(absl::ToDoubleSeconds(now - member.renewed));
       if (run == nullptr) {
-      status.set_leaving(member.leaving);
         continue;
       }
       status.set_place(run->PlaceOf(member.incarnation));

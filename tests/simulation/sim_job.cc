@@ -21,6 +21,7 @@ class SimCheckpointFiles final : public server::CheckpointFiles {
     SHOAL_RETURN_IF_ERROR(refuse_());
     return files_->Take(of, resume);
   }
+  absl::Status CheckNewest(const server::JobLife& of) override { return files_->CheckNewest(of); }
   absl::StatusOr<int64_t> LastRecorded() override { return files_->LastRecorded(); }
   absl::Status Record(const std::string& lines) override {
     SHOAL_RETURN_IF_ERROR(refuse_());

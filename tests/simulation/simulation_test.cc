@@ -303,5 +303,26 @@ TEST(SuccessionTest, FollowersOfTheEarlierCoordinatorGoOnAtTheLaterOne) {
   EXPECT_LE(left_behind, 7);
 }
 
+// Members have gone over with their job, and their leases end at the earlier coordinator.
+TEST(SuccessionTest, TheEarlierCoordinatorTellsNoFailureOfWhatHasGoneOver) {
+  int ended = 0;  // by itself
+  for (const bool stays : {false, true}) {
+    for (uint64_t seed = 1; seed <= 60; ++seed) {
+      SimWorld world({.seed = seed, .workers = 2, .steps = 6, .max_restarts = 0, .stays = stays});
+      SimProcess& earlier = world.coordinator().process();
+      world.At("work", 4, [&] {
+        world.Succeed(kNever);
+        world.loop.After(absl::Milliseconds(20), [&] { earlier.clock().Jump(60'000'000'000); });
+      });
+      ASSERT_TRUE(world.Run()) << "seed " << seed;
+      const SimCommand::Followed& job = world.command().jobs().front();
+      EXPECT_FALSE(job.end.has_value() && job.end->has_failed() && job.end->term() == 1)
+          << "seed " << seed << ": " << job.end->ShortDebugString();
+      ended += earlier.alive() ? 0 : 1;
+    }
+  }
+  EXPECT_GT(ended, 50);
+}
+
 }  // namespace
 }  // namespace shoal::simulation

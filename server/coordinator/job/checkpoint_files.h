@@ -29,6 +29,8 @@ class CheckpointFiles {
   virtual absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() = 0;
   // Takes the folder, before all that follow. With `resume` its record goes on.
   virtual absl::Status Take(const JobLife& of, bool resume) = 0;
+  // Aborted where a later life of the job has the folder; it need not be taken for that.
+  virtual absl::Status CheckNewest(const JobLife& of) = 0;
   // The number of the last event in the run's record; 0: there is none.
   virtual absl::StatusOr<int64_t> LastRecorded() = 0;
   // Appends whole lines to the run's record.

@@ -54,6 +54,10 @@ class CheckpointFolder final : public CheckpointFiles {
     return absl::OkStatus();
   }
 
+  absl::Status CheckNewest(const JobLife& of) override {
+    return CheckpointDirectory::CheckNewest(job_.checkpoint.directory, of);
+  }
+
   absl::Status Record(const std::string& lines) override {
     SHOAL_RETURN_IF_ERROR(directory_->CheckOwned());
     if (!record_.has_value()) {

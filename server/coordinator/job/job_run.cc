@@ -135,7 +135,7 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
 }
 
 void JobRun::OnFolderTaken(const absl::Status& status) {
-  if (over() || EndsBySuccessor(status)) {
+  if (closed() || EndsBySuccessor(status)) {
     return;
   }
   if (!status.ok()) {
@@ -310,7 +310,7 @@ bool JobRun::TakesPart(uint64_t incarnation) const {
 }
 
 void JobRun::Fence(const Member& worker) {
-  if (over() ||
+  if (closed() ||
       (!WorkerOf(worker.incarnation).has_value() && !admitted_.contains(worker.incarnation))) {
     return;  // It was never let in, or is a server.
   }
@@ -333,7 +333,7 @@ void JobRun::Fence(const Member& worker) {
 
 void JobRun::OnLost(const Member& member, const std::string& why) {
   gone_.insert(member.incarnation);
-  over() ? OnHolderLost(member) : Lose(member, why, /*asked=*/false);
+  closed() ? OnHolderLost(member) : Lose(member, why, /*asked=*/false);
 }
 
 void JobRun::OnLeaving(const Member& server, const std::string& why) {
@@ -343,7 +343,7 @@ void JobRun::OnLeaving(const Member& server, const std::string& why) {
 }
 
 void JobRun::Lose(const Member& member, const std::string& why, bool asked) {
-  if (over()) {
+  if (closed()) {
     return;
   }
   if (TakesPart(member.incarnation)) {
@@ -412,8 +412,8 @@ void JobRun::OnServerError(int server, const absl::Status& status) {
 
 void JobRun::Tick() {
   const absl::Time now = environment_.clock.Now();
-  if (phase_ == Phase::kOver) {
-    ReleaseAgain(now);
+  if (closed()) {
+    question_.has_value() ? StopAsking(now) : ReleaseAgain(now);
     return;
   }
   if (phase_ == Phase::kTakingOver) {
@@ -460,32 +460,13 @@ absl::Time JobRun::NextTick() const {
     case Phase::kFinishing:
       return checkpoint_again_;
     case Phase::kOver:
-      return NextRelease();
+      return question_.has_value() ? question_->until : NextRelease();
     case Phase::kShort:
       return short_since_ + absl::Seconds(job_.job.cluster.recovery_timeout_seconds);
     case Phase::kRunning:
       return next_stall_notice_;
     default:
       return absl::InfiniteFuture();
-  }
-}
-
-void JobRun::SetState(const std::string& state) {
-  if (state_ == state) {
-    return;
-  }
-  state_ = state;
-  if (phase_ != Phase::kWaiting || waiting_since_.has_value()) {  // its turn has come
-    environment_.metrics.OnJob(job_.job);
-    environment_.metrics.OnState(
-        state, absl::ToDoubleSeconds(environment_.clock.Now() - absl::UnixEpoch()));
-  }
-  state_since_ = environment_.clock.Now();
-  if (!over()) {
-    LogInfo("{}", state);
-    proto::JobEvent event;
-    event.mutable_state()->set_state(state);
-    Append(std::move(event));
   }
 }
 

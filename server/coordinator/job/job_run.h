@@ -120,7 +120,7 @@ class JobRun {
   const proto::LastStep* LastStepOf(uint64_t incarnation) const;
 
   bool waiting() const { return phase_ == Phase::kWaiting; }
-  bool over() const { return phase_ == Phase::kOver; }
+  bool over() const { return closed() && !question_.has_value(); }
   // Over, and servers have let go of it.
   bool released() const { return over() && holders_.empty(); }
   // Released, and all that was read for it is gone: nothing refers to it any more.
@@ -153,6 +153,9 @@ class JobRun {
     kOver,
   };
 
+  // Nothing more is done for it: it is over, once followers may know.
+  bool closed() const { return phase_ == Phase::kOver; }
+
   // job_run.cc
   void WaitFor(int64_t servers, int64_t workers);
   void SetServers(std::vector<Member> servers);
@@ -169,7 +172,6 @@ class JobRun {
   void Configure();
   void OnConfigured(const std::vector<proto::ConfigureReply>& replies);
   std::string Remedy() const;
-  void SetState(const std::string& state);
   void Lose(const Member& member, const std::string& why, bool asked);
   bool IsLoss(const absl::Status& status) const;  // what a server answers
   // True, and the owner has heard it, where that says that a later life of it is there.
@@ -180,7 +182,8 @@ class JobRun {
 
   // job_run_takeover.cc
   proto::SavedRun DescribeRun() const;
-  void AskWhereItIs(size_t server);
+  void AskWhereItIs(size_t server, rpc::Done<proto::TakeOverReply> done);
+  void AskForTakeover(size_t server);
   void AskAgain(absl::Time now);
   absl::Time NextAsk() const;
   void OnAnswer(size_t server, const absl::StatusOr<proto::TakeOverReply>& reply);
@@ -196,6 +199,10 @@ class JobRun {
   // While no call to servers is under way: ends the job with a message, after a checkpoint of the
   // last commit.
   void SaveAndFail(const std::string& message, bool non_finite = false);
+  // Goes on with `then` unless a later life of the owner has taken over.
+  void AskForSuccessor(std::function<void()> then);
+  void OnSuccessorAnswer(const absl::Status& status);
+  void StopAsking(absl::Time now);
   // Ends it by a loss: for good, or until members are there again.
   void FailByLoss(const std::string& message, bool asked = false);
   void TellFailure(const std::string& message, bool non_finite);
@@ -268,6 +275,8 @@ class JobRun {
                    double learning_rate);
 
   // job_run_tell.cc
+  void SetState(const std::string& state);
+  void TellState();
   proto::StepEvent DescribeCommit(const StepTotals& totals, double learning_rate) const;
   void TellStep(const StepTotals& totals, double learning_rate);
   void Append(proto::JobEvent event);
@@ -329,7 +338,13 @@ class JobRun {
     bool asked = false;  // the one that is lost
   };
   void EndBy(const Failure& failure);
-  std::optional<Failure> failure_;  // why the job ends, after a checkpoint
+  struct Question {
+    size_t unanswered = 0;
+    absl::Time until;
+    std::function<void()> then;
+  };
+  std::optional<Question> question_;  // AskForSuccessor
+  std::optional<Failure> failure_;    // why the job ends, after a checkpoint
   bool interrupted_ = false;
 
   std::vector<Member> servers_;
@@ -407,7 +422,7 @@ void JobRun::CallAll(ServerMethod<Request, Reply> method,
       Round{.replies = std::vector<Reply>(servers_.size()), .missing = servers_.size()});
   for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
     auto on_reply = [this, round, then, otherwise, server](absl::StatusOr<Reply> reply) {
-      if (over() || EndsBySuccessor(reply.status())) {
+      if (EndsBySuccessor(reply.status()) || closed()) {
         return;
       }
       if (!reply.ok() && (!otherwise || IsLoss(reply.status()))) {

@@ -60,7 +60,7 @@ void JobRun::BeginCheckpoint() {
 }
 
 void JobRun::OnCheckpointFolder(absl::StatusOr<std::string> path) {
-  if (over()) {
+  if (closed()) {
     return;
   }
   if (!path.ok()) {
@@ -115,7 +115,7 @@ void JobRun::OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& rep
 }
 
 void JobRun::OnCheckpointDone(const absl::StatusOr<std::string>& path) {
-  if (over()) {
+  if (closed()) {
     if (path.ok() && restarts_) {
       TakeCheckpoint(*path);  // that is where the next run begins
     }

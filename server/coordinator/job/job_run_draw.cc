@@ -32,7 +32,7 @@ absl::StatusOr<proto::DrawMicrobatchReply> JobRun::Draw(
   proto::DrawMicrobatchReply reply;
   reply.set_term(environment_.term);
   reply.set_none(true);
-  if (over()) {
+  if (closed()) {
     return reply;  // NextStep tells the worker so.
   }
   const std::optional<size_t> worker = WorkerOf(request.incarnation());

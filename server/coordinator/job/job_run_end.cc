@@ -11,6 +11,8 @@ namespace shoal::server {
 namespace {
 
 constexpr absl::Duration kBetweenReleases = absl::Seconds(1);
+// For servers and disk to say that a later life has taken over.
+constexpr absl::Duration kQuestionPatience = absl::Seconds(2);
 
 }  // namespace
 
@@ -25,7 +27,7 @@ void JobRun::Stop(const std::string& reason, bool for_good) {
     return;
   }
   stopped_ = true;
-  if (over() || stop_requested_) {
+  if (closed() || stop_requested_) {
     return;
   }
   suspended_ = !for_good;
@@ -69,14 +71,16 @@ void JobRun::SaveAndFail(const std::string& message, bool non_finite) {
 }
 
 void JobRun::Fail(const std::string& message, bool non_finite) {
-  if (over()) {
+  if (closed()) {
     return;
   }
   phase_ = Phase::kOver;
-  Change();
-  TellFailure(message, non_finite);
-  SetLogContext("");
-  ReleaseMembers();
+  AskForSuccessor([this, message, non_finite] {
+    TellFailure(message, non_finite);
+    Change();
+    SetLogContext("");
+    ReleaseMembers();
+  });
 }
 
 void JobRun::TellFailure(const std::string& message, bool non_finite) {
@@ -91,7 +95,7 @@ void JobRun::TellFailure(const std::string& message, bool non_finite) {
 }
 
 void JobRun::FailByLoss(const std::string& message, bool asked) {
-  if (over()) {
+  if (closed()) {
     return;
   }
   // Who upgrades one server after the other leaves no time for a step between.
@@ -103,17 +107,61 @@ void JobRun::FailByLoss(const std::string& message, bool asked) {
     return;
   }
   LogWarning("{}: {}", job_.id, message);
-  SetState(fmt::format("{}: goes on from {} when as many are there again", message,
-                       newest_checkpoint_.has_value()
-                           ? fmt::format("the checkpoint of step {}", newest_checkpoint_->step)
-                           : "the model"));
   phase_ = Phase::kOver;
   restarts_ = true;
   job_.restarts = restarts;
   job_.patience = absl::Seconds(job_.job.cluster.recovery_timeout_seconds);
-  Change();
-  SetLogContext("");
-  ReleaseMembers();
+  AskForSuccessor([this, message] {
+    if (restarts_) {  // else it was stopped meanwhile
+      SetState(fmt::format("{}: goes on from {} when as many are there again", message,
+                           newest_checkpoint_.has_value()
+                               ? fmt::format("the checkpoint of step {}", newest_checkpoint_->step)
+                               : "the model"));
+      TellState();
+    }
+    Change();
+    SetLogContext("");
+    ReleaseMembers();
+  });
+}
+
+// Where members have gone over to a later life, this one sees their leases end, and followers would
+// believe that the job has failed. So servers are asked first, and who has the checkpoint folder.
+// Who does not answer soon knows of none.
+void JobRun::AskForSuccessor(std::function<void()> then) {
+  if (!environment_.durable) {
+    then();
+    return;
+  }
+  question_ = {.unanswered = 1,
+               .until = environment_.clock.Now() + kQuestionPatience,
+               .then = std::move(then)};
+  for (size_t server = 0; control_ != nullptr && server < servers_.size(); ++server) {
+    const bool reachable = std::ranges::find(unreachable_, servers_[server].incarnation,
+                                             &Member::incarnation) == unreachable_.end();
+    if (reachable) {
+      ++question_->unanswered;
+      AskWhereItIs(server, [this](const absl::StatusOr<proto::TakeOverReply>& reply) {
+        OnSuccessorAnswer(reply.status());
+      });
+    }
+  }
+  environment_.disk([this, life = JobLife{job_.id, environment_.term}] {
+    const absl::Status newest = job_.checkpoints->CheckNewest(life);
+    environment_.post([this, newest] { OnSuccessorAnswer(newest); });
+  });
+}
+
+void JobRun::OnSuccessorAnswer(const absl::Status& status) {
+  if (!EndsBySuccessor(status) && question_.has_value() && --question_->unanswered == 0) {
+    StopAsking(question_->until);
+  }
+}
+
+void JobRun::StopAsking(absl::Time now) {
+  if (now >= question_->until) {
+    std::exchange(question_, std::nullopt)->then();
+  }
 }
 
 void JobRun::EndBy(const Failure& failure) {
@@ -151,7 +199,7 @@ void JobRun::Export() {
 }
 
 void JobRun::OnExported(const absl::StatusOr<std::string>& folder) {
-  if (over()) {
+  if (closed()) {
     return;
   }
   if (!folder.ok()) {
@@ -229,6 +277,7 @@ void JobRun::Release(size_t server) {
   proto::ReleaseJobRequest request;
   request.set_job_id(job_.id);
   request.set_term(environment_.term);
+  request.set_run(job_.run);
   control_->Call(
       static_cast<int>(server), &rpc::ParameterServerService::ReleaseJob, request,
       [this, server](const absl::StatusOr<proto::ReleaseJobReply>& reply) {
@@ -277,7 +326,6 @@ absl::Time JobRun::NextRelease() const {
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [server, due] : holders_) {
     next = std::min(next, due);
-  request.set_run(job_.run);
   }
   return next;
 }

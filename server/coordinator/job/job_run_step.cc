@@ -33,7 +33,7 @@ void JobRun::RequestPlan(int64_t step) {
 }
 
 void JobRun::OnPlanned(int64_t request, absl::StatusOr<plan::StepPlan> plan) {
-  if (over() || request != plan_requests_) {
+  if (closed() || request != plan_requests_) {
     return;
   }
   if (!plan.ok()) {

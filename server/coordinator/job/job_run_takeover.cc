@@ -61,7 +61,7 @@ void JobRun::TakeOver(const EarlierRun& earlier) {
   phase_ = Phase::kTakingOver;
   SetState("taking over");
   for (size_t server = 0; server < servers_.size(); ++server) {
-    AskWhereItIs(server);
+    AskForTakeover(server);
   }
   environment_.disk([this] {
     const absl::Status taken =
@@ -72,15 +72,21 @@ void JobRun::TakeOver(const EarlierRun& earlier) {
   });
 }
 
-void JobRun::AskWhereItIs(size_t server) {
+void JobRun::AskWhereItIs(size_t server, rpc::Done<proto::TakeOverReply> done) {
   proto::TakeOverRequest request;
   request.set_job_id(job_.id);
   request.set_term(environment_.term);
   request.set_run(job_.run);
   control_->Call(static_cast<int>(server), &rpc::ParameterServerService::TakeOver, request,
-                 [this, server](const absl::StatusOr<proto::TakeOverReply>& reply) {
-                   environment_.post([this, server, reply] { OnAnswer(server, reply); });
+                 [post = environment_.post, done = std::move(done)](const auto& reply) {
+                   post([done, reply] { done(reply); });
                  });
+}
+
+void JobRun::AskForTakeover(size_t server) {
+  AskWhereItIs(server, [this, server](const absl::StatusOr<proto::TakeOverReply>& reply) {
+    OnAnswer(server, reply);
+  });
 }
 
 // Who cannot be reached is asked until its lease says that it is lost.
@@ -88,7 +94,7 @@ void JobRun::AskAgain(absl::Time now) {
   std::erase_if(takeover_->ask_again, [&](const auto& entry) {
     const auto [server, due] = entry;
     if (now >= due) {
-      AskWhereItIs(server);
+      AskForTakeover(server);
     }
     return now >= due;
   });
@@ -103,7 +109,7 @@ absl::Time JobRun::NextAsk() const {
 }
 
 void JobRun::OnAnswer(size_t server, const absl::StatusOr<proto::TakeOverReply>& reply) {
-  if (over() || EndsBySuccessor(reply.status())) {
+  if (closed() || EndsBySuccessor(reply.status())) {
     return;
   }
   if (IsUnreachable(reply.status())) {
@@ -121,7 +127,7 @@ void JobRun::OnAnswer(size_t server, const absl::StatusOr<proto::TakeOverReply>&
 }
 
 void JobRun::OnRecordRead(const absl::StatusOr<int64_t>& last_event) {
-  if (over() || EndsBySuccessor(last_event.status())) {
+  if (closed() || EndsBySuccessor(last_event.status())) {
     return;
   }
   if (!last_event.ok()) {

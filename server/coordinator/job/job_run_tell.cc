@@ -96,6 +96,29 @@ void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
   Append(std::move(events));
 }
 
+void JobRun::SetState(const std::string& state) {
+  if (state_ == state) {
+    return;
+  }
+  state_ = state;
+  if (phase_ != Phase::kWaiting || waiting_since_.has_value()) {  // its turn has come
+    environment_.metrics.OnJob(job_.job);
+    environment_.metrics.OnState(
+        state, absl::ToDoubleSeconds(environment_.clock.Now() - absl::UnixEpoch()));
+  }
+  state_since_ = environment_.clock.Now();
+  if (!closed()) {
+    TellState();
+  }
+}
+
+void JobRun::TellState() {
+  LogInfo("{}", state_);
+  proto::JobEvent event;
+  event.mutable_state()->set_state(state_);
+  Append(std::move(event));
+}
+
 void JobRun::Append(proto::JobEvent event) {
   Append(std::vector<proto::JobEvent>{std::move(event)});
 }

@@ -12,7 +12,7 @@ namespace shoal::server {
 // Servers take connections and pushes of whom they were told of, so they hear of workers before
 // these hear of them.
 void JobRun::AdmitWorkers() {
-  if (to_admit_.empty() || over() || phase_ <= Phase::kConfiguring) {
+  if (to_admit_.empty() || closed() || phase_ <= Phase::kConfiguring) {
     return;
   }
   proto::AdmitClientsRequest request;
@@ -34,7 +34,7 @@ int64_t JobRun::least_workers() const {
 }
 
 bool JobRun::HasRoom() const {
-  return !over() && !stop_requested_ && present() + joining_.size() < job_.workers;
+  return !closed() && !stop_requested_ && present() + joining_.size() < job_.workers;
 }
 
 void JobRun::TakeIn(const std::vector<Member>& workers) {

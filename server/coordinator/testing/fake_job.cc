@@ -1,7 +1,9 @@
 #include "server/coordinator/testing/fake_job.h"
 
 #include <algorithm>
+#include <sstream>
 
+#include "core/base/json/json.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
 
@@ -62,11 +64,16 @@ absl::StatusOr<std::optional<CompleteCheckpoint>> FakeCheckpointFiles::Newest() 
                                 : std::make_optional(disk_.complete.rbegin()->second);
 }
 
-absl::Status FakeCheckpointFiles::Take(const JobLife& of, bool /*resume*/) {
+absl::Status FakeCheckpointFiles::CheckNewest(const JobLife& of) {
   absl::MutexLock lock(&disk_.mutex);
-  if (disk_.owner.job == of.job && disk_.owner.term > of.term) {
-    return Aborted("a later life has the folder");
-  }
+  return disk_.owner.job == of.job && disk_.owner.term > of.term
+             ? Aborted("a later life has the folder")
+             : absl::OkStatus();
+}
+
+absl::Status FakeCheckpointFiles::Take(const JobLife& of, bool /*resume*/) {
+  SHOAL_RETURN_IF_ERROR(CheckNewest(of));
+  absl::MutexLock lock(&disk_.mutex);
   of_ = disk_.owner = of;
   term_ = ++disk_.term;
   return absl::OkStatus();

@@ -55,6 +55,7 @@ class FakeCheckpointFiles final : public CheckpointFiles {
   FakeCheckpointFiles(FakeDisk& disk, int servers) : disk_(disk), servers_(servers) {}
   absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() override;
   absl::Status Take(const JobLife& of, bool resume) override;
+  absl::Status CheckNewest(const JobLife& of) override;
   absl::StatusOr<int64_t> LastRecorded() override;
   absl::Status Record(const std::string& lines) override;
   absl::StatusOr<std::string> Create(int64_t step) override;
