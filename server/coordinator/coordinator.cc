@@ -59,6 +59,9 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(
   for (const SavedJob& job : saved.jobs) {
     SHOAL_RETURN_IF_ERROR(coordinator->TakeUp(job, goes_on));
   }
+  absl::MutexLock lock(&coordinator->mutex_);
+  coordinator->core_.Begin();
+  coordinator->Notice();
   return coordinator;
 }
 

@@ -42,6 +42,7 @@ CoordinatorCore::CoordinatorCore(const MembershipOptions& members, JobEnvironmen
 }
 
 void CoordinatorCore::Restore(const std::vector<proto::SavedMember>& members) {
+  taking_up_ = true;
   for (const Member& none : members_.Restore(members, environment_.clock.Now())) {
     const absl::Status why = members_.CheckMember(none.incarnation);
     LogWarning("{} is a member no more: {}", NameOf(none),
@@ -49,6 +50,11 @@ void CoordinatorCore::Restore(const std::vector<proto::SavedMember>& members) {
     Unrecord(none);
   }
   CountMembers();
+}
+
+void CoordinatorCore::Begin() {
+  taking_up_ = false;
+  OfferMembers();
 }
 
 // The state store refuses one that an earlier life has given, as long as it keeps that job.

@@ -39,8 +39,10 @@ class CoordinatorCore {
 
   CoordinatorCore(const MembershipOptions& members, JobEnvironment environment);
 
-  // Members of earlier lives are members still. Before the jobs of those lives.
+  // Members of earlier lives are members still. Before the jobs of those lives, after which comes
+  // Begin: no job starts before all are here.
   void Restore(const std::vector<proto::SavedMember>& members);
+  void Begin();
 
   // Starts as soon as it is the first and enough members are there. `newest` is what the job's
   // CheckpointFiles say. FailedPrecondition where members do not stay and there is a job already,
@@ -135,7 +137,7 @@ class CoordinatorCore {
   Membership members_;
   JobEnvironment environment_;
   Random job_ids_;
-  const uint64_t cluster_;                     // names the durable state
+  const uint64_t cluster_;  // names the durable state
   int64_t next_run_;
   absl::Duration patience_;                    // of members, for this coordinator's next life
   std::vector<std::unique_ptr<JobRun>> jobs_;  // as submitted
@@ -144,6 +146,7 @@ class CoordinatorCore {
   // Workers of a run that was started again, until they ask for another: they may be in its step
   // still.
   std::set<uint64_t> in_earlier_run_;
+  bool taking_up_ = false;  // from Restore to Begin
   bool ending_ = false;
   bool superseded_ = false;
 };

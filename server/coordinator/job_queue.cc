@@ -224,25 +224,34 @@ void CoordinatorCore::RemoveUnreachable() {
 }
 
 void CoordinatorCore::OfferMembers() {
+  if (taking_up_) {
+    return;
+  }
   RemoveUnreachable();
   for (auto& run : jobs_) {
     if (run->restarts() && run->cleared() && !ending_) {
       StartAgain(run);
     }
   }
-  int64_t ahead = 0;
+  // A run of an earlier life may go on though one before it waits, whose end could not be recorded.
+  const auto running = std::ranges::find_if(jobs_, [](const auto& run) {
+    return !run->waiting() && !(run->released() && !run->restarts());
+  });
+  int64_t ahead = running == jobs_.end() ? 0 : 1;
+  if (running != jobs_.end()) {
+    logs_.Turn((*running)->job().id, environment_.clock.Now());
+    if ((*running)->HasRoom()) {
+      (*running)->TakeIn(FreeMembers(proto::ROLE_WORKER));
+    }
+  }
   for (const auto& run : jobs_) {
-    if (run->released() && !run->restarts()) {
+    if (!run->waiting()) {
       continue;
     }
     if (ahead == 0) {
       logs_.Turn(run->job().id, environment_.clock.Now());
     }
-    if (run->waiting()) {
-      ahead == 0 ? Offer(*run) : run->Queue(ahead);
-    } else if (ahead == 0 && run->HasRoom()) {
-      run->TakeIn(FreeMembers(proto::ROLE_WORKER));
-    }
+    ahead == 0 ? Offer(*run) : run->Queue(ahead);
     ++ahead;
   }
 }

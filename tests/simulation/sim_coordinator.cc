@@ -75,6 +75,9 @@ void SimCoordinator::Start() {
       TakeUp(job, options_.stays || !saved.members.empty());
     }
   }
+  if (core_ != nullptr) {
+    core_->Begin();
+  }
   AfterEach();
 }
 

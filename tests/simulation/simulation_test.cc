@@ -275,6 +275,52 @@ TEST(FoundTest, AServerIsInAJobOnce) {
   EXPECT_THAT(outcome.violations, IsEmpty());
 }
 
+// Of two jobs, the first of which has ended without a record of that.
+TEST(FoundTest, NoJobBeginsBesideOneThatIsTakenOver) {
+  const Outcome outcome =
+      RunScenario({.options = {.seed = 262801,
+                               .servers = 1,
+                               .workers = 4,
+                               .stages = 2,
+                               .steps = 1,
+                               .samples = 1,
+                               .checkpoint_every = 0,
+                               .lease_seconds = 9.300048553980458,
+                               .start_timeout_seconds = 18.523102068191633,
+                               .recovery_timeout_seconds = 7.840268680972848,
+                               .max_restarts = 5,
+                               .stays = true,
+                               .jobs = 3,
+                               .limit = absl::Nanoseconds(120349557349)}},
+                  {{FaultKind::kLoseRequest, "worker-3>coordinator", 1, 3051791},
+                   {FaultKind::kDiskFull, "coordinator", 7379830, 10216896706},
+                   {FaultKind::kPowerLoss, "coordinator", 272778101, 321067046},
+                   {FaultKind::kBuggify, "reported", 6, 0},
+                   {FaultKind::kBuggify, "takeover", 1, 0}});
+  EXPECT_THAT(outcome.violations, IsEmpty());
+}
+
+TEST(FoundTest, AServerThatACallThatComesLateHasConfiguredIsLost) {
+  const Outcome outcome = RunScenario({.options = {.seed = 250386,
+                                                   .servers = 3,
+                                                   .workers = 2,
+                                                   .stages = 2,
+                                                   .steps = 1,
+                                                   .stop_after = 4,
+                                                   .samples = 1,
+                                                   .checkpoint_every = 0,
+                                                   .lease_seconds = 9.990915314421466,
+                                                   .start_timeout_seconds = 14.087797997451489,
+                                                   .recovery_timeout_seconds = 19.460556841067124,
+                                                   .max_restarts = 2,
+                                                   .stays = true,
+                                                   .limit = absl::Nanoseconds(122281475886)}},
+                                      {{FaultKind::kRepeat, "coordinator>server-0", 2, 1424619870},
+                                       {FaultKind::kLoseReply, "worker-1>server-2", 2, 17999989845},
+                                       {FaultKind::kKill, "server-0", 733562674, 8457118}});
+  EXPECT_THAT(outcome.violations, IsEmpty());
+}
+
 // Whoever servers refuse, because they obey another, tells followers nothing of that.
 TEST(SuccessionTest, FollowersOfTheEarlierCoordinatorGoOnAtTheLaterOne) {
   int followed_on = 0;
