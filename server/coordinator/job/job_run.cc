@@ -402,7 +402,10 @@ bool JobRun::EndsBySuccessor(const absl::Status& status) const {
 
 void JobRun::OnServerError(int server, const absl::Status& status) {
   const Member& member = servers_[static_cast<size_t>(server)];
-  if (IsLoss(status)) {
+  // Where it is not where it was: another process at its address, which a Configure that came late
+  // has made load the job.
+  const bool other = phase_ > Phase::kConfiguring && absl::IsFailedPrecondition(status);
+  if (other || IsLoss(status)) {
     unreachable_.push_back(member);
     Lose(member, std::string(Message(status)), /*asked=*/false);
   } else {
