@@ -2,7 +2,6 @@
 // does not build (services.cc).
 #pragma once
 
-
 #include "core/rpc/certificates/identity.h"
 #include "proto/coordinator.pb.h"
 #include "proto/server.pb.h"

@@ -16,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
+#include "core/base/net/address.h"
 #include "core/base/status.h"
 #include "core/rpc/grpc_support.h"
 
@@ -38,11 +39,13 @@ std::shared_ptr<grpc::Channel> CreateGrpcChannel(const std::string& target,
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
-  // A peer whose machine vanished is noticed within about ten seconds even with no call in flight.
+  // A peer whose machine vanished is noticed within about ten seconds even with no call in flight,
+  // as long as the connection is kept.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepAliveTimeMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepAliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, kIdleTimeoutMs);
   // Processes of a job start at the same time: retry soon.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
@@ -85,7 +88,7 @@ absl::Status Unreachable(const absl::Status& status, const std::string& target, 
   }
   if (message.starts_with("DNS resolution failed") || message.starts_with("C-ares status")) {
     return Unavailable("cannot find host {}; look at its name, or give its address",
-                       target.substr(0, target.rfind(':')));
+                       HostOf(target));
   }
   if (message.ends_with("Connection refused")) {
     return Unavailable("Connection refused: nothing listens there; is it started, on this port?");

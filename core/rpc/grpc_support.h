@@ -20,6 +20,8 @@ namespace shoal::rpc {
 inline constexpr int kMaxMessageBytes = 64 << 20;
 inline constexpr int kKeepAliveTimeMs = 5000;
 inline constexpr int kKeepAliveTimeoutMs = 5000;
+// A caller closes a connection without a call for this long; the next call makes a new one.
+inline constexpr int kIdleTimeoutMs = 60'000;
 
 // Sends gRPC's own messages to our log at debug level instead of stderr: errors are returned as
 // statuses too. Idempotent.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/logging.h"
+#include "core/base/net/address.h"
 #include "core/base/status.h"
 
 namespace shoal::rpc {
@@ -30,13 +31,14 @@ absl::StatusOr<std::unique_ptr<Health>> Health::Serve(int port, const std::strin
   if (port < 0) {
     return health;
   }
-  const std::string host = listen.substr(0, listen.rfind(':'));
   std::vector<std::unique_ptr<Service>> services;
   services.push_back(std::make_unique<NoService>());
-  SHOAL_ASSIGN_OR_RETURN(health->server_, Server::Start({.listen = fmt::format("{}:{}", host, port),
-                                                         .security = Token::Generate(),
-                                                         .max_threads = 8},
-                                                        std::move(services)));
+  SHOAL_ASSIGN_OR_RETURN(health->server_,
+                         Server::Start({.listen = fmt::format("{}:{}", HostOf(listen), port),
+                                        .security = Token::Generate(),
+                                        .max_threads = 8,
+                                        .health = true},
+                                       std::move(services)));
   health->server_->SetServing("live", true);
   health->SetReady(false);
   LogInfo("health on port {}", health->port());

@@ -13,7 +13,9 @@ namespace {
 TEST(AddLogLines, WhateverALineHoldsItTravelsAsUtf8) {
   ProcessLines().Take();
   ProcessLines().Add({.message = "from the network: \xff"});
-  ProcessLines().Add({.message = std::string(KeptLines::kMaxBytes - 1, 'x') + "\u00e9"});
+  std::string cut(KeptLines::kMaxBytes - 1, 'x');
+  cut += "\u00e9";
+  ProcessLines().Add({.message = cut});
   proto::NewLines lines;
   AddLogLines(lines);
   ASSERT_EQ(lines.lines_size(), 2);

@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "core/base/flag_checks.h"
 #include "core/base/logging.h"
+#include "core/base/net/address.h"
 #include "core/base/process/process_metrics.h"
 #include "core/base/status.h"
 #include "core/rpc/member_session.h"
@@ -130,8 +131,7 @@ absl::StatusOr<int> ServeMetrics(const ProgramFlags& flags, const std::string& l
   metrics.Add(MakeProcessMetrics());
   metrics.SetInfo("shoal_build_info", "1, with the version of this program.",
                   {{"version", ProgramVersion()}});
-  const std::string host =
-      flags.metrics_host.empty() ? listen.substr(0, listen.rfind(':')) : flags.metrics_host;
+  const std::string host = flags.metrics_host.empty() ? HostOf(listen) : flags.metrics_host;
   SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port, host));
   LogInfo("metrics on port {}", port);
   return port;

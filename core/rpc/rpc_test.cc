@@ -14,7 +14,6 @@
 #include "core/rpc/coordinator_service.h"
 #include "core/rpc/health.h"
 #include "core/rpc/parameter_server_service.h"
-#include "core/rpc/refuses_connections.h"
 #include "core/rpc/stage_service.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -428,16 +427,6 @@ TEST(HealthTest, ProbesAskForLiveAndReady) {
   health->SetReady(true);
   EXPECT_TRUE(serving("ready"));
   EXPECT_EQ(Health::Serve(-1, "127.0.0.1:9").value()->port(), -1);
-}
-
-TEST(RefusesConnections, IsTrueOfWhoIsGoneAlone) {
-  auto listener = Health::Serve(0, "127.0.0.1:9").value();
-  const std::string address = fmt::format("127.0.0.1:{}", listener->port());
-  EXPECT_FALSE(RefusesConnections(address));
-  listener.reset();
-  EXPECT_TRUE(RefusesConnections(address));
-  EXPECT_FALSE(RefusesConnections("no port"));
-  EXPECT_FALSE(RefusesConnections("no.such.host.invalid:1"));
 }
 
 }  // namespace

@@ -5,11 +5,11 @@
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
 
-#include <filesystem>
 #include <map>
 #include <set>
 #include <sstream>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
@@ -17,72 +17,15 @@
 #include "core/base/testing/status.h"
 #include "core/rpc/certificates/certificate_folder.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/coordinator_service.h"
-#include "core/rpc/parameter_server_service.h"
 #include "core/rpc/server.h"
-#include "core/rpc/stage_service.h"
+#include "core/rpc/testing/any_services.h"
+#include "core/rpc/testing/reloaded.h"
 
 namespace shoal::rpc {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::NiceMock;
-
-// Without a word of what they answer, mocks answer Unknown.
-class AnyCoordinator : public CoordinatorService {
- public:
-  MOCK_METHOD(absl::StatusOr<proto::SubmitJobReply>, SubmitJob, (const proto::SubmitJobRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::StopJobReply>, StopJob, (const proto::StopJobRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::GetStatusReply>, GetStatus, (const proto::GetStatusRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::ListJobsReply>, ListJobs, (const proto::ListJobsRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::ReadLogReply>, ReadLog, (const proto::ReadLogRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::RegisterReply>, Register, (const proto::RegisterRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::RenewLeaseReply>, RenewLease,
-              (const proto::RenewLeaseRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::LeaveReply>, Leave, (const proto::LeaveRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::JoinJobReply>, JoinJob, (const proto::JoinJobRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::NextStepReply>, NextStep, (const proto::NextStepRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::DrawMicrobatchReply>, DrawMicrobatch,
-              (const proto::DrawMicrobatchRequest&));
-  MOCK_METHOD(absl::Status, WatchJob, (const proto::WatchJobRequest&, const JobEvents&));
-};
-
-class AnyServer : public ParameterServerService {
- public:
-  MOCK_METHOD(absl::StatusOr<proto::TakeOverReply>, TakeOver, (const proto::TakeOverRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::ConfigureReply>, Configure, (const proto::ConfigureRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::BeginAttemptReply>, BeginAttempt,
-              (const proto::BeginAttemptRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::PrepareReply>, Prepare, (const proto::PrepareRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::CommitReply>, Commit, (const proto::CommitRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::WriteCheckpointReply>, WriteCheckpoint,
-              (const proto::WriteCheckpointRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::GetChecksumsReply>, GetChecksums,
-              (const proto::GetChecksumsRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::AdmitClientsReply>, AdmitClients,
-              (const proto::AdmitClientsRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::FenceClientReply>, FenceClient,
-              (const proto::FenceClientRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::ReleaseJobReply>, ReleaseJob,
-              (const proto::ReleaseJobRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::ConnectReply>, Connect, (const proto::ConnectRequest&));
-};
-
-class AnyStage : public StageService {
- public:
-  MOCK_METHOD(absl::StatusOr<proto::ConnectStageReply>, ConnectStage,
-              (const proto::ConnectStageRequest&));
-  MOCK_METHOD(absl::StatusOr<proto::JoinRendezvousReply>, JoinRendezvous,
-              (const proto::JoinRendezvousRequest&));
-};
-
-// Waits for what happens within seconds.
-bool Becomes(const std::function<bool()>& done) {
-  for (int i = 0; i < 300 && !done(); ++i) {
-    absl::SleepFor(absl::Milliseconds(100));
-  }
-  return done();
-}
 
 class SecurityTest : public ::testing::Test {
  protected:
@@ -249,6 +192,23 @@ TEST_F(SecurityTest, OnlyOneWithTlsCanBeAskedForSecrets) {
                  "absent/tls.crt");
 }
 
+TEST_F(SecurityTest, WhoListensInPlainTextBeyondThisMachineSaysSo) {
+  const auto said = [&](const std::string& listen, const Security& security) {
+    ::testing::internal::CaptureStdout();  // tests that did not set up logging log here
+    std::vector<std::unique_ptr<Service>> services;
+    services.push_back(MakeStageService(&stage_));
+    const auto server =
+        Server::Start({.listen = listen, .security = security}, std::move(services));
+    EXPECT_TRUE(server.ok()) << server.status();
+    return ::testing::internal::GetCapturedStdout();
+  };
+  const std::string warning = "listens on 0.0.0.0:0 in plain text";
+  EXPECT_THAT(said("0.0.0.0:0", token_), HasSubstr(warning));
+  EXPECT_EQ(said("0.0.0.0:0", Of(Role::kServer)), "");
+  EXPECT_EQ(said("127.0.0.1:0", token_), "");
+  EXPECT_EQ(said("localhost:0", token_), "");
+}
+
 TEST_F(SecurityTest, PlainTextIsNeitherTakenNorOffered) {
   EXPECT_CALL(coordinator_, GetStatus).Times(0);
   const auto encrypted = ServeCoordinator(Of(Role::kCoordinator));
@@ -361,8 +321,7 @@ TEST_F(SecurityTest, CertificatesAndTheCaAreReplacedWhileCallsGoOn) {
       EXPECT_TRUE(
           WriteRoleFolder(fmt::format("{}/{}", folder_ / name, RoleName(role)), pem, cas).ok());
     }
-    std::filesystem::create_symlink(folder_ / name, folder_ / "next");
-    std::filesystem::rename(folder_ / "next", folder_ / "current");
+    PointTo(folder_ / "current", folder_ / name);
   };
   put(certificates_, {certificates_}, "start");
   const auto server = ServeCoordinator(Of(Role::kCoordinator, folder_ / "current"));

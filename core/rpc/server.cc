@@ -5,57 +5,37 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/resource_quota.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-
-#include "core/base/file.h"
+#include "core/base/logging.h"
+#include "core/base/net/bounded_relay.h"
+#include "core/base/net/listener.h"
 #include "core/base/status.h"
 #include "core/rpc/grpc_support.h"
 
 namespace shoal::rpc {
 namespace {
 
-// Binds and releases the address, because gRPC says only that it failed, not why.
-absl::Status CheckAddress(const std::string& listen) {
-  const size_t colon = listen.rfind(':');
-  if (colon == std::string::npos) {
-    return InvalidArgument("cannot listen on '{}': write HOST:PORT", listen);
-  }
-  std::string host = listen.substr(0, colon);
-  const std::string port = listen.substr(colon + 1);
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (const int error =
-          getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &found);
-      error != 0) {
-    return InvalidArgument("cannot listen on '{}': {}", listen, gai_strerror(error));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
-  const UniqueFd fd(socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) {
-    return Unavailable(
-        "cannot listen on {}: {}; choose another address or port (0 picks a free one)", listen,
-        std::strerror(errno));
-  }
-  return absl::OkStatus();
-}
+// Streams of one connection that are not over; a process makes a few calls at a time over one.
+constexpr int kMaxStreams = 128;
+// Until a connection has said that it speaks HTTP/2, with TLS who it is.
+constexpr int kHandshakeTimeoutMs = 20'000;
+// A connection without a call for this long is closed. Ours are closed by who made them, before
+// (kIdleTimeoutMs), so that no call of theirs meets the end of its connection.
+constexpr int kMaxIdleMs = 2 * kIdleTimeoutMs;
+
+// Of probes, which send less than a KiB and are soon done. gRPC would keep a request, however
+// large, until all of it is there.
+constexpr BoundedRelay::Limits kProbes = {
+    .bytes = 16 << 10, .time = absl::Seconds(30), .connections = 256};
 
 void SetChannelArguments(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
-  // Otherwise gRPC shares a port that another process has, and calls go to either.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
+  // Otherwise a fast peer may send megabytes of a call that nobody has looked at yet.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   // Clients ping as often as grpc_support.h says, for which a server would disconnect them by
   // default.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -71,7 +51,24 @@ void SetChannelArguments(grpc::ServerBuilder& builder) {
 struct Server::State {
   std::vector<std::unique_ptr<Service>> services;
   std::unique_ptr<grpc::Server> server;  // destroyed before the services it calls
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
+  std::unique_ptr<BoundedRelay> relay;  // of a server for probes
+  std::unique_ptr<Listener> listener;
   bool down = false;
+
+  // Hands connections to gRPC from now on.
+  void Listen() {
+    listener->Start([this](UniqueFd connection) {
+      if (relay != nullptr) {
+        connection = relay->Add(std::move(connection));
+      }
+      if (connection.valid()) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+        parameters.fd = connection.Release();
+        acceptor->HandleNewConnection(&parameters);
+      }
+    });
+  }
 };
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
@@ -80,45 +77,53 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   if (options.security.token().empty()) {
     return InvalidArgument("a server must have a token");
   }
-  SHOAL_RETURN_IF_ERROR(CheckAddress(options.listen));
-  grpc::EnableDefaultHealthCheckService(true);
   auto state = std::make_unique<State>();
+  SHOAL_ASSIGN_OR_RETURN(state->listener, Listener::Open(options.listen));
+  if (options.health) {
+    SHOAL_ASSIGN_OR_RETURN(state->relay, BoundedRelay::Start(kProbes));
+  }
   state->services = std::move(services);
   grpc::ServerBuilder builder;
   SetChannelArguments(builder);
   grpc::ResourceQuota quota("shoal");
   quota.SetMaxThreads(options.max_threads);
   builder.SetResourceQuota(quota);
+  grpc::EnableDefaultHealthCheckService(true);
+  if (!options.health) {
+    builder.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
+  }
   // One queue and a few permanent threads: calls are few, and a thread per call would cost more
   // than the call.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 4);
-  int port = 0;
-  builder.AddListeningPort(options.listen, options.security.MakeServerCredentials(), &port);
+  state->acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      options.security.MakeServerCredentials());
   for (const auto& service : state->services) {
     service->set_security(options.security);
     builder.RegisterService(service->grpc_service());
   }
   state->server = builder.BuildAndStart();
-  if (state->server == nullptr || port == 0) {
-    return Unavailable("cannot listen on {}; choose another address or port (0 picks a free one)",
-                       options.listen);
+  if (state->server == nullptr) {
+    return Internal("cannot serve on {}: gRPC does not start", options.listen);
   }
-  auto server = std::unique_ptr<Server>(new Server(std::move(state)));
-  server->port_ = port;
-  return server;
+  if (!options.security.encrypted() && !options.health && !state->listener->is_local()) {
+    LogWarning(
+        "listens on {} in plain text: who sees the network reads the token, and so may do all that "
+        "this job's processes may; start them all with --tls (`shoal tls init` makes the files), "
+        "or keep the port within a network that you trust",
+        options.listen);
+  }
+  state->Listen();
+  return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 
 Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-Server::~Server() { Shutdown(absl::Seconds(1)); }
+int Server::port() const { return state_->listener->port(); }
 
-void Server::SetServing(bool serving) {
-  if (auto* health = state_->server->GetHealthCheckService(); health != nullptr) {
-    health->SetServingStatus(serving);
-  }
-}
+Server::~Server() { Shutdown(absl::Seconds(1)); }
 
 void Server::SetServing(const std::string& name, bool serving) {
   if (auto* health = state_->server->GetHealthCheckService(); health != nullptr) {
@@ -131,6 +136,7 @@ void Server::Shutdown(absl::Duration grace) {
     return;
   }
   state_->down = true;
+  state_->listener->Stop();
   state_->server->Shutdown(SteadyDeadline(grace));
   state_->server->Wait();
 }

@@ -1,6 +1,8 @@
-// Serves a process's services over gRPC, with the standard health service and a bounded shutdown.
-// Every method checks the token, and with TLS whether that role may call it (access.h); only health
-// is open, for probes.
+// Serves a process's services over gRPC, with a bounded shutdown. Every method checks the token,
+// and with TLS whether that role may call it (access.h), before anything is read of the request.
+//
+// What a peer without a token can take is bounded: a few KiB of each connection, connections as
+// core/base/net/listener.h has it, and those on which nothing is asked are closed.
 //
 // Services are plain classes (CoordinatorService, ParameterServerService, StageService); nothing
 // outside this folder sees gRPC.
@@ -48,6 +50,9 @@ struct ServerOptions {
   // Concurrent calls, each on a thread, long polls included; more are refused with
   // ResourceExhausted.
   int max_threads = 512;
+  // Answers probes by the standard health service, which asks for no token: short connections
+  // alone.
+  bool health = false;
 };
 
 class Server {
@@ -57,10 +62,8 @@ class Server {
       const ServerOptions& options, std::vector<std::unique_ptr<Service>> services);
   ~Server();  // calls Shutdown(1 s) if nobody has
 
-  int port() const { return port_; }
-  // Sets the health service's answer (serving after Start), for the whole or for what a probe
-  // names.
-  void SetServing(bool serving);
+  int port() const;
+  // Sets the health service's answer for what a probe names.
   void SetServing(const std::string& name, bool serving);
   // Refuses new calls and cancels running ones after `grace`. Blocks until all services have
   // returned: first wake any that waits for something other than its call. Idempotent.
@@ -70,7 +73,6 @@ class Server {
   struct State;
   explicit Server(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
-  int port_ = 0;
 };
 
 }  // namespace shoal::rpc

@@ -22,8 +22,6 @@
 namespace shoal::rpc {
 namespace {
 
-using google::protobuf::MessageLite;
-
 bool HasToken(const Token& token, const grpc::ServerContext& context) {
   constexpr std::string_view kPrefix = "Bearer ";
   const auto& metadata = context.client_metadata();
@@ -45,59 +43,83 @@ absl::StatusOr<Role> RoleOfCaller(const grpc::ServerContext& context) {
 }
 
 template <typename Request>
-absl::Status CheckRole(const grpc::ServerContext& context, const Request& request) {
-  SHOAL_ASSIGN_OR_RETURN(const Role role, RoleOfCaller(context));
+absl::Status CheckRole(Role role) {
   if (std::ranges::find(CallersOf<Request>::kAll, role) == std::end(CallersOf<Request>::kAll)) {
     return PermissionDenied("by its certificate the caller is a {}, which may not call {}",
                             RoleName(role), MethodTaking(*Request::descriptor()).name());
   }
-  if (!SaysItsRole(request, role)) {
-    return PermissionDenied("by its certificate the caller is a {}, and it registers as another",
-                            RoleName(role));
-  }
   return absl::OkStatus();
 }
 
-// Whether this caller may make this call.
 template <typename Request>
-absl::Status CheckCaller(const Security& security, const grpc::ServerContext& context,
-                         const Request& request) {
-  const auto refuse = [&](Refusals::Reason reason, const absl::Status& why) {
-    return security.refusals().Refuse(
-        reason,
-        fmt::format("{} from {}", MethodTaking(*Request::descriptor()).name(), context.peer()),
-        why);
-  };
+absl::Status Refuse(const Security& security, const grpc::ServerContext& context,
+                    Refusals::Reason reason, const absl::Status& why) {
+  return security.refusals().Refuse(
+      reason,
+      fmt::format("{} from {}", MethodTaking(*Request::descriptor()).name(), context.peer()), why);
+}
+
+// Whether this caller may make this call, by what comes before the request.
+template <typename Request>
+absl::Status CheckCaller(const Security& security, const grpc::ServerContext& context) {
   if (!HasToken(security.token(), context)) {
-    return refuse(Refusals::Reason::kToken,
-                  Unauthenticated("the call has no token, or another one than this process was "
-                                  "started with; give all processes of a job the same "
-                                  "--token-file or {}",
-                                  kTokenVariable));
+    return Refuse<Request>(security, context, Refusals::Reason::kToken,
+                           Unauthenticated("the call has no token, or another one than this "
+                                           "process was started with; give all processes of a job "
+                                           "the same --token-file or {}",
+                                           kTokenVariable));
   }
   if (!security.encrypted()) {
     return absl::OkStatus();
   }
-  const absl::Status may = CheckRole(context, request);
-  return may.ok() ? may : refuse(Refusals::Reason::kRole, may);
+  SHOAL_ASSIGN_OR_RETURN(const Role role, RoleOfCaller(context));
+  const absl::Status may = CheckRole<Request>(role);
+  return may.ok() ? may : Refuse<Request>(security, context, Refusals::Reason::kRole, may);
 }
 
-// Runs `method` (which returns absl::Status) if the caller may. An exception (such as out of
-// memory) ends only the call.
-template <typename Request, typename Method>
-grpc::Status Guard(const Security& security, const grpc::ServerContext& context,
-                   const Request& request, Method method) {
-  if (const absl::Status may = CheckCaller(security, context, request); !may.ok()) {
+// Whether a caller that may make the call says in it who it is.
+template <typename Request>
+absl::Status CheckRequest(const Security& security, const grpc::ServerContext& context,
+                          const Request& request) {
+  if (!security.encrypted()) {
+    return absl::OkStatus();
+  }
+  SHOAL_ASSIGN_OR_RETURN(const Role role, RoleOfCaller(context));
+  if (SaysItsRole(request, role)) {
+    return absl::OkStatus();
+  }
+  return Refuse<Request>(
+      security, context, Refusals::Reason::kRole,
+      PermissionDenied("by its certificate the caller is a {}, and it registers as another",
+                       RoleName(role)));
+}
+
+// Reads the request, and runs `method` (of it; returns absl::Status), if the caller may. Of a
+// caller that may not nothing is read, and so nothing is held: gRPC keeps what arrives of a message
+// that it was asked for, however large, until all is there. An exception (such as out of memory)
+// ends only the call.
+template <typename Request, typename Reader, typename Method>
+grpc::Status Guard(const Security& security, const grpc::ServerContext& context, Reader& reader,
+                   Method method) {
+  if (const absl::Status may = CheckCaller<Request>(security, context); !may.ok()) {
     return ToGrpc(may);
   }
   try {
-    return ToGrpc(method());
+    Request request;
+    if (!reader.Read(&request)) {
+      return ToGrpc(Internal("the call has no request, or one that cannot be read"));
+    }
+    if (const absl::Status may = CheckRequest(security, context, request); !may.ok()) {
+      return ToGrpc(may);
+    }
+    return ToGrpc(method(request));
   } catch (const std::exception& error) {
     return ToGrpc(Internal("unexpected exception: {}", error.what()));
   }
 }
 
-// The methods of `T`, one per rpc of a proto's service.
+// The methods of `T`, one per rpc of a proto's service. All take a stream, which is the same on the
+// wire: gRPC would read the one request of any other before it calls a handler.
 template <typename T>
 class GrpcService final : public grpc::Service, public Service {
  public:
@@ -112,14 +134,15 @@ class GrpcService final : public grpc::Service, public Service {
   template <typename Request, typename Reply>
   void Add(absl::StatusOr<Reply> (T::*method)(const Request&)) {
     AddHandler<Request>(
-        grpc::internal::RpcMethod::NORMAL_RPC,
-        new grpc::internal::RpcMethodHandler<GrpcService, Request, Reply, MessageLite, MessageLite>(
-            [method](GrpcService* self, grpc::ServerContext* context, const Request* request,
-                     Reply* reply) {
-              return Guard(self->security(), *context, *request, [&]() -> absl::Status {
-                SHOAL_ASSIGN_OR_RETURN(*reply, (self->service_.*method)(*request));
-                return absl::OkStatus();
-              });
+        grpc::internal::RpcMethod::CLIENT_STREAMING,
+        new grpc::internal::ClientStreamingHandler<GrpcService, Request, Reply>(
+            [method](GrpcService* self, grpc::ServerContext* context,
+                     grpc::ServerReader<Request>* reader, Reply* reply) {
+              return Guard<Request>(
+                  self->security(), *context, *reader, [&](const Request& request) -> absl::Status {
+                    SHOAL_ASSIGN_OR_RETURN(*reply, (self->service_.*method)(request));
+                    return absl::OkStatus();
+                  });
             },
             this));
   }
@@ -127,16 +150,17 @@ class GrpcService final : public grpc::Service, public Service {
   template <typename Request, typename Event>
   void Add(absl::Status (T::*method)(const Request&, const EventStream<Event>&)) {
     AddHandler<Request>(
-        grpc::internal::RpcMethod::SERVER_STREAMING,
-        new grpc::internal::ServerStreamingHandler<GrpcService, Request, Event>(
-            [method](GrpcService* self, grpc::ServerContext* context, const Request* request,
-                     grpc::ServerWriter<Event>* writer) {
-              return Guard(self->security(), *context, *request, [&] {
-                const EventStream<Event> events = {
-                    .write = [&](const Event& event) { return writer->Write(event); },
-                    .gone = [&] { return context->IsCancelled(); }};
-                return (self->service_.*method)(*request, events);
-              });
+        grpc::internal::RpcMethod::BIDI_STREAMING,
+        new grpc::internal::BidiStreamingHandler<GrpcService, Request, Event>(
+            [method](GrpcService* self, grpc::ServerContext* context,
+                     grpc::ServerReaderWriter<Event, Request>* stream) {
+              return Guard<Request>(
+                  self->security(), *context, *stream, [&](const Request& request) {
+                    const EventStream<Event> events = {
+                        .write = [&](const Event& event) { return stream->Write(event); },
+                        .gone = [&] { return context->IsCancelled(); }};
+                    return (self->service_.*method)(request, events);
+                  });
             },
             this));
   }
@@ -144,7 +168,7 @@ class GrpcService final : public grpc::Service, public Service {
   template <typename Request>
   void AddHandler(grpc::internal::RpcMethod::RpcType type, grpc::internal::MethodHandler* handler) {
     const google::protobuf::MethodDescriptor& method = MethodTaking(*Request::descriptor());
-    SHOAL_CHECK(method.server_streaming() == (type == grpc::internal::RpcMethod::SERVER_STREAMING));
+    SHOAL_CHECK(method.server_streaming() == (type == grpc::internal::RpcMethod::BIDI_STREAMING));
     described_ = method.service();
     paths_.push_back(MethodPath(method));
     AddMethod(new grpc::internal::RpcServiceMethod(paths_.back().c_str(), type, handler));

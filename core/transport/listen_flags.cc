@@ -1,14 +1,10 @@
 #include "core/transport/listen_flags.h"
 
 #include "CLI/CLI.hpp"
+#include "core/base/net/address.h"
 #include "core/base/status.h"
 
 namespace shoal::transport {
-namespace {
-
-std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
-
-}  // namespace
 
 std::string ListenFlags::AdvertisedAddress(int port) const {
   const std::string& address = advertise.empty() ? listen : advertise;

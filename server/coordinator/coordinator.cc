@@ -4,10 +4,10 @@
 
 #include "absl/time/clock.h"
 #include "core/base/logging.h"
+#include "core/base/net/refuses_connections.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/rpc/log_lines.h"
-#include "core/rpc/refuses_connections.h"
 
 namespace shoal::server {
 namespace {
@@ -271,7 +271,7 @@ absl::StatusOr<proto::RegisterReply> Coordinator::Register(const proto::Register
     absl::MutexLock lock(&mutex_);
     address = core_.AddressToTakeOver(request);
   }
-  if (!address.empty() && rpc::RefusesConnections(address)) {
+  if (!address.empty() && RefusesConnections(address)) {
     absl::MutexLock lock(&mutex_);
     SHOAL_RETURN_IF_ERROR(CheckOpen());
     if (core_.AddressToTakeOver(request) == address) {

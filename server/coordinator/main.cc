@@ -11,6 +11,7 @@
 #include "core/base/flag_checks.h"
 #include "core/base/logging.h"
 #include "core/base/metrics.h"
+#include "core/base/net/descriptors.h"
 #include "core/base/status.h"
 #include "core/base/threads/lock_order.h"
 #include "core/base/threads/signal_thread.h"
@@ -90,7 +91,6 @@ absl::StatusOr<int> Serve(const Flags& flags) {
     });
     coordinator->WaitUntilDone();
   }
-  server->SetServing(false);
   health->SetReady(false);
   coordinator->Stop();
   server->Shutdown(absl::Seconds(1));
@@ -104,6 +104,7 @@ absl::StatusOr<int> Serve(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   StopCheckingLockOrder();
+  RaiseDescriptorLimit();
   Flags flags;
   CLI::App app(
       "The coordinator of a Shoal job. Example:\n"

@@ -11,6 +11,7 @@
 #include "core/base/logging.h"
 #include "core/base/memory/host_memory.h"
 #include "core/base/metrics.h"
+#include "core/base/net/descriptors.h"
 #include "core/base/status.h"
 #include "core/base/threads/lock_order.h"
 #include "core/base/threads/signal_thread.h"
@@ -230,7 +231,6 @@ absl::Status Serve(const Flags& flags, bool& started) {
     health->SetReady(false);
     service.ReleaseAll();
   } while (flags.member.stay && !end.signalled() && !rpc::IsRefusal(membership));
-  server->SetServing(false);
   service.Stop();
   server->Shutdown(absl::Seconds(1));
   SHOAL_RETURN_IF_ERROR(membership);
@@ -240,6 +240,7 @@ absl::Status Serve(const Flags& flags, bool& started) {
 
 int Main(int argc, char** argv) {
   StopCheckingLockOrder();
+  RaiseDescriptorLimit();
   Flags flags;
   CLI::App app(
       "A parameter server of a Shoal job. Example:\n"

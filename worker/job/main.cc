@@ -12,6 +12,7 @@
 #include "core/base/flag_checks.h"
 #include "core/base/logging.h"
 #include "core/base/metrics.h"
+#include "core/base/net/descriptors.h"
 #include "core/base/status.h"
 #include "core/base/threads/lock_order.h"
 #include "core/base/threads/signal_thread.h"
@@ -207,6 +208,7 @@ void AskForAllHardwareQueues() { ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /
 
 int Main(int argc, char** argv) {
   StopCheckingLockOrder();
+  RaiseDescriptorLimit();
   AskForAllHardwareQueues();  // before CUDA or any thread starts
   Flags flags;
   CLI::App app(

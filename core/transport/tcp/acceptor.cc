@@ -11,6 +11,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/logging.h"
+#include "core/base/net/descriptors.h"
 #include "core/base/status.h"
 
 namespace shoal::transport {
@@ -136,6 +137,11 @@ void TcpAcceptor::TakeDials() {
       refusals_.Refused(ErrnoToStatus(errno, "taking it"));
       break;  // probably out of descriptors: try again when the next deadline passes
     }
+    if (const int files = FirstDescriptorForFiles(); socket.get() >= files) {
+      refusals_.Refused(
+          ResourceExhausted("{} descriptors are in use, the rest is for files", files));
+      continue;
+    }
     const uint64_t token = next_token_++;
     if (TuneTcp(socket.get(), options_.keep_alive, options_.socket_buffer_bytes).ok() &&
         Watch(epoll_.get(), socket.get(), token) == 0) {
@@ -215,7 +221,7 @@ absl::Status TcpAcceptor::Answer(Dial dial) {
   const TcpFrame frame = {.type = TcpFrameType::kWelcome, .length = payload_of_welcome.size()};
   const std::string welcome =
       std::string(reinterpret_cast<const char*>(&frame), sizeof frame) + payload_of_welcome;
-  const TcpSecrets secrets = DeriveTcpSecrets(connection->secret(), payload, payload_of_welcome,
+  const TcpSecrets secrets = DeriveTcpSecrets(connection->TakeSecret(), payload, payload_of_welcome,
                                               /*dialled=*/false);
   if (!connection->Open(std::move(dial.socket), std::move(hello.peer), secrets, welcome)) {
     connection->Close(Unavailable("{}: the connection could not be opened", connection->peer()));

@@ -1,5 +1,6 @@
 #include "server/coordinator/members/metrics_targets.h"
 
+#include "core/base/net/address.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "server/coordinator/members/membership.h"
@@ -12,7 +13,7 @@ std::string MetricsTargets(const proto::GetStatusReply& status) {
     if (member.metrics_port() == 0 || member.address().empty()) {
       continue;  // it serves none, or nobody knows where
     }
-    const std::string host = member.address().substr(0, member.address().rfind(':'));
+    const std::string host = HostOf(member.address());
     const std::string role = RoleName(member.role());
     targets.push_back(
         {{"targets", nlohmann::json::array({fmt::format("{}:{}", host, member.metrics_port())})},

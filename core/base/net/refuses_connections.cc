@@ -1,15 +1,14 @@
-#include "core/rpc/refuses_connections.h"
+#include "core/base/net/refuses_connections.h"
 
-#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <memory>
 
 #include "core/base/file.h"
+#include "core/base/net/address.h"
 
-namespace shoal::rpc {
+namespace shoal {
 namespace {
 
 constexpr int kPatienceMilliseconds = 200;
@@ -34,21 +33,17 @@ bool Refuses(const addrinfo& address) {
 }  // namespace
 
 bool RefusesConnections(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos || colon == 0) {
+  const std::optional<AddressParts> parts = SplitAddress(address);
+  if (!parts.has_value() || parts->host.empty()) {
     return false;
-  }
-  std::string host = address.substr(0, colon);
-  if (host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
   }
   const addrinfo hints = {.ai_flags = AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found) != 0) {
+  if (getaddrinfo(parts->host.c_str(), parts->port.c_str(), &hints, &found) != 0) {
     return false;
   }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
+  const Addresses addresses(found);
   return Refuses(*addresses);
 }
 
-}  // namespace shoal::rpc
+}  // namespace shoal
