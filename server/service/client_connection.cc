@@ -45,17 +45,17 @@ void ClientConnection::TakePush(int64_t slot, const PushHandler& handler) {
   slots_[static_cast<size_t>(slot)].waiting.store(false);
   const transport::PushHeader header = CopyHeader(slot);
   if (!transport::IsWhole(header) || header.push_id == 0) {
-    // Garbage, or a late doorbell during the next push's write: no answer.
-    metrics_->malformed_pushes.Increment();
-    malformed_.Warn([&] {
-      return fmt::format("{} rang for slot {}, which holds no whole push header",
-                         options_.client.name, slot);
-    });
+    // A late doorbell during the next push's write, or damaged: LookOver tells.
+    absl::MutexLock lock(&mutex_);
+    Slot& state = slots_[static_cast<size_t>(slot)];
+    state.broken = header;
+    state.broken_seen = false;
     return;
   }
   {
     absl::MutexLock lock(&mutex_);
     Slot& state = slots_[static_cast<size_t>(slot)];
+    state.broken.reset();
     if (state.answer.push_id == header.push_id) {
       Post(slot);
       return;
@@ -157,6 +157,17 @@ void ClientConnection::OnWriteDone(uint64_t operation) {
   }
 }
 
+bool ClientConnection::IsDamaged(Slot& slot, const transport::PushHeader& now) const {
+  if (!slot.broken.has_value()) {
+    return false;
+  }
+  if (std::memcmp(&*slot.broken, &now, sizeof now) != 0) {
+    slot.broken.reset();  // the next push, whose doorbell will come
+    return false;
+  }
+  return std::exchange(slot.broken_seen, true);
+}
+
 std::vector<int64_t> ClientConnection::LookOver() {
   std::vector<int64_t> forgotten;
   absl::MutexLock lock(&mutex_);
@@ -166,10 +177,22 @@ std::vector<int64_t> ClientConnection::LookOver() {
     if (state.answer_owed && !state.write_under_way) {
       Post(slot);
     }
-    if (!options_.writes_in_order) {
+    if (!options_.writes_in_order && !state.broken.has_value()) {
       continue;
     }
     const transport::PushHeader header = CopyHeader(slot);
+    if (IsDamaged(state, header)) {
+      metrics_->malformed_pushes.Increment();
+      LogWarning(
+          "{} rang for slot {}, which holds no whole push header: its connection is closed, and it "
+          "sends again over a new one",
+          options_.client.name, slot);
+      Close();
+      return {};
+    }
+    if (!options_.writes_in_order) {
+      continue;
+    }
     const bool known = state.waiting || state.being_taken || header.push_id == state.answer.push_id;
     if (known || header.push_id == 0 || !transport::IsWhole(header)) {
       state.seen_push = 0;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,7 +23,6 @@
 #include "core/transport/data_layout.h"
 #include "core/transport/transport.h"
 #include "server/service/server_metrics.h"
-#include "server/service/sparse_log.h"
 #include "server/service/taken_push.h"
 
 namespace shoal::server {
@@ -71,6 +71,8 @@ class ClientConnection {
   void OnWriteDone(uint64_t operation);
   // Called on a timer: posts acknowledgements that found the queue full. Returns the slots whose
   // push was already there at the last call, without a doorbell; none unless writes come in order.
+  // Closes the connection where a slot that was rung for holds no whole header, and held the same
+  // at the last call: no write is under way that makes it whole. The client sends it again, too.
   std::vector<int64_t> LookOver();
   void Close();
 
@@ -83,12 +85,17 @@ class ClientConnection {
     bool write_under_way = false;
     bool being_taken = false;
     uint64_t seen_push = 0;  // by LookOver
+    // What it held instead of a whole header when it was rung for; whether LookOver saw that.
+    std::optional<transport::PushHeader> broken;
+    bool broken_seen = false;
   };
 
   transport::PushHeader CopyHeader(int64_t slot) const;
   void Answer(int64_t slot, const transport::PushAcknowledgement& answer);
   void Post(int64_t slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostRing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsDamaged(Slot& slot, const transport::PushHeader& now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   const std::unique_ptr<transport::Connection> connection_;
@@ -97,7 +104,6 @@ class ClientConnection {
   const std::shared_ptr<transport::Region> staging_;
   ServerMetrics* const metrics_;
   Metrics::Counter& received_bytes_;
-  SparseLog malformed_;
 
   absl::Mutex mutex_;  // posting, and the slots' answers
   std::vector<Slot> slots_;

@@ -89,6 +89,47 @@ TEST_F(PushIntegrityTest, APushThatIsNotWhatWasSentCountsOnceItIsSentAgain) {
   EXPECT_EQ((*gradients)[0].pushes(), 1);
 }
 
+TEST_F(PushIntegrityTest, APushWhoseHeaderIsDamagedCountsOnceItIsSentAgain) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  TestingClient client = Client(cluster);
+  ASSERT_OK(client.Connect());
+  const TestingClient::Push push = MakePush(cluster);
+  transport::PushHeader header = client.Header(push);
+  header.step ^= 4;
+  client.Write(0, header, push.gradient, /*ring=*/true);
+  EXPECT_EQ(client.WaitFor(0, header.push_id), std::nullopt);
+  EXPECT_TRUE(client.closed());
+  EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_ps_malformed_pushes_total 1"));
+
+  ASSERT_OK(client.Connect());
+  EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{}));
+  const auto gradients = cluster.Prepare(1, 1);
+  ASSERT_TRUE(gradients.ok()) << Describe(gradients.status());
+  EXPECT_EQ((*gradients)[0].pushes(), 1);
+}
+
+// A doorbell that came late, or twice, while the next push was being written.
+TEST_F(PushIntegrityTest, AHeaderThatBecomesWholeAfterADoorbellIsNoDamage) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  TestingClient client = Client(cluster);
+  ASSERT_OK(client.Connect());
+  const TestingClient::Push push = MakePush(cluster);
+  const transport::PushHeader header = client.Header(push);
+  transport::PushHeader half = header;
+  half.header_hash = 0;
+  client.Write(0, half, push.gradient, /*ring=*/true);
+  client.Write(0, header, push.gradient, /*ring=*/true);
+  EXPECT_EQ(client.WaitFor(0, header.push_id), (TestingClient::Answer{}));
+  absl::SleepFor(absl::Milliseconds(100));  // of looks every 5
+  EXPECT_EQ(client.Poll(0, header.push_id), (TestingClient::Answer{}));
+  EXPECT_FALSE(client.closed());
+  EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_ps_malformed_pushes_total 0"));
+}
+
 TEST_F(PushIntegrityTest, WhatComesWithoutAHashIsNotChecked) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
   ASSERT_OK(cluster.Configure());

@@ -286,6 +286,21 @@ TEST_P(PushesTest, WhatIsDamagedOnTheWayIsFoundWhereItIsLookedForAndSentAgain) {
   }
 }
 
+TEST_P(PushesTest, AHeaderThatIsDamagedOnTheWayIsSentAgain) {
+  server::TestingCluster cluster(
+      folder_, kServers, plan::Accumulate::kFloat, kPartitionBytes,
+      {.name = "tcp", .wrap_server = [](const auto&) { return NewTransport(GetParam()); }});
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  const int64_t rounds = RoundsFor(cluster, 2000);
+  const client::ClientStatistics found =
+      Push(cluster, rounds, /*verify=*/false, [](uint64_t) -> transport::FaultOptions {
+        return {.damage_header = 100};  // of each connection
+      });
+  EXPECT_EQ(Squares(cluster, rounds), ExpectedSquares(cluster, rounds));
+  EXPECT_GE(found.reconnects, 4);
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports, PushesTest, ::testing::ValuesIn(WantedTransports()),
                          [](const auto& info) { return info.param; });
 

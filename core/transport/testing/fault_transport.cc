@@ -61,13 +61,16 @@ class FaultConnection final : public Connection {
 
  private:
   absl::Status PostDamaged(std::span<const WriteOperation> operations) {
-    if (faults_.damage_payload <= 0) {
+    if (faults_.damage_payload <= 0 && faults_.damage_header <= 0) {
       return inner_->PostWrites(operations);
     }
     std::vector<WriteOperation> writes(operations.begin(), operations.end());
     int64_t payloads = payloads_;
+    int64_t headers = headers_;
     for (WriteOperation& write : writes) {
-      if (!write.ring && ++payloads == faults_.damage_payload) {
+      const bool damage = write.ring ? !write.from.empty() && ++headers == faults_.damage_header
+                                     : ++payloads == faults_.damage_payload;
+      if (damage) {
         SHOAL_ASSIGN_OR_RETURN(
             damaged_,
             transport_->Allocate(static_cast<int64_t>(write.from.size()), Access::kLocal));
@@ -79,6 +82,7 @@ class FaultConnection final : public Connection {
     }
     SHOAL_RETURN_IF_ERROR(inner_->PostWrites(writes));
     payloads_ = payloads;
+    headers_ = headers;
     return absl::OkStatus();
   }
 
@@ -116,6 +120,7 @@ class FaultConnection final : public Connection {
   // Used only by the posting thread.
   int64_t posted_ = 0;
   int64_t payloads_ = 0;
+  int64_t headers_ = 0;
 };
 
 class FaultConnector final : public Connector {

@@ -46,6 +46,8 @@ struct FaultOptions {
   // Changes a byte of what this write among those of a connection that do not ring carries; 0: of
   // none. Such a write is a push's payload.
   int64_t damage_payload = 0;
+  // The same among those that ring: a push's header.
+  int64_t damage_header = 0;
 
   // Completions of a connection come no sooner than this rate allows; 0: no limit.
   int64_t bytes_per_second = 0;
