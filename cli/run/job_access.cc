@@ -58,10 +58,9 @@ absl::StatusOr<CoordinatorAddress> CoordinatorOf(const plan::Job& job,
                                                  const std::string& token_file,
                                                  const rpc::TlsOptions& tls) {
   CoordinatorAddress found = {.address = job.cluster.coordinator};
-  rpc::Token token = rpc::Token::Generate();
-  if (!job.cluster.local) {
-    SHOAL_ASSIGN_OR_RETURN(token, rpc::LoadToken(token_file));
-  }
+  SHOAL_ASSIGN_OR_RETURN(rpc::Token token, job.cluster.local
+                                               ? absl::StatusOr<rpc::Token>(rpc::Token::Generate())
+                                               : rpc::LoadToken(token_file));
   SHOAL_ASSIGN_OR_RETURN(found.security,
                          rpc::Security::Create(std::move(token), tls, rpc::Role::kClient));
   return found;

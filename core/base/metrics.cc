@@ -51,9 +51,7 @@ class TextHandler final : public CivetHandler {
   const std::function<std::string()> text_;
 };
 
-}  // namespace
-
-absl::StatusOr<int> FreeMetricsPort(int port, const std::string& host) {
+absl::StatusOr<int> FreePort(int port, in_addr host) {
   if (port < 0 || port > 65535) {
     return InvalidArgument("cannot serve metrics on port {}: ports are from 0 to 65535", port);
   }
@@ -63,7 +61,7 @@ absl::StatusOr<int> FreeMetricsPort(int port, const std::string& host) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<in_port_t>(port));
-  SHOAL_ASSIGN_OR_RETURN(address.sin_addr, Ipv4Of(host));
+  address.sin_addr = host;
   socklen_t length = sizeof(address);
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
@@ -73,8 +71,6 @@ absl::StatusOr<int> FreeMetricsPort(int port, const std::string& host) {
   return ntohs(address.sin_port);
 }
 
-namespace {
-
 prometheus::Histogram& AddHistogram(prometheus::Registry& registry, const std::string& name,
                                     const std::string& help, const Metrics::Labels& labels,
                                     const prometheus::Histogram::BucketBoundaries& buckets) {
@@ -82,6 +78,11 @@ prometheus::Histogram& AddHistogram(prometheus::Registry& registry, const std::s
 }
 
 }  // namespace
+
+absl::StatusOr<int> FreeMetricsPort(int port, const std::string& host) {
+  SHOAL_ASSIGN_OR_RETURN(const in_addr address, Ipv4Of(host));
+  return FreePort(port, address);
+}
 
 Metrics::Metrics() : registry_(std::make_shared<prometheus::Registry>()) {}
 Metrics::~Metrics() = default;
@@ -127,8 +128,8 @@ void Metrics::Add(std::shared_ptr<prometheus::Collectable> others) {
 
 absl::StatusOr<int> Metrics::Serve(int port, const std::string& host) {
   // The web server only says that it failed, not why.
-  SHOAL_RETURN_IF_ERROR(FreeMetricsPort(port, host).status());
   SHOAL_ASSIGN_OR_RETURN(const in_addr address, Ipv4Of(host));
+  SHOAL_RETURN_IF_ERROR(FreePort(port, address).status());
   char numeric[INET_ADDRSTRLEN] = {};
   inet_ntop(AF_INET, &address, numeric, sizeof(numeric));
   handler_ = std::make_unique<TextHandler>("text/plain; version=0.0.4; charset=utf-8",

@@ -87,6 +87,22 @@ TEST_F(AdmissionTest, AJoinerIsAdmittedInTheMiddleOfAnAttempt) {
   Commit(cluster, 2);
 }
 
+TEST_F(AdmissionTest, WhoIsAdmittedAgainCountsOnce) {
+  TestingCluster cluster(folder_ / "model", 1, plan::Accumulate::kExact);
+  ASSERT_OK(cluster.Configure());
+  auto admit = OfTestingJob<proto::AdmitClientsRequest>();
+  for (uint64_t client = 1; client <= 600'000; ++client) {  // more than half of the most
+    admit.add_incarnation(client);
+  }
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK(cluster.service(0).AdmitClients(admit).status());
+  }
+  for (uint64_t& client : *admit.mutable_incarnation()) {
+    client += 600'000;
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(cluster.service(0).AdmitClients(admit).status()));
+}
+
 TEST_F(AdmissionTest, AFencedClientIsNotAdmittedAgain) {
   TestingCluster cluster(folder_ / "model", 1, plan::Accumulate::kExact);
   ASSERT_OK(cluster.Configure());

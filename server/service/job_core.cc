@@ -181,10 +181,12 @@ absl::StatusOr<proto::AdmitClientsReply> JobCore::AdmitClients(
   // Beside other commands: who joins need not wait for a commit.
   SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "AdmitClients"));
   absl::MutexLock state(&state_mutex_);
-  if (admitted_.size() + static_cast<size_t>(request.incarnation_size()) > kMostAdmitted) {
-    return ResourceExhausted("{} clients were admitted already", admitted_.size());
+  for (const uint64_t incarnation : request.incarnation()) {
+    if (admitted_.size() >= kMostAdmitted && !admitted_.contains(incarnation)) {
+      return ResourceExhausted("{} clients were admitted already", admitted_.size());
+    }
+    admitted_.insert(incarnation);
   }
-  admitted_.insert(request.incarnation().begin(), request.incarnation().end());
   return proto::AdmitClientsReply();
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/job/shard_map_message.h"
 #include "core/model/partition.h"
 #include "core/transport/registry/job_transport.h"
 #include "fmt/ranges.h"
@@ -19,14 +20,6 @@ namespace {
 
 // For acknowledgements after the last push: servers may be adding up all workers' pushes at once.
 constexpr absl::Duration kFinishTimeout = absl::Seconds(60);
-
-plan::ShardMap FromProto(const proto::ShardMap& message) {
-  plan::ShardMap map{.generation = message.generation()};
-  for (const proto::PartitionServers& partition : message.partitions()) {
-    map.servers.emplace_back(partition.servers().begin(), partition.servers().end());
-  }
-  return map;
-}
 
 absl::StatusOr<std::vector<std::string>> AddressesOf(const proto::JoinJobReply& join) {
   std::vector<std::string> addresses;
@@ -180,7 +173,7 @@ absl::Status Attachment::Connect(const proto::JoinJobReply& join) {
   SHOAL_ASSIGN_OR_RETURN(
       client_,
       client::ParameterClient::Create(
-          options, context_.units, partitions, FromProto(join.shard_map()),
+          options, context_.units, partitions, plan::FromMessage(join.shard_map()),
           static_cast<int>(addresses.size()), servers_.get(),
           options_.device == nullptr ? options_.transports->all() : gpu_direct_.transports));
   LogServersInGpus();

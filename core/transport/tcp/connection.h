@@ -39,14 +39,15 @@ class TcpConnectionState final : public PollListener,
                                  private TcpInbox::Handler,
                                  public std::enable_shared_from_this<TcpConnectionState> {
  public:
-  // `gpu` copies where GPU memory is exposed, and may be null. `secret` is kept for the acceptor.
+  // `gpu` copies where GPU memory is exposed, and may be null. `secret` is kept until the acceptor
+  // takes it.
   TcpConnectionState(const ConnectionOptions& options, std::shared_ptr<const RegionTable> table,
                      const std::shared_ptr<GpuMemory>& gpu, std::string secret = "");
 
   uint64_t id() const { return id_; }
   const std::string& peer() const { return options_.peer; }
   const ConnectionOptions& options() const { return options_; }
-  const std::string& secret() const { return secret_; }
+  std::string TakeSecret() { return std::exchange(secret_, {}); }  // for one thread, once
 
   // Call when the handshake is done; first sends `welcome` (a frame, or nothing on the connecting
   // side). False, with nothing sent, if the connection was closed meanwhile or the socket fails.
@@ -96,7 +97,7 @@ class TcpConnectionState final : public PollListener,
   const std::shared_ptr<TcpQueue::Inner> queue_;
   const std::shared_ptr<TcpSockets> sockets_;
   const std::shared_ptr<const RegionTable> table_;
-  const std::string secret_;
+  std::string secret_;
   std::vector<bool> exposed_on_gpu_;  // by region; constant
   OutstandingOperations outstanding_;
 

@@ -6,10 +6,10 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
+#include "core/job/shard_map_message.h"
 #include "core/plan/memory/memory_plan.h"
 #include "core/rpc/server_gpu.h"
 #include "server/coordinator/job/loss_decision.h"
-#include "server/coordinator/job/shard_map_message.h"
 
 namespace shoal::server {
 namespace {
@@ -150,7 +150,7 @@ void JobRun::Configure() {
   *request.mutable_job() = plan::ToMessage(job_.job);
   request.set_servers(static_cast<int>(servers_.size()));
   request.set_run(job_.run);
-  *request.mutable_shard_map() = ToMessage(job_.shard_map);
+  *request.mutable_shard_map() = plan::ToMessage(job_.shard_map);
   if (version_ > 0) {  // what is saved of step 0 is the model
     request.set_checkpoint(newest_checkpoint_->path);
   }
@@ -258,7 +258,7 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
           static_cast<int>(std::ranges::count(workers_, servers_[server].host, &Member::host)));
     }
   }
-  *reply.mutable_shard_map() = ToMessage(job_.shard_map);
+  *reply.mutable_shard_map() = plan::ToMessage(job_.shard_map);
   if (const auto worker = WorkerOf(incarnation); worker.has_value() && !absent_[*worker]) {
     const size_t group = groups_.GroupOf(*worker);
     reply.set_formation(formations_[*worker]);

@@ -6,8 +6,8 @@
 #include "core/base/check.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/job/shard_map_message.h"
 #include "server/coordinator/job/job_run.h"
-#include "server/coordinator/job/shard_map_message.h"
 
 namespace shoal::server {
 namespace {
@@ -38,7 +38,7 @@ proto::SavedRun JobRun::DescribeRun() const {
   for (const Member& worker : workers_) {
     *run.add_workers() = ToSaved(worker);
   }
-  *run.mutable_shard_map() = ToMessage(job_.shard_map);
+  *run.mutable_shard_map() = plan::ToMessage(job_.shard_map);
   return run;
 }
 
@@ -50,7 +50,7 @@ void JobRun::TakeOver(const EarlierRun& earlier) {
   job_.servers = saved.servers_size();
   job_.workers = saved.wanted_workers();
   loaded_version_ = saved.first_version();
-  job_.shard_map = FromMessage(saved.shard_map());
+  job_.shard_map = plan::FromMessage(saved.shard_map());
   SetMembers(MembersOf(saved.servers()), MembersOf(saved.workers()));
   std::copy_n(saved.formations().begin(), std::min(saved.formations_size(), saved.workers_size()),
               formations_.begin());

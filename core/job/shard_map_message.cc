@@ -1,8 +1,8 @@
-#include "server/coordinator/job/shard_map_message.h"
+#include "core/job/shard_map_message.h"
 
-namespace shoal::server {
+namespace shoal::plan {
 
-proto::ShardMap ToMessage(const plan::ShardMap& map) {
+proto::ShardMap ToMessage(const ShardMap& map) {
   proto::ShardMap message;
   message.set_generation(map.generation);
   for (const std::vector<int>& servers : map.servers) {
@@ -11,12 +11,12 @@ proto::ShardMap ToMessage(const plan::ShardMap& map) {
   return message;
 }
 
-plan::ShardMap FromMessage(const proto::ShardMap& message) {
-  plan::ShardMap map{.generation = message.generation(), .servers = {}};
+ShardMap FromMessage(const proto::ShardMap& message) {
+  ShardMap map{.generation = message.generation(), .servers = {}};
   for (const proto::PartitionServers& partition : message.partitions()) {
     map.servers.emplace_back(partition.servers().begin(), partition.servers().end());
   }
   return map;
 }
 
-}  // namespace shoal::server
+}  // namespace shoal::plan
