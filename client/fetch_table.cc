@@ -115,12 +115,14 @@ const UnitPiece* FetchTable::PieceOf(int unit, int server) const {
   return nullptr;
 }
 
-transport::ReadOperation FetchTable::DataRead(int id, const DataConnection& connection) {
+transport::ReadOperation FetchTable::DataRead(int id, const DataConnection& connection,
+                                              absl::Time now) {
   const plan::PartitionSpec& spec = layout_->partition(id);
   Partition& partition = at(id);
   partition.state = Partition::State::kReading;
   ++partition.outstanding;
   ++partition.reads;
+  partition.posted = now;
   Unit& unit = fetch(spec.unit);
   ++unit.outstanding;
   const int64_t size = SizeOf(options_.wire_type);
@@ -156,7 +158,7 @@ void FetchTable::CollectReads(int server, const DataConnection& connection, absl
       const Partition& partition = at(id);
       if (partition.state == Partition::State::kWanted && partition.outstanding == 0) {
         if (partition.not_before <= now) {
-          operations.push_back(DataRead(id, connection));
+          operations.push_back(DataRead(id, connection, now));
         } else {
           *next = std::min(*next, partition.not_before);
         }
@@ -254,6 +256,7 @@ void FetchTable::Judge(int id, absl::Time now, Outcome& outcome) {
   if (header.version[buffer] == static_cast<uint64_t>(version_) &&
       header.sequence[buffer] % 2 == 0) {
     partition.state = Partition::State::kValid;
+    outcome.took = now - partition.posted;
     if (--unit.missing == 0) {
       std::erase(fetching_, spec.unit);
       unit.state = unit.wire == unit.view ? State::kReady : State::kConverting;

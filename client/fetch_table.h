@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -72,6 +73,8 @@ class FetchTable {
     bool completed = false;  // some unit's state changed: wake waiters
     int64_t bytes = 0;       // of weights that arrived
     bool reread = false;     // a partition had another version
+    // Of a partition that had the version asked for: since its reads were posted.
+    std::optional<absl::Duration> took;
   };
   Outcome OnRead(uint64_t operation, const absl::Status& status, absl::Time now);
   void Converted(int unit);
@@ -101,6 +104,7 @@ class FetchTable {
     bool data_here = false;
     bool header_here = false;
     int reads = 0;
+    absl::Time posted;
     absl::Time not_before = absl::InfinitePast();
   };
 
@@ -108,7 +112,8 @@ class FetchTable {
   const Unit& fetch(int unit) const { return units_[static_cast<size_t>(unit)]; }
   Partition& at(int partition) { return partitions_[static_cast<size_t>(partition)]; }
   const UnitPiece* PieceOf(int unit, int server) const;
-  transport::ReadOperation DataRead(int partition, const DataConnection& connection);
+  transport::ReadOperation DataRead(int partition, const DataConnection& connection,
+                                    absl::Time now);
   transport::ReadOperation HeaderRead(int partition, const DataConnection& connection);
   void Judge(int partition, absl::Time now, Outcome& outcome);
   void Drop(int unit);

@@ -47,7 +47,13 @@ TEST_P(GetTest, GivesWhatWasPublishedInEveryMixOfTypes) {
 TEST_P(GetTest, CountsEveryByte) {
   for (const bool keep : {false, true}) {
     ClientRig rig(Options());
-    auto client = *rig.NewClient({.keep_for_step = keep});
+    std::atomic<int64_t> partitions = 0;
+    auto client = *rig.NewClient(
+        {.keep_for_step = keep, .got = [&](const std::string& transport, absl::Duration took) {
+           EXPECT_EQ(transport, GetParam());
+           EXPECT_GE(took, absl::ZeroDuration());
+           ++partitions;
+         }});
     rig.Publish(0);
     ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
     constexpr int kMicrobatches = 3;
@@ -59,9 +65,9 @@ TEST_P(GetTest, CountsEveryByte) {
         }
       }
     }
-    const int64_t model = rig.elements() * 4;
-    EXPECT_EQ(client->statistics().transports[0].get_bytes,
-              keep ? model : 2 * kMicrobatches * model);
+    const int64_t times = keep ? 1 : 2 * kMicrobatches;
+    EXPECT_EQ(client->statistics().transports[0].get_bytes, times * rig.elements() * 4);
+    EXPECT_EQ(partitions, times * std::ssize(rig.partitions));
   }
 }
 

@@ -82,6 +82,9 @@ void Session::Handle(Io& io, const transport::Event& event) {
       over.get_bytes += outcome.bytes;
       over.gpu_get_bytes += from.connection->weights_in_gpu() ? outcome.bytes : 0;
       statistics_.rereads += outcome.reread ? 1 : 0;
+      if (outcome.took.has_value() && options_.got) {
+        options_.got(over.name, *outcome.took);
+      }
       from.failures = event.status.ok() ? 0 : from.failures;
       convert = outcome.convert;
     } else if (event.kind == Kind::kDoorbell) {
@@ -89,7 +92,8 @@ void Session::Handle(Io& io, const transport::Event& event) {
         OnBarrier(event.immediate);
         return;
       }
-      Count(server, pushes_->OnAcknowledgement(server, event.immediate, *from.connection));
+      Count(server,
+            pushes_->OnAcknowledgement(server, event.immediate, *from.connection, clock_.Now()));
     }
   }
   if (convert >= 0) {
@@ -121,6 +125,9 @@ void Session::Count(int server, const PushTable::Outcome& outcome) {
   }
   link(server).failures = 0;
   statistics_.duplicates += outcome.duplicate ? 1 : 0;
+  if (options_.pushed) {
+    options_.pushed(statistics_.transports[link(server).connection->transport].name, outcome.took);
+  }
   if (refused_.ok()) {
     refused_ = outcome.refused;
   }
@@ -195,7 +202,7 @@ bool Session::PostPush(int server, DataConnection& connection, absl::Time now, a
     {
       absl::MutexLock lock(&mutex_);
       if (link(server).state == Link::State::kOpen) {
-        posting = pushes_->NextToPost(server, connection);
+        posting = pushes_->NextToPost(server, connection, clock_.Now());
       }
       if (!posting.has_value()) {
         return worked;
@@ -320,7 +327,7 @@ void Session::ScanAcknowledgements(int server, absl::Time now, absl::Time* next)
   }
   if (now - at.last_scan >= options_.rescan_interval) {
     at.last_scan = now;
-    for (const PushTable::Outcome& outcome : pushes_->Scan(server, *at.connection)) {
+    for (const PushTable::Outcome& outcome : pushes_->Scan(server, *at.connection, now)) {
       ++statistics_.found_by_scan;
       Count(server, outcome);
     }

@@ -84,6 +84,12 @@ struct ClientOptions {
   absl::Duration rescan_interval =
       absl::Milliseconds(100);  // rescan for acknowledgements without doorbell
   uint64_t seed = 1;            // of the jitter
+
+  // Called with how long a partition took over that transport, from posting its reads until it had
+  // the version asked for, or from posting its push until the acknowledgement. Under the client's
+  // lock. May be empty.
+  std::function<void(const std::string& transport, absl::Duration took)> got;
+  std::function<void(const std::string& transport, absl::Duration took)> pushed;
 };
 
 struct ClientStatistics {

@@ -223,8 +223,8 @@ std::optional<PushTable::Return> PushTable::TakeReturn() {
   return Return{.done = gradient.done, .unit = gradient.unit, .gradient = gradient.data};
 }
 
-std::optional<PushTable::Posting> PushTable::NextToPost(int index,
-                                                        const DataConnection& connection) {
+std::optional<PushTable::Posting> PushTable::NextToPost(int index, const DataConnection& connection,
+                                                        absl::Time now) {
   Server& server = at(index);
   while (options_.in_place && TakeBuffer(server, PushBuffer::State::kReady) != nullptr) {
   }
@@ -246,6 +246,7 @@ std::optional<PushTable::Posting> PushTable::NextToPost(int index,
   const plan::PartitionSpec& spec = layout_->partition(next->partition);
   next->state = PushBuffer::State::kPosted;
   next->seen = false;
+  next->posted = now;
   next->slot = static_cast<int>(slot - server.slot_owner.begin());
   next->push_id = next_push_id_++;
   *slot = static_cast<int>(next - server.buffers.data());
@@ -294,7 +295,7 @@ void PushTable::Unpost(int index, int buffer_index) {
 }
 
 PushTable::Outcome PushTable::OnAcknowledgement(int index, uint32_t slot,
-                                                const DataConnection& connection) {
+                                                const DataConnection& connection, absl::Time now) {
   Server& server = at(index);
   if (slot >= server.slot_owner.size() || server.slot_owner[slot] < 0) {
     return {};
@@ -302,10 +303,11 @@ PushTable::Outcome PushTable::OnAcknowledgement(int index, uint32_t slot,
   PushBuffer& buffer = server.buffers[static_cast<size_t>(server.slot_owner[slot])];
   const PushAcknowledgement answer =
       ReadAcknowledgement(connection.acknowledgements->bytes(), slot);
-  return answer.push_id == buffer.push_id ? Acknowledge(server, buffer, answer) : Outcome{};
+  return answer.push_id == buffer.push_id ? Acknowledge(server, buffer, answer, now) : Outcome{};
 }
 
-std::vector<PushTable::Outcome> PushTable::Scan(int index, const DataConnection& connection) {
+std::vector<PushTable::Outcome> PushTable::Scan(int index, const DataConnection& connection,
+                                                absl::Time now) {
   std::vector<Outcome> outcomes;
   Server& server = at(index);
   for (size_t slot = 0; slot < server.slot_owner.size(); ++slot) {
@@ -319,7 +321,7 @@ std::vector<PushTable::Outcome> PushTable::Scan(int index, const DataConnection&
       continue;
     }
     if (buffer.seen) {
-      outcomes.push_back(Acknowledge(server, buffer, answer));
+      outcomes.push_back(Acknowledge(server, buffer, answer, now));
     }
     buffer.seen = true;
   }
@@ -327,8 +329,11 @@ std::vector<PushTable::Outcome> PushTable::Scan(int index, const DataConnection&
 }
 
 PushTable::Outcome PushTable::Acknowledge(Server& server, PushBuffer& buffer,
-                                          const PushAcknowledgement& answer) {
-  Outcome outcome{.completed = true, .duplicate = answer.applied_before != 0};
+                                          const PushAcknowledgement& answer, absl::Time now) {
+  Outcome outcome{.completed = true,
+                  .duplicate = answer.applied_before != 0,
+                  .refused = absl::OkStatus(),
+                  .took = now - buffer.posted};
   if (buffer.attempt_serial == attempt_serial_) {
     if (answer.code == 0) {
       ++server.acknowledged;

@@ -84,18 +84,20 @@ class PushTable {
     int64_t bytes = 0;  // of the payload
     std::array<transport::WriteOperation, 2> writes;
   };
-  std::optional<Posting> NextToPost(int server, const DataConnection& connection);
+  std::optional<Posting> NextToPost(int server, const DataConnection& connection, absl::Time now);
   void Unpost(int server, int buffer);
 
   struct Outcome {
     bool completed = false;  // an acknowledgement arrived: wake waiters
     bool duplicate = false;  // the server had applied it before
     absl::Status refused;    // why, if of the current attempt; otherwise OK
+    absl::Duration took;     // since it was posted
   };
   // Takes the acknowledgement of a slot that rang; ignores unexpected ones.
-  Outcome OnAcknowledgement(int server, uint32_t slot, const DataConnection& connection);
+  Outcome OnAcknowledgement(int server, uint32_t slot, const DataConnection& connection,
+                            absl::Time now);
   // Takes acknowledgements that two consecutive scans saw: one may see it half written.
-  std::vector<Outcome> Scan(int server, const DataConnection& connection);
+  std::vector<Outcome> Scan(int server, const DataConnection& connection, absl::Time now);
   // Makes buffers posted on a lost connection ready to be sent again; returns how many.
   int Requeue(int server);
 
@@ -127,6 +129,7 @@ class PushTable {
     uint64_t push_id = 0;
     uint64_t payload_hash = 0;
     int slot = -1;
+    absl::Time posted;
     bool seen = false;  // its acknowledgement, by a scan
   };
   struct Pending {
@@ -160,7 +163,7 @@ class PushTable {
   Server& at(int server) { return servers_[static_cast<size_t>(server)]; }
   const Server& at(int server) const { return servers_[static_cast<size_t>(server)]; }
   Outcome Acknowledge(Server& server, PushBuffer& buffer,
-                      const transport::PushAcknowledgement& answer);
+                      const transport::PushAcknowledgement& answer, absl::Time now);
   Pack& PackOf(int64_t number);
   void Finished(int gradient);
   void GiveUp(int gradient);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -22,7 +23,12 @@ TEST_P(PushTest, SumsExactlyInBothGradientTypes) {
     RigOptions options = Options();
     options.gradient_type = type;
     ClientRig rig(options);
-    auto client = *rig.NewClient();
+    std::atomic<int64_t> pushed_partitions = 0;
+    auto client = *rig.NewClient({.pushed = [&](const std::string& transport, absl::Duration took) {
+      EXPECT_EQ(transport, GetParam());
+      EXPECT_GT(took, absl::ZeroDuration());
+      ++pushed_partitions;
+    }});
     rig.OpenAttempt(1, 1);
     ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
     std::vector<std::vector<int64_t>> expected(static_cast<size_t>(rig.units()));
@@ -43,6 +49,7 @@ TEST_P(PushTest, SumsExactlyInBothGradientTypes) {
       total += (*counts)[static_cast<size_t>(server)];
     }
     EXPECT_EQ(total, 4 * static_cast<int64_t>(rig.partitions.size()));
+    EXPECT_EQ(pushed_partitions, total);
     ExpectSums(rig, expected);
     const ClientStatistics statistics = client->statistics();
     EXPECT_EQ(statistics.transports[0].push_bytes, 4 * rig.elements() * SizeOf(type));

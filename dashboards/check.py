@@ -36,6 +36,9 @@ UNSHOWN = {
     'shoal_worker_target_tokens_total', 'shoal_worker_collectives_total',
     'shoal_ps_transport_fallbacks_total', 'shoal_ps_gpu_ranges_total', 'shoal_train_flops_total',
     'shoal_checkpoint_bytes_total', 'shoal_coordinator_term', 'shoal_train_start_timestamp_seconds',
+    'shoal_coordinator_oldest_lease_seconds', 'shoal_client_get_duration_seconds',
+    'shoal_client_push_duration_seconds', 'shoal_worker_device_memory_bytes',
+    'shoal_tls_reloads_total',
 }
 WORDS = {'$__rate_interval': '1m', '$__range': '1h', '$shoal_job': '.+', '$instance': '.+'}
 

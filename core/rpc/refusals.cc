@@ -13,9 +13,7 @@ Refusals::Refusals(Metrics* metrics) {
   for (const auto& [reason, name] :
        {std::pair(Reason::kToken, "token"), std::pair(Reason::kIdentity, "identity"),
         std::pair(Reason::kRole, "role")}) {
-    counters_[reason] =
-        &metrics->counter("shoal_rpc_refused_total",
-                          "Connections and calls refused to peers over gRPC.", {{"reason", name}});
+    counters_[reason] = &metrics->counter(kRefusedMetric, kRefusedHelp, {{"reason", name}});
   }
 }
 

@@ -10,6 +10,9 @@
 
 namespace shoal::rpc {
 
+inline constexpr const char* kRefusedMetric = "shoal_rpc_refused_total";
+inline constexpr const char* kRefusedHelp = "Connections and calls refused to peers over gRPC.";
+
 class Refusals {
  public:
   enum class Reason { kToken, kIdentity, kRole };

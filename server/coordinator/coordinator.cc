@@ -187,6 +187,7 @@ void Coordinator::RunTimer() {
   absl::MutexLock lock(&mutex_);
   while (!stopping_) {
     TakeLines();
+    core_.MeasureLeases();
     timer_target_ = core_.NextTick();
     const absl::Time before = clock_.Now();
     const absl::Duration wait = std::min(timer_target_ - before, kTimerInterval);

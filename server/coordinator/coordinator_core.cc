@@ -421,6 +421,14 @@ std::vector<std::shared_ptr<ServerClient>> CoordinatorCore::ReleaseServers() {
   return servers;
 }
 
+void CoordinatorCore::MeasureLeases() {
+  const absl::Time now = environment_.clock.Now();
+  environment_.metrics.oldest_server_lease.Set(
+      absl::ToDoubleSeconds(members_.OldestLease(proto::ROLE_SERVER, now)));
+  environment_.metrics.oldest_worker_lease.Set(
+      absl::ToDoubleSeconds(members_.OldestLease(proto::ROLE_WORKER, now)));
+}
+
 void CoordinatorCore::CountMembers() {
   environment_.metrics.servers.Set(
       static_cast<double>(members_.members(proto::ROLE_SERVER).size()));

@@ -87,6 +87,8 @@ class CoordinatorCore {
   // Ends leases and all else with a deadline: call at NextTick() or later.
   void Tick();
   absl::Time NextTick() const;
+  // For the metric of the oldest lease: call a few times a second.
+  void MeasureLeases();
 
   // Whether nothing is left to do and nothing will come.
   bool ended() const;

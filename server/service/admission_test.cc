@@ -111,6 +111,7 @@ TEST_F(AdmissionTest, AFencedClientIsNotAdmittedAgain) {
   ASSERT_OK(cluster.service(0).FenceClient(fence).status());
   ASSERT_OK(TestingCluster::AdmitWorkers(cluster.service(0)));  // a call that came late
   EXPECT_THAT(Describe(Client(cluster, 3).Connect()), HasSubstr("is fenced"));
+  EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_rpc_refused_total{reason=\"fenced\"} 1"));
 }
 
 }  // namespace

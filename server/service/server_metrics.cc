@@ -1,5 +1,7 @@
 #include "server/service/server_metrics.h"
 
+#include "core/rpc/refusals.h"
+
 namespace shoal::server {
 
 ServerMetrics::ServerMetrics(Metrics& metrics)
@@ -14,7 +16,8 @@ ServerMetrics::ServerMetrics(Metrics& metrics)
           metrics.counter("shoal_ps_pushes_without_doorbell_total",
                           "Pushes found by looking over the slots, their doorbell lost")),
       malformed_pushes(metrics.counter("shoal_ps_malformed_pushes_total",
-                                       "Slots rung for that hold no whole push")),
+                                       "Pushes that were damaged on their way")),
+      fenced_calls(metrics.counter(rpc::kRefusedMetric, rpc::kRefusedHelp, {{"reason", "fenced"}})),
       checkpoint_commit_wait_seconds(
           metrics.counter("shoal_checkpoint_commit_wait_seconds_total",
                           "Time commits waited for partitions that were not yet written")),
@@ -32,6 +35,9 @@ void ServerMetrics::CountRequest(const std::string& operation, absl::StatusCode 
 void ServerMetrics::CountRequest(const std::string& operation, absl::StatusCode code,
                                  absl::Duration duration) {
   CountRequest(operation, code);
+  if (code == absl::StatusCode::kPermissionDenied || code == absl::StatusCode::kAborted) {
+    fenced_calls.Increment();  // nothing else is refused with these
+  }
   metrics_
       .latency("shoal_ps_request_duration_seconds", "Time to serve a request", {{"op", operation}})
       .Observe(absl::ToDoubleSeconds(duration));

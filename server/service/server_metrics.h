@@ -35,6 +35,8 @@ class ServerMetrics {
   Metrics::Counter& duplicate_pushes;
   Metrics::Counter& found_without_doorbell;
   Metrics::Counter& malformed_pushes;
+  // Calls of who was fenced or never admitted, or of a coordinator that has a successor.
+  Metrics::Counter& fenced_calls;
   Metrics::Counter& checkpoint_commit_wait_seconds;
   Metrics::Histogram& push_duration;
 

@@ -48,6 +48,7 @@ TEST_F(TermTest, CommandsOfAnEarlierTermAreRefusedByName) {
       EXPECT_THAT(Describe(status), HasSubstr("is of term 3 of the coordinator, and term 4 has"));
     }
   }
+  EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_rpc_refused_total{reason=\"fenced\"} 16"));
   ASSERT_OK(cluster.service(0).GetChecksums(OfTestingJob<proto::GetChecksumsRequest>()).status());
   service.ReleaseAll();
   ASSERT_OK(configure(1));  // of another coordinator

@@ -133,6 +133,12 @@ absl::StatusOr<client::ClientOptions> Attachment::MakeClientOptions(
   options.compute_type = plan::ComputeDType(context_.job);
   options.gradient_type = context_.job.service.gradient_type;
   options.verify_pushes = context_.job.service.verify_pushes;
+  options.got = [metrics = context_.metrics](const std::string& transport, absl::Duration took) {
+    metrics->OnGet(transport, took);
+  };
+  options.pushed = [metrics = context_.metrics](const std::string& transport, absl::Duration took) {
+    metrics->OnPush(transport, took);
+  };
   options.units = OwnUnits();
   options.keep_for_step = context_.policy.residency == plan::Residency::kStep;
   if (exchanges()) {
@@ -359,6 +365,9 @@ void Attachment::UpdateMetrics(int64_t fallbacks) const {
   context_.metrics->Update(*context_.time_kinds, statistics);
   if (options_.device != nullptr) {
     context_.metrics->UpdateDevice(statistics, gpu_direct_.get, gpu_direct_.push);
+    context_.metrics->OnDeviceMemory(options_.device->allocated_bytes(),
+                                     options_.device->peak_bytes(),
+                                     options_.device->budget_bytes());
   }
   if (exchanges()) {
     context_.metrics->UpdateExchange(exchange_->statistics());

@@ -45,6 +45,35 @@ void WorkerMetrics::OnMicrobatch(int64_t tokens, int64_t targets) {
   target_tokens_.Increment(static_cast<double>(targets));
 }
 
+void WorkerMetrics::OnGet(const std::string& transport, absl::Duration took) {
+  metrics_
+      .latency("shoal_client_get_duration_seconds",
+               "From asking for a partition of the weights until it is there.",
+               {{"transport", transport}})
+      .Observe(absl::ToDoubleSeconds(took));
+}
+
+void WorkerMetrics::OnPush(const std::string& transport, absl::Duration took) {
+  metrics_
+      .latency("shoal_client_push_duration_seconds",
+               "From sending a partition's gradient until the server has it in its sum.",
+               {{"transport", transport}})
+      .Observe(absl::ToDoubleSeconds(took));
+}
+
+void WorkerMetrics::OnDeviceMemory(int64_t allocated_bytes, int64_t peak_bytes,
+                                   int64_t budget_bytes) {
+  const auto set = [this](const char* kind, int64_t bytes) {
+    metrics_
+        .gauge("shoal_worker_device_memory_bytes", "Memory of the worker's GPU that a job uses.",
+               {{"kind", kind}})
+        .Set(static_cast<double>(bytes));
+  };
+  set("allocated", allocated_bytes);
+  set("peak", peak_bytes);
+  set("budget", budget_bytes);
+}
+
 void WorkerMetrics::OnStageMessages(std::string_view path, int64_t sent_bytes,
                                     int64_t received_bytes) {
   // "nccl" of "NCCL 2.28.9"

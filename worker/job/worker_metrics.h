@@ -4,8 +4,10 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <string_view>
 
+#include "absl/time/time.h"
 #include "client/parameter_client.h"
 #include "core/base/metrics.h"
 #include "core/base/time_kind_clock.h"
@@ -23,6 +25,11 @@ class WorkerMetrics {
   void OnStepFailed() { failed_steps_.Increment(); }
   // Counts workers on GPUs that would exchange, and cannot.
   void OnNoExchange() { exchange_fallbacks_.Increment(); }
+  // A partition got or pushed; any thread.
+  void OnGet(const std::string& transport, absl::Duration took);
+  void OnPush(const std::string& transport, absl::Duration took);
+  // Of the device that the job runs on.
+  void OnDeviceMemory(int64_t allocated_bytes, int64_t peak_bytes, int64_t budget_bytes);
   // Counts a step's messages with one other stage, by transport or library.
   void OnStageMessages(std::string_view path, int64_t sent_bytes, int64_t received_bytes);
   // Brings counters up to these totals of the job.

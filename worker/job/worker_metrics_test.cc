@@ -8,6 +8,7 @@ namespace shoal::worker {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(WorkerMetrics, FollowTheClientsTotals) {
   Metrics metrics;
@@ -27,6 +28,27 @@ TEST(WorkerMetrics, FollowTheClientsTotals) {
         "shoal_client_transport_rests_total{transport=\"verbs\"} 1",
         "shoal_client_gpu_ranges_total{route=\"peer_memory\",transport=\"verbs\"} 4",
         "shoal_client_fallbacks_total 0"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(WorkerMetrics, HaveHowLongPartitionsTookAndTheMemoryOfAGpuAlone) {
+  Metrics metrics;
+  WorkerMetrics worker(metrics);
+  EXPECT_THAT(metrics.Text(), Not(HasSubstr("shoal_worker_device_memory_bytes")));
+  worker.OnGet("tcp", absl::Milliseconds(3));
+  worker.OnGet("tcp", absl::Seconds(9));
+  worker.OnPush("shm", absl::Microseconds(30));
+  worker.OnDeviceMemory(100, 150, 200);
+  const std::string text = metrics.Text();
+  for (const char* line :
+       {"shoal_client_get_duration_seconds_count{transport=\"tcp\"} 2",
+        "shoal_client_get_duration_seconds_bucket{transport=\"tcp\",le=\"0.005\"} 1",
+        "shoal_client_get_duration_seconds_bucket{transport=\"tcp\",le=\"10\"} 2",
+        "shoal_client_push_duration_seconds_sum{transport=\"shm\"} 3e-05",
+        "shoal_worker_device_memory_bytes{kind=\"allocated\"} 100",
+        "shoal_worker_device_memory_bytes{kind=\"peak\"} 150",
+        "shoal_worker_device_memory_bytes{kind=\"budget\"} 200"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }

@@ -38,8 +38,8 @@ absl::StatusOr<Certificates> ReadCertificates(const CertificatePaths& paths, Rol
   Certificates read;
   SHOAL_ASSIGN_OR_RETURN(read.certificate, ReadFile(paths.certificate, kMaxPemBytes));
   SHOAL_ASSIGN_OR_RETURN(const std::string key, ReadFile(paths.key, kMaxPemBytes));
-  SHOAL_ASSIGN_OR_RETURN(const std::string ca, ReadFile(paths.ca, kMaxPemBytes));
-  auto cas = TrustedCas::Parse(ca);
+  SHOAL_ASSIGN_OR_RETURN(read.ca, ReadFile(paths.ca, kMaxPemBytes));
+  auto cas = TrustedCas::Parse(read.ca);
   if (!cas.ok()) {
     return Wrong(paths.ca, cas.status());
   }

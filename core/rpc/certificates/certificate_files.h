@@ -25,6 +25,7 @@ CertificatePaths PathsOf(const std::string& folder, Role role);
 
 struct Certificates {
   std::string certificate;  // PEM
+  std::string ca;           // PEM
   std::shared_ptr<const TrustedCas> cas;
   Certified own;
 };

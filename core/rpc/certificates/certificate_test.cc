@@ -2,6 +2,8 @@
 // not.
 #include "core/rpc/certificates/certificate.h"
 
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
 #include <sys/stat.h>
 
 #include "absl/time/clock.h"
@@ -12,6 +14,8 @@
 #include "core/rpc/certificates/certificate_files.h"
 #include "core/rpc/certificates/certificate_folder.h"
 #include "core/rpc/certificates/certificate_watch.h"
+#include "core/rpc/certificates/openssl_types.h"
+#include "core/rpc/testing/reloaded.h"
 
 namespace shoal::rpc {
 namespace {
@@ -92,6 +96,46 @@ TEST_F(CertificateTest, OthersAreRefusedByWhatIsWrong) {
        {"", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}) {
     EXPECT_REFUSED(Trusting(*ca_)->Check(nothing, nothing, Side::kClient, now_).status(),
                    "it shows no certificate");
+  }
+}
+
+// A certificate of that CA with other alternative names: "URI:one,URI:two"; empty: none.
+std::string WithNames(const CertificateMaker& ca, const std::string& certificate,
+                      const std::string& names) {
+  const auto bio_of = [](const std::string& pem) {
+    return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  };
+  const X509Ptr x(PEM_read_bio_X509(bio_of(certificate).get(), nullptr, nullptr, nullptr));
+  const std::string key_pem = ca.Pem()->key;
+  const Key key(PEM_read_bio_PrivateKey(bio_of(key_pem).get(), nullptr, nullptr, nullptr));
+  const int at = X509_get_ext_by_NID(x.get(), NID_subject_alt_name, -1);
+  X509_EXTENSION_free(X509_delete_ext(x.get(), at));
+  if (!names.empty()) {
+    X509_EXTENSION* const extension =
+        X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, names.c_str());
+    EXPECT_EQ(X509_add_ext(x.get(), extension, -1), 1);
+    X509_EXTENSION_free(extension);
+  }
+  EXPECT_GT(X509_sign(x.get(), key.get(), EVP_sha256()), 0);
+  const Bio out(BIO_new(BIO_s_mem()));
+  EXPECT_EQ(PEM_write_bio_X509(out.get(), x.get()), 1);
+  char* text = nullptr;
+  const auto size = static_cast<size_t>(BIO_get_mem_data(out.get(), &text));
+  return {text, size};
+}
+
+TEST_F(CertificateTest, WhoeverHasNotOneNameAloneIsNobody) {
+  const std::string issued = ca_->Issue(server_, good_)->certificate;
+  const std::string name = "URI:" + UriOf(server_);
+  const auto check = [&](const std::string& names) {
+    return Trusting(*ca_)->Check(WithNames(*ca_, issued, names), "", Side::kServer, now_).status();
+  };
+  ASSERT_OK(check(name));
+  ASSERT_OK(check(name + ",DNS:server.example"));
+  for (const std::string& names :
+       {std::string(), std::string("DNS:server.example"), name + "," + name,
+        name + ",URI:spiffe://shoal.local/ns/demo/sa/shoal-worker"}) {
+    EXPECT_REFUSED(check(names), "has not exactly one URI name");
   }
 }
 
@@ -185,11 +229,8 @@ TEST(EndsSoon, InTheLastQuarter) {
 
 class CertificateWatchTest : public CertificateTest {
  protected:
-  // Replaces what `watched` stands for at once, as a symbolic link is.
-  void Put(const std::string& folder) {
-    std::filesystem::create_symlink(folder, folder_ / "next");
-    std::filesystem::rename(folder_ / "next", folder_ / "watched");
-  }
+  // Replaces what `watched` stands for.
+  void Put(const std::string& folder) { PointTo(folder_ / "watched", folder); }
   std::shared_ptr<CertificateWatch> Start() {
     auto watch = CertificateWatch::Start({.paths = PathsOf(folder_ / "watched", Role::kServer),
                                           .domain = kDefaultDomain,
@@ -204,12 +245,9 @@ class CertificateWatchTest : public CertificateTest {
     peer.role = Role::kWorker;
     return watch.CheckPeer(maker.Issue(peer, good_)->certificate, "", Side::kClient).status();
   }
-  // Waits for what the watch's thread does within milliseconds.
-  static bool Becomes(const std::function<bool()>& done) {
-    for (int i = 0; i < 1000 && !done(); ++i) {
-      absl::SleepFor(absl::Milliseconds(10));
-    }
-    return done();
+
+  double Reloads(const char* result) {
+    return metrics_.counter("shoal_tls_reloads_total", "", {{"result", result}}).Value();
   }
 
   Metrics metrics_;
@@ -235,7 +273,7 @@ TEST_F(CertificateWatchTest, TakesNewFilesAndKeepsTheOldWhereTheyAreBad) {
 
   std::filesystem::create_directory(folder_ / "bad");
   Put(folder_ / "bad");
-  absl::SleepFor(absl::Milliseconds(100));
+  EXPECT_TRUE(Becomes([&] { return Reloads("failure") == 1; }));
   EXPECT_TRUE(Peer(*watch, *ca_, server_).ok());
 
   const absl::Time ends = now_ + absl::Hours(12);
@@ -243,6 +281,8 @@ TEST_F(CertificateWatchTest, TakesNewFilesAndKeepsTheOldWhereTheyAreBad) {
                             (*second)->Pem()->certificate));
   Put(folder_ / "second");
   EXPECT_TRUE(Becomes([&] { return Peer(*watch, **second, server_).ok(); }));
+  EXPECT_TRUE(Becomes([&] { return Reloads("success") == 1; }));
+  EXPECT_EQ(Reloads("failure"), 1);
   EXPECT_FALSE(Peer(*watch, *ca_, server_).ok());
   EXPECT_THAT(metrics_.Text(), HasSubstr(metric + fmt::format("{}", absl::ToUnixSeconds(ends))));
 }

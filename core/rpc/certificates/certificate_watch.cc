@@ -20,6 +20,8 @@ CertificateWatch::CertificateWatch(Options options, Metrics* metrics, Certificat
       metrics_(metrics),
       identity_(first.own.identity),
       current_(std::move(first)) {
+  CountReload("success", 0);
+  CountReload("failure", 0);
   Tell(current_);
   thread_ = std::thread([this] { Watch(); });
 }
@@ -55,6 +57,7 @@ void CertificateWatch::Look() {
     // Files may be replaced while they are read: what is wrong twice is wrong.
     if (failure == failure_ && failure != told_) {
       LogWarning("{}; what was read before stays in use", failure);
+      CountReload("failure");
       told_ = failure;
     }
     failure_ = failure;
@@ -63,11 +66,22 @@ void CertificateWatch::Look() {
   failure_.clear();
   Tell(*read);
   absl::MutexLock lock(&mutex_);
-  if (read->certificate != current_.certificate || !told_.empty()) {
-    LogInfo("has a new certificate: {}", options_.paths.certificate);
+  if (read->certificate != current_.certificate || read->ca != current_.ca || !told_.empty()) {
+    LogInfo("has new certificates: {}, {}", options_.paths.certificate, options_.paths.ca);
+    CountReload("success");
     told_.clear();
   }
   current_ = *std::move(read);
+}
+
+void CertificateWatch::CountReload(const char* result, double times) {
+  if (metrics_ != nullptr) {
+    metrics_
+        ->counter("shoal_tls_reloads_total",
+                  "Times that the files held something new, by whether it was good and is used.",
+                  {{"result", result}})
+        .Increment(times);
+  }
 }
 
 void CertificateWatch::Tell(const Certificates& read) {

@@ -44,6 +44,7 @@ class CertificateWatch {
   void Look();
   // Says so once of each certificate and error.
   void Tell(const Certificates& read);
+  void CountReload(const char* result, double times = 1);
 
   const Options options_;
   Metrics* const metrics_;

@@ -71,6 +71,8 @@ struct CoordinatorMetrics {
   Metrics::Gauge& term;
   Metrics::Gauge& servers;
   Metrics::Gauge& workers;
+  Metrics::Gauge& oldest_server_lease;
+  Metrics::Gauge& oldest_worker_lease;
   Metrics::Counter& silently_lost_servers;
   Metrics::Counter& silently_lost_workers;
 };

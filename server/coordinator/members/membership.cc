@@ -304,6 +304,14 @@ absl::Time Membership::NextExpiry() const {
   return next;
 }
 
+absl::Duration Membership::OldestLease(proto::Role role, absl::Time now) const {
+  absl::Duration oldest;
+  for (const auto& [incarnation, member] : members_) {
+    oldest = member.role == role ? std::max(oldest, now - member.renewed) : oldest;
+  }
+  return oldest;
+}
+
 absl::StatusOr<int> Membership::IndexFor(const proto::RegisterRequest& request) const {
   if (!request.has_index()) {
     return FreeIndex(request.role());

@@ -105,6 +105,8 @@ class Membership {
   size_t size() const { return members_.size(); }
   // When the next lease ends; InfiniteFuture without members.
   absl::Time NextExpiry() const;
+  // How long ago the member of that role renewed that has not for longest; zero without members.
+  absl::Duration OldestLease(proto::Role role, absl::Time now) const;
   int64_t issued() const { return issued_; }
   // The lease that members get from now on when they register or renew.
   absl::Duration lease() const { return options_.lease; }

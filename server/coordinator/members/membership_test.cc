@@ -176,6 +176,8 @@ TEST_F(MembershipTest, ALostMemberIsReportedOnce) {
   ASSERT_TRUE(members_.Renew(lively.incarnation, clock_.Now()).ok());
   EXPECT_TRUE(members_.TakeExpired(clock_.Now()).empty());
   EXPECT_EQ(members_.NextExpiry(), absl::UnixEpoch() + absl::Seconds(10));
+  EXPECT_EQ(members_.OldestLease(proto::ROLE_WORKER, clock_.Now()), absl::Seconds(9));
+  EXPECT_EQ(members_.OldestLease(proto::ROLE_SERVER, clock_.Now()), absl::ZeroDuration());
   clock_.Advance(absl::Seconds(1));
   const std::vector<Member> expired = members_.TakeExpired(clock_.Now());
   ASSERT_EQ(expired.size(), 1U);
