@@ -1,4 +1,5 @@
 // Puts the classes that services implement behind gRPC.
+#include <grpc/grpc_security_constants.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server_context.h>

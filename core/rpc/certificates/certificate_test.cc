@@ -133,7 +133,7 @@ TEST_F(CertificateTest, WhoeverHasNotOneNameAloneIsNobody) {
   ASSERT_OK(check(name));
   ASSERT_OK(check(name + ",DNS:server.example"));
   for (const std::string& names :
-       {std::string(), std::string("DNS:server.example"), name + "," + name,
+       {std::string(), std::string("DNS:server.example"), fmt::format("{0},{0}", name),
         name + ",URI:spiffe://shoal.local/ns/demo/sa/shoal-worker"}) {
     EXPECT_REFUSED(check(names), "has not exactly one URI name");
   }
