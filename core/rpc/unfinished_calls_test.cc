@@ -73,6 +73,13 @@ Cost CostOf(
   return {std::accumulate(taken.begin(), taken.end(), int64_t{0}), most - before};
 }
 
+void ExpectLittle(const Cost& cost) {
+  EXPECT_LE(cost.taken, kAllowed);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what is given back
+  EXPECT_LE(cost.resident, kAllowed);
+#endif
+}
+
 // All methods, and what is none.
 const std::vector<std::string>& Paths() {
   static const std::vector<std::string> paths = {
@@ -105,8 +112,7 @@ class UnfinishedCallsTest : public ::testing::Test {
 TEST_F(UnfinishedCallsTest, WithoutATokenCostLittle) {
   Serve(token_);
   const Cost cost = CostOf(server_->port(), Paths(), "", [this] { ExpectCall(token_); });
-  EXPECT_LE(cost.taken, kAllowed);
-  EXPECT_LE(cost.resident, kAllowed);
+  ExpectLittle(cost);
 }
 
 TEST_F(UnfinishedCallsTest, WithACertificateAndWithoutATokenCostLittle) {
@@ -123,15 +129,13 @@ TEST_F(UnfinishedCallsTest, WithACertificateAndWithoutATokenCostLittle) {
   Serve(of(Role::kCoordinator));
   const Cost cost = CostOf(server_->port(), Paths(), certificates + "/client",
                            [&] { ExpectCall(of(Role::kClient)); });
-  EXPECT_LE(cost.taken, kAllowed);
-  EXPECT_LE(cost.resident, kAllowed);
+  ExpectLittle(cost);
 }
 
 TEST_F(UnfinishedCallsTest, ToProbesCostLittle) {
   const auto health = Health::Serve(0, "127.0.0.1:9").value();
   const Cost cost = CostOf(health->port(), {"/grpc.health.v1.Health/Check"}, "");
-  EXPECT_LE(cost.taken, kAllowed);
-  EXPECT_LE(cost.resident, kAllowed);
+  ExpectLittle(cost);
 }
 
 }  // namespace

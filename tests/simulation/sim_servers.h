@@ -167,8 +167,9 @@ class SimServers {
   ThreadPool pool_{1};
   Metrics metrics_;
   server::ServerMetrics server_metrics_{metrics_};
+  std::vector<std::unique_ptr<SimProcess>>
+      processes_;  // which connections of servers wake at the end
   std::vector<std::unique_ptr<SimServer>> servers_;
-  std::vector<std::unique_ptr<SimProcess>> processes_;
 };
 
 }  // namespace shoal::simulation
