@@ -74,10 +74,10 @@ def scaled(value, factor, names):
 
 def duration(value):
     for limit, factor, unit in ((1e-3, 1e6, 'µs'), (1, 1e3, 'ms'), (120, 1, 's'),
-                                (7200, 1 / 60, 'min')):
+                                (7200, 1 / 60, 'min'), (172800, 1 / 3600, 'h')):
         if abs(value) < limit:
             return f'{value * factor:.3g} {unit}' if value else '0 s'
-    return f'{value / 3600:.3g} h'
+    return f'{value / 86400:.0f} d'
 
 
 def say(value, unit, decimals=None):

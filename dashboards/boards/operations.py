@@ -95,10 +95,11 @@ ACCESS = Row('Certificates and refusals', (
           'of a CA, with --tls. Good: more than a quarter of their life; new ones are taken within '
           'ten seconds.', 's',
           (Query('min by (kind) (shoal_tls_certificate_expiry_timestamp_seconds{WHO}) - time()',
-                 '{{kind}}'),)),
+                 '{{kind}}'),), width=12, log=True),
     Panel('Refused', 'Connections and calls a second that were refused over gRPC: without a good '
           'certificate, with a wrong token, by a role that may not make them. Good: zero.', 'ops',
-          (Query('sum by (reason) (rate(shoal_rpc_refused_total{WHO}[RATE]))', '{{reason}}'),)),
+          (Query('sum by (reason) (rate(shoal_rpc_refused_total{WHO}[RATE]))', '{{reason}}'),),
+          width=12),
 ))
 
 BOARD = Board('operations', 'Shoal: operations',

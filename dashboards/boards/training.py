@@ -68,23 +68,23 @@ SPEED = Row('Speed', (
           'a worker is slower than it was measured, or that tensors arrive late.', 'percentunit',
           (Query('shoal_train_idle_ratio{JOB}', 'measured'),
            Query('shoal_train_predicted_idle_ratio{JOB}',
-                 'planned')), high=1),
+                 'planned')), high=1, width=6),
     Panel('Where workers spend their time', 'Time of all workers\' compute threads by phase, as '
           'part of the whole. Good: forward and backward fill it. get_wait and push_wait: servers '
           'or the network are slow; optimizer_wait: steps are short, or one worker is late.',
           'percentunit',
           (Query('(sum by (phase) (rate(shoal_worker_phase_seconds_total{WHO}[RATE])) > 0) '
                  '/ on () group_left () sum(rate(shoal_worker_phase_seconds_total{WHO}[RATE]))',
-                 '{{phase}}'),), 'stack', high=1),
+                 '{{phase}}'),), 'stack', high=1, width=6),
     Panel('Computing, by worker', 'Part of its time that each worker spends reading, forward and '
           'backward. Good: all alike. One far below the rest is not given enough; one far above is '
           'a straggler.', 'percentunit',
-          (Query(f'sum by (instance) ({BUSY})', '{{instance}}'),), high=1),
+          (Query(f'sum by (instance) ({BUSY})', '{{instance}}'),), high=1, width=6),
     Panel('Slowest worker against the median', 'Computing time of the busiest worker over that of '
           'the median one. Good: below 1.1. The alert ShoalStraggler fires at 1.3.', 'short',
           (Query(f'max by (shoal_job) (sum by (shoal_job, instance) ({BUSY})) '
                  f'/ quantile by (shoal_job) (0.5, sum by (shoal_job, instance) ({BUSY}))',
-                 'busiest / median'),), low=1, decimals=2),
+                 'busiest / median'),), low=1, decimals=2, width=6),
 ))
 
 TROUBLE = Row('Trouble', (
