@@ -19,13 +19,13 @@ import time
 
 import yaml
 
+import manifests
 import processes
 
 HERE = pathlib.Path(__file__).resolve().parent
-KUBERNETES = processes.ROOT / 'deploy/kubernetes'
 IMAGE, PAUSE = 'shoal.local/shoal:0.1.0', 'shoal.local/pause:1'
 STEPS = 150
-ROLES = ('coordinator', 'server', 'worker')
+METRICS = {'coordinator': 9400, 'server': 9410, 'worker': 9420}  # ports
 CGROUPS = pathlib.Path('/sys/fs/cgroup')
 
 
@@ -142,13 +142,14 @@ class Service:
     def __init__(self, node):
         self.node = node
         self.data = node.folder / 'srv'
+        self.components = []
 
     def start(self):
         """Pods first, the Secret that they want later: until then Kubernetes names it."""
         self.make_data()
         token = self.node.folder / 'token'
         token.write_text(os.urandom(24).hex(), encoding='utf-8')
-        built = list(yaml.safe_load_all(run('kubectl', 'kustomize', KUBERNETES / 'overlays/test')))
+        built = self.build('overlays/test')
         self.node.apply([thing for thing in built if thing['kind'] == 'Namespace'])
         self.node.apply([thing for thing in built if thing['kind'] != 'Namespace'])
         print(processes.wait_for('the missing Secret is named', self.missing_secret))
@@ -156,6 +157,23 @@ class Service:
         self.node.kubectl('create', 'secret', 'generic', 'shoal-token', f'--from-file={token}')
         self.wait_until_whole()
         print(f'five pods are ready after {time.monotonic() - start:.0f} s', flush=True)
+
+    def build(self, root):
+        """The objects of a kustomization, with the components that were chosen."""
+        with tempfile.TemporaryDirectory(dir=self.node.folder) as folder:
+            return manifests.build_upon(pathlib.Path(folder), namespace='shoal', resources=[root],
+                                        components=self.components)
+
+    def encrypt(self):
+        """All pods anew, with a certificate for each role."""
+        certificates = self.node.folder / 'certificates'
+        processes.shoal('tls', 'init', certificates, '--namespace', 'shoal')
+        for role in (*METRICS, 'client'):
+            self.node.kubectl('create', 'secret', 'generic', f'shoal-{role}-tls',
+                              f'--from-file={certificates / role}')
+        self.components = ['components/tls']
+        self.node.apply(self.build('overlays/test'))
+        self.wait_until_whole()
 
     def missing_secret(self):
         """What is said of it where pods are looked at."""
@@ -180,12 +198,12 @@ class Service:
                       if pod['status']['phase'] == 'Running' and
                       'deletionTimestamp' not in pod['metadata'])
 
-    def metric(self, series):
-        """Of the coordinator, which must answer and have it."""
-        path = '/api/v1/namespaces/shoal/pods/shoal-coordinator-0:9400/proxy/metrics'
+    def metric(self, series, pod='shoal-coordinator-0', role='coordinator'):
+        """Of a pod that must answer and have it."""
+        path = f'/api/v1/namespaces/shoal/pods/{pod}:{METRICS[role]}/proxy/metrics'
         value = processes.value_in(self.node.kubectl('get', '--raw', path), series)
         if value is None:
-            raise AssertionError(f'the coordinator has no {series}')
+            raise AssertionError(f'{pod} has no {series}')
         return value
 
     def submit(self, name):
@@ -194,9 +212,9 @@ class Service:
             self.data / f'{name}.yaml', train={'steps': STEPS, 'threads_per_worker': 1},
             service={'accumulate': 'exact'}, checkpoint={'every_steps': 40},
             cluster={'coordinator': 'set:1', 'servers': 2, 'workers': 2, 'lease_seconds': 5})
-        built = yaml.safe_load_all(run('kubectl', 'kustomize', KUBERNETES / 'job'))
-        train = next(thing for thing in built if thing['metadata']['name'] == 'shoal-train')
-        train['metadata'].update(name=f'train-{name}', namespace='shoal')
+        train = next(thing for thing in self.build('job')
+                     if thing['metadata']['name'] == 'shoal-train')
+        train['metadata']['name'] = f'train-{name}'
         pod = train['spec']['template']['spec']
         pod['enableServiceLinks'] = True
         container = pod['containers'][0]
@@ -239,7 +257,7 @@ class Service:
         told = []
         with contextlib.suppress(RuntimeError):
             told = [self.node.kubectl('get', 'pods', '--output', 'wide')]
-            for pod in (each for role in ROLES for each in self.pods(role)):
+            for pod in (each for role in METRICS for each in self.pods(role)):
                 told += [f'== {pod}', self.node.kubectl('logs', pod, '--tail=15')]
         return '\n'.join(told)
 
@@ -364,8 +382,21 @@ def server_stopped(service, name):
             f'after {again:.0f} s')
 
 
+def over_tls(service, name):
+    """The service was encrypted before, and so is the job."""
+    del name
+    for role in METRICS:
+        for pod in service.pods(role):
+            if service.metric('shoal_tls_certificate_expiry_timestamp_seconds{kind="identity"}',
+                              pod, role) < time.time():
+                raise AssertionError(f'{pod} has no certificate')
+    return 'five pods and `shoal train` have certificates'
+
+
+over_tls.before = Service.encrypt
 SCENES = (nothing, same_servers, worker_deleted, coordinator_killed, coordinator_deleted,
-          coordinator_rolled, workers_rolled, trainer_killed, server_deleted, server_stopped)
+          coordinator_rolled, workers_rolled, trainer_killed, server_deleted, server_stopped,
+          over_tls)
 
 
 def play(service, scenes):
@@ -373,6 +404,7 @@ def play(service, scenes):
     for scene in scenes:
         name = scene.__name__.replace('_', '-')
         start = time.monotonic()
+        getattr(scene, 'before', lambda service: None)(service)
         service.submit(name)
         service.wait_for_step(name, 30)
         seen = scene(service, name)
