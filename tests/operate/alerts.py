@@ -323,7 +323,7 @@ def damage_pushes(cluster, watch):
 
 
 def skew(cluster, watch):
-    """The coordinator alone is of another version."""
+    """The coordinator alone is of another version: members are refused, and started again."""
     version = cluster.shoal('--version').split()[1].encode()
     program = cluster.folder / 'shoal-coordinator'
     program.write_bytes((processes.PROGRAMS / 'shoal-coordinator').read_bytes()
@@ -331,10 +331,18 @@ def skew(cluster, watch):
     program.chmod(0o755)
     cluster.kill('coordinator', signal.SIGTERM)
     cluster.start_coordinator(program)
-    resolved = watch.expect('ShoalVersionSkew', shoal_job=processes.JOB)
-    cluster.kill('coordinator', signal.SIGTERM)
-    cluster.start_coordinator()
-    resolved()
+
+    def start_again():
+        for name in cluster.members:
+            if cluster.running[name].poll() is not None:
+                cluster.start_member(name)
+        time.sleep(1)
+    watch.expected.add('ShoalTargetDown')  # of who ends again and again
+    with meanwhile(start_again):
+        resolved = watch.expect('ShoalVersionSkew', shoal_job=processes.JOB)
+        cluster.kill('coordinator', signal.SIGTERM)
+        cluster.start_coordinator()
+        resolved()
 
 
 SCENES = (stall, lose_members, fail, slow_worker, slow_server, uneven_shards, drop_attempts,
