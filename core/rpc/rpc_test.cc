@@ -162,7 +162,8 @@ TEST_F(RpcTest, EveryMethodNeedsTheToken) {
 
 TEST_F(RpcTest, LargeMessagesPass) {
   const std::shared_ptr<Channel> coordinator = Connect(token_);
-  const auto reply = coordinator->Call(&CoordinatorService::GetStatus, {});
+  const auto reply =
+      coordinator->Call(&CoordinatorService::GetStatus, {}, {.deadline = absl::Minutes(1)});
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->state().size(), size_t{20} << 20);
 }
