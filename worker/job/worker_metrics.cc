@@ -46,19 +46,28 @@ void WorkerMetrics::OnMicrobatch(int64_t tokens, int64_t targets) {
 }
 
 void WorkerMetrics::OnGet(const std::string& transport, absl::Duration took) {
-  metrics_
-      .latency("shoal_client_get_duration_seconds",
-               "From asking for a partition of the weights until it is there.",
-               {{"transport", transport}})
-      .Observe(absl::ToDoubleSeconds(took));
+  Observe(gets_, "shoal_client_get_duration_seconds",
+          "Of the read that brought a partition of the weights.", transport, took);
 }
 
 void WorkerMetrics::OnPush(const std::string& transport, absl::Duration took) {
-  metrics_
-      .latency("shoal_client_push_duration_seconds",
-               "From sending a partition's gradient until the server has it in its sum.",
-               {{"transport", transport}})
-      .Observe(absl::ToDoubleSeconds(took));
+  Observe(pushes_, "shoal_client_push_duration_seconds",
+          "From sending a partition's gradient, the last time, until the server has it in its sum.",
+          transport, took);
+}
+
+void WorkerMetrics::Observe(Durations& durations, const char* name, const char* help,
+                            const std::string& transport, absl::Duration took) {
+  Metrics::Histogram* histogram = nullptr;
+  {
+    absl::MutexLock lock(&durations_mutex_);
+    const auto [found, first] = durations.try_emplace(transport, nullptr);
+    if (first) {
+      found->second = &metrics_.latency(name, help, {{"transport", transport}});
+    }
+    histogram = found->second;
+  }
+  histogram->Observe(absl::ToDoubleSeconds(took));
 }
 
 void WorkerMetrics::OnDeviceMemory(int64_t allocated_bytes, int64_t peak_bytes,

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/parameter_client.h"
 #include "core/base/metrics.h"
@@ -40,7 +42,12 @@ class WorkerMetrics {
   void UpdateExchange(const LayerExchange::Statistics& exchange);
 
  private:
+  using Durations = std::map<std::string, Metrics::Histogram*>;  // by transport, once there are any
+
   void Raise(Metrics::Counter& counter, double total_of_job);
+  void Observe(Durations& durations, const char* name, const char* help,
+               const std::string& transport, absl::Duration took)
+      ABSL_LOCKS_EXCLUDED(durations_mutex_);
   void UpdateTransport(const client::ClientStatistics::Transport& transport);
 
   Metrics& metrics_;
@@ -58,6 +65,9 @@ class WorkerMetrics {
   Metrics::Counter& resent_;
   Metrics::Counter& duplicates_;
   std::map<const Metrics::Counter*, double> before_job_;
+  absl::Mutex durations_mutex_;
+  Durations gets_ ABSL_GUARDED_BY(durations_mutex_);
+  Durations pushes_ ABSL_GUARDED_BY(durations_mutex_);
 };
 
 }  // namespace shoal::worker
