@@ -161,7 +161,8 @@ void Listener::Run() {
 }
 
 bool Listener::TakeWaiting(int socket) {
-  for (;;) {
+  constexpr int kMostAtOnce = 64;  // so that the end and other sockets have their turn
+  for (int taken = 0; taken < kMostAtOnce; ++taken) {
     UniqueFd connection(accept4(socket, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection.valid()) {
       if (const int files = FirstDescriptorForFiles(); connection.get() < files) {
@@ -178,6 +179,7 @@ bool Listener::TakeWaiting(int socket) {
       return false;
     }  // else that one is gone
   }
+  return true;
 }
 
 }  // namespace shoal

@@ -124,7 +124,11 @@ absl::Duration TcpAcceptor::Expire() {
 }
 
 void TcpAcceptor::TakeDials() {
-  while (dials_.size() < kMaxDials) {
+  constexpr int kMostAtOnce = 64;  // so that those before have their turn; the rest stay ready
+  for (int taken = 0; dials_.size() < kMaxDials; ++taken) {
+    if (taken == kMostAtOnce) {
+      return;
+    }
     UniqueFd socket(
         accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) {
