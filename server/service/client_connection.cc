@@ -187,6 +187,7 @@ std::vector<int64_t> ClientConnection::LookOver() {
           "{} rang for slot {}, which holds no whole push header: its connection is closed, and it "
           "sends again over a new one",
           options_.client.name, slot);
+      state.broken.reset();  // it counts once, however long the connection takes to end
       Close();
       return {};
     }

@@ -116,13 +116,7 @@ absl::StatusOr<proto::ConnectReply> HostedJob::Accept(const proto::ConnectReques
   reply.set_slots(pushes ? job_.service.push_slots : 0);
   reply.set_slot_bytes(pushes ? slot_bytes_ : 0);
   reply.set_wire_type(static_cast<uint32_t>(job_.service.wire_type));
-  for (const auto& partition : store_->partitions()) {
-    proto::PartitionLocation& location = *reply.add_partitions();
-    location.set_partition(partition->spec().id);
-    location.set_header(partition->place().header);
-    location.set_even(partition->place().buffers[0]);
-    location.set_odd(partition->place().buffers[1]);
-  }
+  AddLocations(*store_, reply);
   return reply;
 }
 

@@ -181,12 +181,14 @@ absl::StatusOr<proto::AdmitClientsReply> JobCore::AdmitClients(
   // Beside other commands: who joins need not wait for a commit.
   SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "AdmitClients"));
   absl::MutexLock state(&state_mutex_);
+  size_t added = 0;
   for (const uint64_t incarnation : request.incarnation()) {
-    if (admitted_.size() >= kMostAdmitted && !admitted_.contains(incarnation)) {
-      return ResourceExhausted("{} clients were admitted already", admitted_.size());
-    }
-    admitted_.insert(incarnation);
+    added += admitted_.contains(incarnation) ? 0 : 1;
   }
+  if (admitted_.size() + added > kMostAdmitted) {
+    return ResourceExhausted("{} clients were admitted already", admitted_.size());
+  }
+  admitted_.insert(request.incarnation().begin(), request.incarnation().end());
   return proto::AdmitClientsReply();
 }
 
@@ -287,6 +289,16 @@ absl::StatusOr<bool> PinsCheckpoint(const proto::WriteCheckpointRequest& request
                               request.version(), published);
   }
   return true;
+}
+
+void AddLocations(const Store& store, proto::ConnectReply& reply) {
+  for (const auto& partition : store.partitions()) {
+    proto::PartitionLocation& location = *reply.add_partitions();
+    location.set_partition(partition->spec().id);
+    location.set_header(partition->place().header);
+    location.set_even(partition->place().buffers[0]);
+    location.set_odd(partition->place().buffers[1]);
+  }
 }
 
 }  // namespace shoal::server

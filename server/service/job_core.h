@@ -9,7 +9,7 @@
 // half applied when they answer.
 //
 // Failure: a refused call changes nothing. After the store has failed in Prepare or Commit, every
-// later command but AdmitClients returns that failure.
+// later command but AdmitClients and TakeOver returns that failure.
 #pragma once
 
 #include <cstdint>
@@ -102,5 +102,8 @@ struct PinnedCheckpoint {
 absl::StatusOr<bool> PinsCheckpoint(const proto::WriteCheckpointRequest& request,
                                     const std::optional<PinnedCheckpoint>& newest,
                                     int64_t published);
+
+// Where a client finds the partitions of a store.
+void AddLocations(const Store& store, proto::ConnectReply& reply);
 
 }  // namespace shoal::server

@@ -1,5 +1,6 @@
 // Which jobs a parameter server holds, by id, and which one a call is for. Thread-safe; waits for
-// nothing. A Job has request() and reply(), of its Configure, and Fence(incarnation).
+// no more than a job's Fence does. A Job has request() and reply(), of its Configure, and
+// Fence(incarnation).
 #pragma once
 
 #include <algorithm>
@@ -167,7 +168,7 @@ absl::StatusOr<bool> JobTable<Job>::Fence(uint64_t incarnation) {
   bool fresh = false;
   {
     absl::MutexLock lock(&mutex_);
-    if (fenced_.size() >= kMaxFenced) {
+    if (fenced_.size() >= kMaxFenced && !fenced_.contains(incarnation)) {
       return ResourceExhausted("{} incarnations are fenced already", fenced_.size());
     }
     fresh = fenced_.insert(incarnation).second;

@@ -3,6 +3,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/job/shard_map_message.h"
 #include "tests/simulation/sim_servers.h"
 
 namespace shoal::simulation {
@@ -23,10 +24,9 @@ server::StoreOptions StoreOptionsOf(const plan::Job& job) {
 std::vector<plan::PartitionSpec> HeldBy(const proto::ConfigureRequest& request,
                                         const SimModel& model) {
   std::vector<plan::PartitionSpec> held;
-  for (const plan::PartitionSpec& partition : model.partitions()) {
-    if (request.shard_map().partitions(partition.id).servers(0) == request.server_index()) {
-      held.push_back(partition);
-    }
+  const plan::ShardMap map = plan::FromMessage(request.shard_map());
+  for (const int id : plan::PartitionsOf(map, request.server_index())) {
+    held.push_back(model.partitions()[static_cast<size_t>(id)]);
   }
   return held;
 }
@@ -117,13 +117,7 @@ absl::StatusOr<proto::ConnectReply> SimHostedJob::Connect(const proto::ConnectRe
   reply.set_slot_bytes(kSlotBytes);
   reply.set_wire_type(static_cast<uint32_t>(DType::kF32));
   reply.set_version(core->state().version());
-  for (const auto& partition : store->partitions()) {
-    proto::PartitionLocation& location = *reply.add_partitions();
-    location.set_partition(partition->spec().id);
-    location.set_header(partition->place().header);
-    location.set_even(partition->place().buffers[0]);
-    location.set_odd(partition->place().buffers[1]);
-  }
+  server::AddLocations(*store, reply);
   return reply;
 }
 

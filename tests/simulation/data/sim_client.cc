@@ -6,6 +6,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/job/shard_map_message.h"
 #include "tests/simulation/process_ids.h"
 
 namespace shoal::simulation {
@@ -23,14 +24,6 @@ absl::StatusOr<std::shared_ptr<std::byte>> AllocatePages(int64_t bytes) {
   return std::shared_ptr<std::byte>(
       static_cast<std::byte*>(operator new(static_cast<size_t>(bytes), kPage)),
       [](std::byte* memory) { operator delete(memory, kPage); });
-}
-
-plan::ShardMap MapOf(const proto::ShardMap& message) {
-  plan::ShardMap map = {.generation = message.generation()};
-  for (const proto::PartitionServers& partition : message.partitions()) {
-    map.servers.push_back({partition.servers().begin(), partition.servers().end()});
-  }
-  return map;
 }
 
 }  // namespace
@@ -57,8 +50,8 @@ SimClient::SimClient(SimContext& context, SimServers& servers, SimProcess& proce
                                          .seed = incarnation};
   session_ = std::make_unique<client::Session>(
       options,
-      *client::MakeLayout(job.model().units(), job.model().partitions(), MapOf(join.shard_map()),
-                          join.servers_size()),
+      *client::MakeLayout(job.model().units(), job.model().partitions(),
+                          plan::FromMessage(join.shard_map()), join.servers_size()),
       this, std::vector<transport::Transport*>{transport_.get()}, process.clock());
 }
 
