@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<std::string>> FilesOfFolder(const std::string& folder
   std::vector<std::string> files;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (IsDataName(entry->path().filename().string()) && entry->is_regular_file(error)) {
+    if (IsDataName(entry->path().filename().string()) && !entry->is_directory(error)) {
       files.push_back(entry->path().string());
     }
   }
@@ -53,7 +53,7 @@ absl::StatusOr<std::vector<std::string>> FilesOfPattern(const std::string& patte
   std::vector<std::string> files;
   std::error_code error;
   for (size_t i = 0; failed == 0 && i < found.gl_pathc; ++i) {
-    if (fs::is_regular_file(found.gl_pathv[i], error)) {
+    if (!fs::is_directory(found.gl_pathv[i], error)) {
       files.emplace_back(found.gl_pathv[i]);
     }
   }

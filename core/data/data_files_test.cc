@@ -28,6 +28,11 @@ TEST(DataFilesTest, AreThoseOfAFolderOrPatternInTheOrderOfNames) {
   EXPECT_THAT(ListDataFiles(folder / "README.md").value(), ElementsAre(folder / "README.md"));
   EXPECT_THAT(ListDataFiles(folder / "e[1].jsonl").value(), ElementsAre(folder / "e[1].jsonl"))
       << "a file of that name wins";
+  const TemporaryFolder links;  // one of which leads nowhere
+  ASSERT_TRUE(WriteFileAtomically(links / "a.jsonl", "x").ok());
+  std::filesystem::create_symlink("nowhere", links / "b.jsonl");
+  EXPECT_REFUSED(ListDataFiles(links.path()).status(), "cannot open " + links / "b.jsonl");
+  EXPECT_REFUSED(ListDataFiles(links / "*.jsonl").status(), "cannot open " + links / "b.jsonl");
   EXPECT_REFUSED(ListDataFiles(folder / "*.csv").status(), "*.csv: no file has such a name");
   EXPECT_REFUSED(ListDataFiles(folder / "f.jsonl").status(), "no file in this folder ends with");
   EXPECT_REFUSED(ListDataFiles(folder / "absent.jsonl").status(), "No such file");

@@ -178,6 +178,9 @@ std::string KnownFile(std::string_view text) {
   if (text.starts_with("PAR1")) {
     return "the file is Parquet; write it as JSONL";
   }
+  if (text.starts_with("SHOALTOK")) {
+    return "the file is a token file, which is taken alone and needs no preparing";
+  }
   return text.starts_with('{') ? "" : "is this plain text? JSONL has one object a line";
 }
 

@@ -22,7 +22,7 @@ struct Line {
   absl::StatusOr<EncodedSample> encoded = absl::UnknownError("not encoded yet");
 };
 
-// Reads lines until the batch is full; an empty batch means the file's end.
+// Reads lines until the batch is full; an empty batch means the end.
 absl::Status ReadBatch(SampleReader& reader, std::vector<Line>& batch) {
   batch.clear();
   size_t bytes = 0;

@@ -1,4 +1,4 @@
-// Data preparation: tokenises JSONL once into a token file (core/data/token_file.h), which
+// Data preparation: tokenises samples once into a token file (core/data/token_file.h), which
 // coordinator and workers map.
 //
 // Broken input (a line that is not JSON, an unknown role, an id outside the vocabulary) ends

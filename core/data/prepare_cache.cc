@@ -142,9 +142,11 @@ absl::StatusOr<PreparedData> PrepareCached(const std::string& input,
                                            const PrepareOptions& options) {
   SHOAL_RETURN_IF_ERROR(CheckFields(options.fields));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> files, ListDataFiles(input));
-  SHOAL_ASSIGN_OR_RETURN(const bool is_token_file, IsTokenFile(files.front()));
-  if (is_token_file && files.size() == 1) {
-    return UseTokenFile(files.front(), encoder, options);
+  if (files.size() == 1) {
+    SHOAL_ASSIGN_OR_RETURN(const bool is_token_file, IsTokenFile(files.front()));
+    if (is_token_file) {
+      return UseTokenFile(files.front(), encoder, options);
+    }
   }
   SHOAL_ASSIGN_OR_RETURN(const std::string name, CacheName(input, files, encoder, options));
   SHOAL_RETURN_IF_ERROR(CreateDirectories(cache_directory));

@@ -66,12 +66,9 @@ absl::Status SampleReader::BeginFile() {
   if (buffer_.starts_with(kByteOrderMark)) {
     begin_ = kByteOrderMark.size();
   }
-  const size_t visible = buffer_.find_first_not_of(" \t\r\n", begin_);
-  list_ = first_ = visible != std::string::npos && buffer_[visible] == '[';
-  if (list_) {
-    line_ += std::count(buffer_.begin(), buffer_.begin() + static_cast<ptrdiff_t>(visible), '\n');
-    begin_ = visible + 1;
-  }
+  SHOAL_ASSIGN_OR_RETURN(const std::optional<char> first, NextVisible());
+  list_ = first_ = first == '[';
+  begin_ += list_ ? 1 : 0;
   return absl::OkStatus();
 }
 
@@ -137,8 +134,8 @@ absl::StatusOr<std::optional<std::string_view>> SampleReader::NextLine() {
   }
 }
 
-// The next character that can be seen, which stays unread; 0 at the file's end.
-absl::StatusOr<char> SampleReader::NextVisible() {
+// The next character that can be seen, which stays unread; nullopt at the file's end.
+absl::StatusOr<std::optional<char>> SampleReader::NextVisible() {
   while (true) {
     for (; begin_ < buffer_.size(); ++begin_) {
       const char c = buffer_[begin_];
@@ -149,7 +146,7 @@ absl::StatusOr<char> SampleReader::NextVisible() {
     }
     SHOAL_ASSIGN_OR_RETURN(const bool more, Fill());
     if (!more) {
-      return '\0';
+      return std::nullopt;
     }
   }
 }
@@ -179,11 +176,11 @@ absl::StatusOr<std::optional<std::string_view>> SampleReader::NextElement() {
   const auto expected = [&](std::string_view what) {
     return InvalidArgument("{}:{}: the list of samples: {}", path(), line_, what);
   };
-  SHOAL_ASSIGN_OR_RETURN(char next, NextVisible());
+  SHOAL_ASSIGN_OR_RETURN(std::optional<char> next, NextVisible());
   if (next == ']') {
     ++begin_;
-    SHOAL_ASSIGN_OR_RETURN(const char after, NextVisible());
-    if (after != '\0') {
+    SHOAL_ASSIGN_OR_RETURN(const std::optional<char> after, NextVisible());
+    if (after.has_value()) {
       return expected("there is more after its end");
     }
     return std::nullopt;
@@ -191,10 +188,10 @@ absl::StatusOr<std::optional<std::string_view>> SampleReader::NextElement() {
   if (!first_ && next == ',') {
     ++begin_;
     SHOAL_ASSIGN_OR_RETURN(next, NextVisible());
-  } else if (!first_ && next != '\0') {
+  } else if (!first_ && next.has_value()) {
     return expected("a comma is missing between two samples");
   }
-  if (next == '\0') {
+  if (!next.has_value()) {
     return expected("it has no end; is the file cut short?");
   }
   first_ = false;

@@ -37,7 +37,7 @@ class SampleReader {
   const std::string& path() const { return files_[at_]; }
   absl::Status BeginFile();
   absl::StatusOr<bool> Fill();
-  absl::StatusOr<char> NextVisible();
+  absl::StatusOr<std::optional<char>> NextVisible();
   absl::StatusOr<size_t> EndOfElement();
   absl::StatusOr<std::optional<std::string_view>> NextLine();
   absl::StatusOr<std::optional<std::string_view>> NextElement();

@@ -72,6 +72,12 @@ TEST_F(SampleReaderTest, TakesListsApart) {
               ElementsAre(":2={\n\"a\": 1\n}", ":5=5 ", ":5=\"x]\"\n"));
 }
 
+TEST_F(SampleReaderTest, WhatAFileIsShowsAfterAnyBlanks) {
+  const std::string blanks(300'000, '\n');
+  EXPECT_THAT(ReadAll(blanks + "[1]"), ElementsAre(":300001=1"));
+  EXPECT_THAT(ReadAll(blanks + "1"), ElementsAre(":300001=1"));
+}
+
 TEST_F(SampleReaderTest, ElementsAcrossBlocks) {
   Random random(2);
   std::string contents = "[";
@@ -94,6 +100,7 @@ TEST_F(SampleReaderTest, NamesWhatIsWrongWithAList) {
                                                                 "no end; is the file cut short?")));
   EXPECT_THAT(ReadAll("[{}]\n{}"), ElementsAre(":1={}", HasSubstr(":2: the list of samples: there "
                                                                   "is more after its end")));
+  EXPECT_THAT(ReadAll(std::string("[{}]\0{}", 7)), ElementsAre(":1={}", HasSubstr("more after")));
   EXPECT_THAT(ReadAll("[,{}]"), ElementsAre(HasSubstr("a sample is missing")));
   EXPECT_THAT(ReadAll("[}"), ElementsAre(HasSubstr("a sample is missing")));
 }

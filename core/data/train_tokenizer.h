@@ -1,4 +1,4 @@
-// A small byte-level BPE trainer: makes a tokenizer.json from a JSONL file, so that the quick start
+// A small byte-level BPE trainer: makes a tokenizer.json from samples, so that the quick start
 // needs nothing from outside the project. Words are cut much as in Qwen2 (digits one by one, each
 // with the space before it). Merges are chosen by count, and at equal counts the pair with the
 // smaller ids, so the same input gives the same file on every machine. Hugging Face's library loads

@@ -19,7 +19,11 @@
 namespace shoal::worker {
 namespace {
 
-constexpr std::string_view kZstdMagic = "\x28\xb5\x2f\xfd";
+// How a frame begins, or one that is passed over.
+bool IsZstd(std::string_view magic) {
+  return magic == "\x28\xb5\x2f\xfd" ||
+         ((magic[0] & 0xf0) == 0x50 && magic.substr(1) == "\x2a\x4d\x18");
+}
 
 absl::Status CutShort(const std::string& path) {
   return DataLoss("{}: what is packed has no end; is the file cut short?", path);
@@ -47,7 +51,7 @@ class GzipOrPlain final : public UnpackedFile {
     }
     return static_cast<size_t>(got);
   }
-  int64_t bytes_read() const override { return gzoffset(file_.get()); }
+  int64_t bytes_read() const override { return std::max<int64_t>(0, gzoffset(file_.get())); }
 
  private:
   const std::string path_;
@@ -110,10 +114,10 @@ absl::StatusOr<std::unique_ptr<UnpackedFile>> UnpackedFile::Open(const std::stri
   if (S_ISDIR(info.st_mode)) {
     return InvalidArgument("{} is a folder, a file was expected", path);
   }
-  char magic[kZstdMagic.size()] = {};
+  char magic[4] = {};
   // What cannot be read from a place of its choice (a pipe) is not packed by zstd.
   const bool zstd = pread(fd.get(), magic, sizeof(magic), 0) == sizeof(magic) &&
-                    std::string_view(magic, sizeof(magic)) == kZstdMagic;
+                    IsZstd(std::string_view(magic, sizeof(magic)));
   return zstd ? std::unique_ptr<UnpackedFile>(std::make_unique<Zstd>(path, std::move(fd)))
               : std::make_unique<GzipOrPlain>(path, std::move(fd));
 }

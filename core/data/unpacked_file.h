@@ -23,7 +23,7 @@ class UnpackedFile {
   // short.
   virtual absl::StatusOr<size_t> Read(char* to, size_t most) = 0;
 
-  // Bytes of the file as it lies on the disk that were read.
+  // Bytes of the file as it lies on the disk that were read; of a pipe 0.
   virtual int64_t bytes_read() const = 0;
 };
 

@@ -69,7 +69,8 @@ TEST_F(UnpackedFileTest, ReadsWhatWasPacked) {
   const std::string text = SomeText();
   for (const std::string& contents :
        {text, Gzip(text), Zstd(text), Gzip(text.substr(0, 10)) + Gzip(text.substr(10)),
-        Zstd(text.substr(0, 10)) + Zstd(text.substr(10))}) {
+        Zstd(text.substr(0, 10)) + Zstd(text.substr(10)),
+        std::string("\x50\x2a\x4d\x18\x04\0\0\0abcd", 12) + Zstd(text)}) {
     const auto read = Read(contents);
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(*read, text);
