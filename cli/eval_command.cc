@@ -181,7 +181,7 @@ void AddEval(CLI::App& app, CommandAction& action) {
   CLI::App* command =
       AddCommand(app, "eval", "Loss per target token, and exact match where answers can be checked",
                  "shoal eval --model checkpoints/huggingface --data test.jsonl");
-  command->add_option("--data", options->source.input, "JSONL")->required();
+  command->add_option("--data", options->source.input, std::string(kSamplesHelp))->required();
   AddSourceOptions(*command, options->source);
   command
       ->add_option("--microbatch-tokens", options->microbatch_tokens,

@@ -29,8 +29,8 @@ nlohmann::json SummaryJson(const worker::PrepareSummary& summary) {
           {"skipped_no_target", summary.skipped_no_target}};
 }
 
-void AddFile(CLI::App& command, DataSourceOptions& source) {
-  command.add_option("file", source.input, "JSONL (or a token file)")->required();
+void AddFile(CLI::App& command, DataSourceOptions& source, const std::string& or_what = "") {
+  command.add_option("file", source.input, std::string(kSamplesHelp) + or_what)->required();
   AddSourceOptions(command, source);
 }
 
@@ -157,7 +157,7 @@ void AddData(CLI::App& app, CommandAction& action) {
   CLI::App* tokenizer_command =
       AddCommand(*parent, "tokenizer", "Train a small byte-level BPE tokenizer on a file",
                  "shoal data tokenizer train.jsonl --vocabulary 512 --output tokenizer");
-  tokenizer_command->add_option("file", tokenizer->input, "JSONL")->required();
+  tokenizer_command->add_option("file", tokenizer->input, std::string(kSamplesHelp))->required();
   tokenizer_command->add_option("--vocabulary", tokenizer->vocabulary, "At most this many tokens")
       ->capture_default_str();
   tokenizer_command
@@ -184,7 +184,7 @@ void AddData(CLI::App& app, CommandAction& action) {
   CLI::App* inspect_command = AddCommand(
       *parent, "inspect", "Lengths, what packing makes of them, and a sample with its loss mask",
       "shoal data inspect train.jsonl --model path/to/model --sample 3");
-  AddFile(*inspect_command, inspect->source);
+  AddFile(*inspect_command, inspect->source, "; or a token file");
   inspect_command
       ->add_option("--microbatch-tokens", inspect->microbatch_tokens,
                    "Tokens that go through the model together")

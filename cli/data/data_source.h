@@ -1,10 +1,11 @@
-// Opens JSONL and a model folder for tokenising, for `shoal data`, `shoal train` and `shoal eval`.
+// Opens samples and a model folder for tokenising: for `shoal data`, `train` and `eval`.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,7 +39,11 @@ absl::StatusOr<plan::Template> TemplateFor(const std::string& name,
 absl::StatusOr<std::map<std::string, std::string>> ParseFields(
     const std::vector<std::string>& entries);
 
-// How to tokenise JSONL: same choices as a job's data section.
+// Of options that name samples.
+inline constexpr std::string_view kSamplesHelp =
+    "Samples: a file, a folder, or a pattern in quotes ('data/part-*.jsonl.gz')";
+
+// How to tokenise samples: same choices as a job's data section.
 struct DataSourceOptions {
   std::string input;
   std::string model;  // folder with the tokenizer and config.json

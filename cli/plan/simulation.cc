@@ -191,7 +191,7 @@ absl::StatusOr<Simulation> OpenSimulation(const SimulationSource& source) {
 void AddSimulationOptions(CLI::App& command, SimulationSource& source) {
   command.add_option("--cluster", source.cluster,
                      "Cluster file (docs/on-demand.md); without, the job's workers");
-  command.add_option("--data", source.data, "JSONL or a token file, in place of the job's");
+  command.add_option("--data", source.data, "Samples, or a token file, in place of the job's");
   command.add_option(
       "--lengths", source.lengths,
       fmt::format("Draw lengths, in place of data: {}", fmt::join(plan::LengthForms(), "; ")));

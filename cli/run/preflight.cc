@@ -1,7 +1,6 @@
 #include "cli/run/preflight.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <utility>
 

@@ -40,7 +40,7 @@ enum class Residency { kAuto, kLayer, kStep };
 enum class PushPolicy { kAuto, kMicrobatch, kStep };
 
 struct DataOptions {
-  std::string train;                          // JSONL, or a token file made by `shoal data prepare`
+  std::string train;                          // samples (core/data/data_files.h), or a token file
   Template chat_template = Template::kPlain;  // key: template
   std::map<std::string, std::string>
       fields;  // our name -> the file's, e.g. {prompt: question, completion: answer}
