@@ -290,15 +290,27 @@ class FakeServer final : public ParameterServerService {
   std::atomic<int> commits = 0;
 };
 
-TEST(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
-  FakeServer service;
-  const Token token = Token::Generate();
-  std::vector<std::unique_ptr<Service>> services;
-  services.push_back(MakeParameterServerService(&service));
-  auto server = Server::Start({.security = token}, std::move(services));
-  ASSERT_TRUE(server.ok()) << server.status();
-  auto channel = Channel::Create(fmt::format("127.0.0.1:{}", (*server)->port()), token,
-                                 Role::kServer, "server-0");
+class ParameterServerRpcTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::vector<std::unique_ptr<Service>> services;
+    services.push_back(MakeParameterServerService(&service_));
+    auto server = Server::Start({.security = token_}, std::move(services));
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  std::shared_ptr<Channel> Connect() const {
+    return Channel::Create(fmt::format("127.0.0.1:{}", server_->port()), token_, Role::kServer,
+                           "server-0");
+  }
+
+  FakeServer service_;
+  const Token token_ = Token::Generate();
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
+  const std::shared_ptr<Channel> channel = Connect();
   absl::Notification prepared;
   absl::Notification committed;
   proto::PrepareRequest request;
@@ -319,7 +331,7 @@ TEST(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
       });
   ASSERT_TRUE(prepared.WaitForNotificationWithTimeout(absl::Seconds(10)));
   ASSERT_TRUE(committed.WaitForNotificationWithTimeout(absl::Seconds(10)));
-  EXPECT_EQ(service.commits, 3);  // retries Unavailable, not the server's refusals
+  EXPECT_EQ(service_.commits, 3);  // retries Unavailable, not the server's refusals
   channel->Cancel();
   absl::Notification cancelled;
   channel->CallAsync(&ParameterServerService::FenceClient, {}, {},
@@ -330,16 +342,9 @@ TEST(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
   ASSERT_TRUE(cancelled.WaitForNotificationWithTimeout(absl::Seconds(10)));
 }
 
-TEST(ParameterServerRpcTest, TheLastChannelMayGoWithItsLastCall) {
-  FakeServer service;
-  const Token token = Token::Generate();
-  std::vector<std::unique_ptr<Service>> services;
-  services.push_back(MakeParameterServerService(&service));
-  auto server = Server::Start({.security = token}, std::move(services));
-  ASSERT_TRUE(server.ok()) << server.status();
+TEST_F(ParameterServerRpcTest, TheLastChannelMayGoWithItsLastCall) {
   for (int i = 0; i < 20; ++i) {
-    auto channel =
-        Channel::Create(fmt::format("127.0.0.1:{}", (*server)->port()), token, Role::kServer);
+    std::shared_ptr<Channel> channel = Connect();
     absl::Notification ended;
     Channel& last = *channel;
     last.CallAsync(&ParameterServerService::FenceClient, {}, {},

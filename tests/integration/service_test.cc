@@ -151,7 +151,8 @@ checkpoint: {directory: alone, every_steps: 3}
     return false;
   }
   void AwaitStep(const std::string& id, int64_t step) const {
-    Await([&] { return StateOf(id)["step"].get<int64_t>() >= step; });
+    EXPECT_TRUE(Await([&] { return StateOf(id)["step"].get<int64_t>() >= step; }))
+        << id << " is not at step " << step;
   }
   void AwaitState(const std::string& id, const std::string& part) const {
     const absl::Time deadline = absl::Now() + kLimit;

@@ -25,7 +25,7 @@ void Invariants::OnRecorded(const std::string& job_id, const server::CommitRecor
         fmt::format("I20: step {} of {} is recorded, which was stopped", record.step, job_id));
   }
   const bool first = went_back || history.recorded == 0;
-  history = {record.step, record.attempt, configured_};
+  history = {record.step, configured_};
   for (int index = 0; index < servers_.count(); ++index) {
     const SimHostedJob* hosted = servers_.server(index).hosted();
     if (hosted == nullptr || hosted->request().job_id() != job_id) {

@@ -49,8 +49,7 @@ class Invariants {
 
  private:
   struct History {
-    int64_t recorded = 0;  // the last step
-    int64_t attempt = 0;
+    int64_t recorded = 0;    // the last step
     int64_t configured = 0;  // how often servers had been, by then
   };
   struct Stopped {

@@ -152,12 +152,6 @@ void SimServer::Forget() {
   highest_term = 0;
 }
 
-template <typename Request, typename Reply, typename Body>
-absl::StatusOr<Reply> SimServer::ForJob(const Request& request, const Body& body) {
-  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(request.job_id()));
-  return body(*job);
-}
-
 absl::StatusOr<proto::TakeOverReply> SimServer::TakeOver(const proto::TakeOverRequest& wanted) {
   SHOAL_RETURN_IF_ERROR(term_.Admit(wanted.term(), "TakeOver"));
   const auto job = jobs_.Find(wanted.job_id());
@@ -198,14 +192,11 @@ absl::StatusOr<proto::ConfigureReply> SimServer::Configure(const proto::Configur
 
 absl::StatusOr<proto::BeginAttemptReply> SimServer::BeginAttempt(
     const proto::BeginAttemptRequest& wanted) {
-  return ForJob<proto::BeginAttemptRequest, proto::BeginAttemptReply>(
-      wanted, [&](SimHostedJob& job) {
-        return job.core->BeginAttempt(wanted, [&] {
-          all_->barrier_workers.assign(wanted.barrier_worker().begin(),
-                                       wanted.barrier_worker().end());
-          fenced_.insert(wanted.lost_worker().begin(), wanted.lost_worker().end());
-        });
-      });
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(wanted.job_id()));
+  return job->core->BeginAttempt(wanted, [&] {
+    all_->barrier_workers.assign(wanted.barrier_worker().begin(), wanted.barrier_worker().end());
+    fenced_.insert(wanted.lost_worker().begin(), wanted.lost_worker().end());
+  });
 }
 
 absl::StatusOr<proto::PrepareReply> SimServer::Prepare(const proto::PrepareRequest& wanted) {
@@ -265,14 +256,14 @@ absl::StatusOr<proto::WriteCheckpointReply> SimServer::WriteCheckpoint(
 
 absl::StatusOr<proto::AdmitClientsReply> SimServer::AdmitClients(
     const proto::AdmitClientsRequest& wanted) {
-  return ForJob<proto::AdmitClientsRequest, proto::AdmitClientsReply>(
-      wanted, [&](SimHostedJob& job) { return job.core->AdmitClients(wanted); });
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(wanted.job_id()));
+  return job->core->AdmitClients(wanted);
 }
 
 absl::StatusOr<proto::GetChecksumsReply> SimServer::GetChecksums(
     const proto::GetChecksumsRequest& wanted) {
-  return ForJob<proto::GetChecksumsRequest, proto::GetChecksumsReply>(
-      wanted, [&](SimHostedJob& job) { return job.core->GetChecksums(); });
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(wanted.job_id()));
+  return job->core->GetChecksums();
 }
 
 absl::StatusOr<proto::FenceClientReply> SimServer::FenceClient(

@@ -114,8 +114,6 @@ class SimServer final : public rpc::ParameterServerService {
  private:
   std::shared_ptr<SimHostedJob> Load(const proto::ConfigureRequest& request);
   void LetGo(const std::string& job_id, int64_t run);
-  template <typename Request, typename Reply, typename Body>
-  absl::StatusOr<Reply> ForJob(const Request& request, const Body& body);
 
   SimServers* const all_;
   const int index_;
@@ -167,8 +165,8 @@ class SimServers {
   ThreadPool pool_{1};
   Metrics metrics_;
   server::ServerMetrics server_metrics_{metrics_};
-  std::vector<std::unique_ptr<SimProcess>>
-      processes_;  // which connections of servers wake at the end
+  // Connections of servers wake them at the end.
+  std::vector<std::unique_ptr<SimProcess>> processes_;
   std::vector<std::unique_ptr<SimServer>> servers_;
 };
 

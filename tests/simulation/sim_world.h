@@ -1,5 +1,6 @@
-// A whole cluster in one thread: the real CoordinatorCore, servers and workers that keep books, a
-// command line, and a network, clocks and disks that fail as a seed or a list says.
+// A whole cluster in one thread: the real CoordinatorCore, servers with real stores, workers with
+// real clients that train a small model, a command line, and a network, clocks and disks that fail
+// as a seed or a list says.
 #pragma once
 
 #include <cstdint>
