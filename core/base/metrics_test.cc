@@ -1,6 +1,7 @@
 #include "core/base/metrics.h"
 
 #include "civetweb.h"
+#include "core/base/testing/local_name.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -50,8 +51,8 @@ std::string Get(int port, const std::string& path) {
 TEST(Metrics, ServesPagesAsLongAsTheyLive) {
   Metrics metrics;
   metrics.counter("shoal_test_total", "help").Increment(2);
-  const auto port = metrics.Serve(0, "localhost");
-  ASSERT_TRUE(port.ok());
+  const auto port = metrics.Serve(0, LocalName());
+  ASSERT_TRUE(port.ok()) << port.status();
   EXPECT_THAT(Get(*port, "/metrics"), AllOf(HasSubstr("200 text/plain; version=0.0.4"),
                                             HasSubstr("\nshoal_test_total 2\n")));
   {

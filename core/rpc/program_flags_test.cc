@@ -1,5 +1,6 @@
 #include "core/rpc/program_flags.h"
 
+#include "core/base/testing/local_name.h"
 #include "core/rpc/member_session.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
@@ -10,7 +11,7 @@ namespace {
 
 TEST(ProgramFlagsTest, WhatIsServedSaysOfWhichVersionItIs) {
   Metrics metrics;
-  ASSERT_TRUE(ServeMetrics({.metrics_port = 0}, "localhost:0", metrics).ok());
+  ASSERT_TRUE(ServeMetrics({.metrics_port = 0}, LocalName() + ":0", metrics).ok());
   EXPECT_THAT(metrics.Text(), ::testing::HasSubstr(fmt::format(
                                   "shoal_build_info{{version=\"{}\"}} 1", ProgramVersion())));
 }
