@@ -68,7 +68,8 @@ mkdir -p "$output"/{bin,lib,share/licenses}
 for program in "${programs[@]}"; do
   built=$build_folder/bin/$program
   [ -x "$built" ] || fail "$built is not there: run without --no-build"
-  readelf -d "$built" | grep -qF '[$ORIGIN/../lib]' ||
+  # All of it is read: who writes into a pipe that was left fails the pipe.
+  readelf -d "$built" | grep -F '[$ORIGIN/../lib]' >/dev/null ||
     fail "$program does not look for libraries in ../lib"
   strip -o "$output/bin/$program" "$built"
 done
@@ -91,7 +92,7 @@ add_library() {  # name path
   install -m 755 "$(readlink -f "$2")" "$output/lib/$1"
   strip --strip-unneeded "$output/lib/$1"
   # A library with a path of its own would look there and nowhere else.
-  if readelf -d "$output/lib/$1" | grep -qE '\((RPATH|RUNPATH)\)'; then
+  if readelf -d "$output/lib/$1" | grep -E '\((RPATH|RUNPATH)\)' >/dev/null; then
     fail "$2 has a library path of its own"
   fi
   origin_of[$1]=$(readlink -f "$2")

@@ -265,7 +265,8 @@ fi
 # has not yet given back.
 patience=$(($(passed) + 10))
 gpu_is_used() {
-  timeout 5 nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | grep -q '^[0-9]'
+  timeout 5 nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null |
+    grep '^[0-9]' >/dev/null
 }
 while gpu_is_used && [ "$(passed)" -lt "$patience" ]; do
   sleep 0.5

@@ -72,7 +72,7 @@ for name in first second; do
 done
 echo "two jobs trained on the same servers"
 reads() {  # query answer
-  curl -sG "http://127.0.0.1:$port/api/v1/query" --data-urlencode "query=$1" | grep -qF "\"$2\""
+  curl -sG "http://127.0.0.1:$port/api/v1/query" --data-urlencode "query=$1" | grep -F "\"$2\"" >/dev/null
 }
 wait_for() {  # what query answer
   for _ in $(seq 120); do

@@ -38,7 +38,8 @@ skip() {
   exit 2
 }
 reason=$("$here/vm.sh" --prepare 2>&1) || skip "${reason##*$'\n'}"
-ctest --test-dir "$build" "${selection[@]}" -N | grep -q '^ *Test *#' || skip "this build has none"
+ctest --test-dir "$build" "${selection[@]}" -N | grep '^ *Test *#' >/dev/null ||
+  skip "this build has none"
 
 report=$(mktemp -d "${TMPDIR:-/tmp}/shoal-rdma.XXXXXX") || exit 125
 trap 'rm -rf "$report"' EXIT
