@@ -65,13 +65,9 @@ class SimQueue final : public transport::EventQueue {
       }
     });
   }
-  // That a write is done nobody waits for: it is seen with what comes next.
   void Push(Event event) {
-    const bool waits = event.kind != Kind::kWriteDone || !event.status.ok();
     events_.push_back(std::move(event));
-    if (waits) {
-      Wake();
-    }
+    Wake();
   }
 
  private:
