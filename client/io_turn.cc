@@ -39,10 +39,9 @@ void ConvertElements(const std::byte* from, DType from_type, std::byte* to, int6
 
 bool Session::TurnIo(size_t index, absl::Time* next) {
   Io& io = io_[index];
-  std::array<transport::Event, 64> events;
-  const size_t count = io.queue->Poll(events);
+  const size_t count = io.queue->Poll(io.events);
   for (size_t i = 0; i < count; ++i) {
-    Handle(io, events[i]);
+    Handle(io, io.events[i]);
   }
   bool worked = count > 0;
   const absl::Time now = clock_.Now();

@@ -114,7 +114,9 @@ class Session {
     std::unique_ptr<transport::EventQueue> queue;
     bool used = false;
     std::vector<uint64_t> closed_early;  // connections that closed before they were adopted
-    std::vector<transport::ReadOperation> reads;  // a turn's scratch
+    // A turn's scratch.
+    std::array<transport::Event, 64> events;
+    std::vector<transport::ReadOperation> reads;
     std::vector<transport::ReadOperation> headers;
   };
 

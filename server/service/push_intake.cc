@@ -1,6 +1,5 @@
 #include "server/service/push_intake.h"
 
-#include <array>
 #include <utility>
 
 #include "core/base/logging.h"
@@ -16,15 +15,19 @@ constexpr size_t kMaxClosedEarly = 4096;
 
 PushIntake::PushIntake(PushHandler handler, ServerMetrics* metrics,
                        std::vector<std::unique_ptr<transport::EventQueue>> queues)
-    : handler_(std::move(handler)), metrics_(metrics), queues_(std::move(queues)) {}
+    : handler_(std::move(handler)), metrics_(metrics), queues_(queues.size()) {
+  for (size_t i = 0; i < queues.size(); ++i) {
+    queues_[i].events = std::move(queues[i]);
+  }
+}
 
 void PushIntake::Stop() {
   {
     absl::MutexLock lock(&work_mutex_);
     stopping_ = true;
   }
-  for (const auto& queue : queues_) {
-    queue->Wake();
+  for (const Queue& queue : queues_) {
+    queue.events->Wake();
   }
 }
 
@@ -59,8 +62,8 @@ void PushIntake::Add(std::shared_ptr<ClientConnection> connection) {
     by_id_[connection->id()] = std::move(connection);
     metrics_->clients.Increment();
   }
-  for (const auto& queue : queues_) {
-    queue->Wake();  // An idle intake sleeps longer than one that scans slots.
+  for (const Queue& queue : queues_) {
+    queue.events->Wake();  // An idle intake sleeps longer than one that scans slots.
   }
 }
 
@@ -175,10 +178,10 @@ void PushIntake::RingAll(const std::vector<LayerBarrier::Ring>& rings) {
 }
 
 bool PushIntake::Turn(size_t queue) {
-  std::array<transport::Event, 64> events;
-  const size_t count = queues_[queue]->Poll(events);
+  Queue& turns = queues_[queue];
+  const size_t count = turns.events->Poll(turns.polled);
   for (size_t i = 0; i < count; ++i) {
-    Dispatch(events[i]);
+    Dispatch(turns.polled[i]);
   }
   return TakeOne() || count > 0;
 }

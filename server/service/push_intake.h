@@ -8,6 +8,7 @@
 // connections, then frees the queues; the transports must outlive it.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -32,7 +33,7 @@ class PushIntake {
   PushIntake& operator=(const PushIntake&) = delete;
 
   size_t queues() const { return queues_.size(); }
-  transport::EventQueue* queue(size_t index) { return queues_[index].get(); }
+  transport::EventQueue* queue(size_t index) { return queues_[index].events.get(); }
 
   // Handles what has come over that queue, and applies one waiting push. False: there was neither.
   bool Turn(size_t queue);
@@ -58,6 +59,10 @@ class PushIntake {
   void BeginBarriers(int64_t step, int64_t attempt, std::vector<uint64_t> workers);
 
  private:
+  struct Queue {
+    std::unique_ptr<transport::EventQueue> events;
+    std::array<transport::Event, 64> polled;  // a turn's scratch
+  };
   struct Work {
     std::shared_ptr<ClientConnection> connection;
     int64_t slot = 0;
@@ -71,7 +76,7 @@ class PushIntake {
 
   const PushHandler handler_;
   ServerMetrics* const metrics_;
-  const std::vector<std::unique_ptr<transport::EventQueue>> queues_;
+  std::vector<Queue> queues_;
 
   LayerBarrier barrier_;
 
