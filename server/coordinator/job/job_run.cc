@@ -238,7 +238,7 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
     reply.set_shut_down(true);
     return reply;
   }
-  if (!admitted_.contains(incarnation) || !TakesPart(incarnation)) {
+  if (closed() || !admitted_.contains(incarnation) || !TakesPart(incarnation)) {
     return std::nullopt;
   }
   reply.set_ready(true);

@@ -8,6 +8,8 @@
 namespace shoal::server {
 namespace {
 
+using simulation::FaultKind;
+using simulation::Faults;
 using simulation::SimWorld;
 using ::testing::ContainsRegex;
 using testing::FakeDisk;
@@ -261,6 +263,35 @@ TEST(LossAtTheEndTest, AWorkerIsNotNeededForTheLastCheckpoint) {
   ASSERT_THAT(world.RunAndCheck(), IsEmpty());
   ASSERT_TRUE(world.done().has_value());
   EXPECT_EQ(world.done()->checkpoint(), "step-2");
+}
+
+// The other server is asked whether it knows a successor, and does not answer.
+TEST(LossWithoutAnswerTest, AFailedJobThatAsksForASuccessorTakesNothingFromWorkers) {
+  SimWorld world({.steps = 6}, Faults::FromList(1, {{FaultKind::kBuggify, "takeover", 1, 0}}));
+  world.servers.checkpoint_time = absl::Seconds(30);
+  proto::NextStepRequest leaves;
+  bool asked = false;
+  world.hook = [&](std::string_view point, int) {
+    if (point == "work" && leaves.incarnation() == 0) {
+      proto::JoinJobRequest join;
+      join.set_incarnation(world.worker_incarnation(2));
+      const auto joined = world.core().Join(join);
+      ASSERT_TRUE(joined.ok() && joined->has_value());
+      leaves.set_job_id(world.job_id());
+      leaves.set_run((*joined)->run());
+      leaves.set_incarnation(join.incarnation());
+      leaves.set_formation((*joined)->formation());
+      leaves.set_leaving(true);
+      world.KillServer(1);
+    } else if (point == "takeover" && !std::exchange(asked, true)) {
+      const auto reply = world.core().Next(leaves);
+      EXPECT_TRUE(reply.ok() && !reply->has_value()) << "it is told when that is known";
+    }
+  };
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_TRUE(asked);
+  EXPECT_THAT(world.failure(), HasSubstr("lost server 1"));
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_workers_lost_total 0\n"));
 }
 
 // Whatever becomes of the step whose prepare is under way, the job ends.

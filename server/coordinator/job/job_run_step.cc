@@ -190,6 +190,9 @@ std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& r
     reply.set_job_over(true);
     return reply;
   }
+  if (closed()) {
+    return std::nullopt;
+  }
   if (const std::optional<size_t> teller = WorkerOf(request.incarnation());
       teller.has_value() && !absent_[*teller] && request.formation() == formations_[*teller]) {
     TakeFrom(*teller, request);
