@@ -4,6 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 if [ $# -eq 0 ]; then
-  set -- quick lint links long fuzz nightly kernels asan-all rdma-all single peers operate tsan
+  set -- quick lint links long fuzz nightly kernels asan-all rdma-all single peers operate-all tsan
 fi
 exec ./ci.sh "$@"

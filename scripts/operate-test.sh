@@ -4,7 +4,7 @@
 # it, and nothing of it is reached from other machines. What cannot be had here is skipped, with the
 # reason.
 #
-#   scripts/operate-test.sh [PART...]     (default: all)
+#   scripts/operate-test.sh [--push | PART...]     (default: all)
 #
 # SHOAL_BIN: the folder of the programs (default: built here).
 #
@@ -22,6 +22,9 @@
 #   kubernetes  deploy/kubernetes on a real Kubernetes: every pod is lost or replaced during a job.
 #               Builds it first, which takes 7 to 11 minutes; SHOAL_KUBERNETES names the folder that
 #               keeps what was built (default: build/operate/kubernetes)
+#
+#     --push      what fits in ten minutes; parts that are not begun by then are skipped. Of alerts
+#                 those that come in seconds (alerts-short)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/build.sh
@@ -30,6 +33,9 @@ export SHOAL_OPERATE_DEBIAN=$work/debian
 python=$work/venv/bin/python
 parts=(manifests units mistakes image image-cuda metrics dashboards alerts tls compose slurm
   kubernetes)
+push=(manifests units mistakes metrics image compose dashboards alerts-short tls)
+push_seconds=600
+part_seconds=900  # of a push: what takes longer hangs
 
 skip() {
   echo "SKIPPED: $*"
@@ -116,6 +122,11 @@ part_alerts() {
   need_debian prometheus-alertmanager prometheus prometheus-alertmanager
   "$python" tests/operate/alerts.py
 }
+part_alerts-short() {
+  need_python
+  need_debian prometheus-alertmanager prometheus prometheus-alertmanager
+  "$python" tests/operate/alerts.py stall lose_members fail old_certificates wrong_token
+}
 part_tls() {
   python3 tests/operate/tls.py
 }
@@ -149,7 +160,13 @@ if [ "${1:-}" = --part ]; then
   "part_$2"
   exit
 fi
-[ $# -eq 0 ] || parts=("$@")
+limit=()
+if [ "${1:-}" = --push ]; then
+  parts=("${push[@]}")
+  limit=(timeout --kill-after=60 "$part_seconds")
+elif [ $# -gt 0 ]; then
+  parts=("$@")
+fi
 for part in "${parts[@]}"; do
   declare -F "part_$part" >/dev/null || {
     echo "unknown part $part" >&2
@@ -163,12 +180,17 @@ if [ -z "${SHOAL_BIN:-}" ]; then
   build release shoal shoal-coordinator shoal-server shoal-worker
   export SHOAL_BIN=$PWD/build/release/bin
 fi
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 begin=$SECONDS
 for part in "${parts[@]}"; do
   printf '\n== operate: %s\n' "$part"
   start=$SECONDS
   status=0
-  "$0" --part "$part" || status=$?
+  if [ ${#limit[@]} -gt 0 ] && [ $((SECONDS - begin)) -gt "$push_seconds" ]; then
+    echo "SKIPPED: $push_seconds s are over"
+    status=77
+  else
+    ${limit[@]+"${limit[@]}"} "$0" --part "$part" || status=$?
+  fi
   case $status in
     0) passed=$((passed + 1)) ;;
     77) skipped=$((skipped + 1)) ;;
