@@ -24,7 +24,7 @@
 #               keeps what was built (default: build/operate/kubernetes)
 #
 #     --push      what fits in ten minutes; parts that are not begun by then are skipped. Of alerts
-#                 those that come in seconds (alerts-short)
+#                 those that come in seconds (alerts-short). No Slurm, no Kubernetes
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/build.sh
@@ -42,8 +42,30 @@ skip() {
   exit 77
 }
 
+# Lists of packages that are there and may be old will do, until something cannot be had by them.
+refresh_lists() { apt-get -q -o Acquire::Retries=3 update >/dev/null 2>&1 || true; }
+
+# install PACKAGE...
+install() {
+  [ "$(id -u)" = 0 ] || skip "there is no root to install $*"
+  apt-cache show "$1" >/dev/null 2>&1 || refresh_lists
+  # Their services stay off: tests start their own.
+  local how=(env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300
+    -o Acquire::Retries=3 install -y --no-install-recommends "$@")
+  "${how[@]}" >"$work/apt.log" 2>&1 || {
+    refresh_lists
+    "${how[@]}" >"$work/apt.log" 2>&1 || skip "$* cannot be installed (see $work/apt.log)"
+  }
+}
+
+# need_installed PROGRAM PACKAGE...
+need_installed() {
+  command -v "$1" >/dev/null || install "${@:2}"
+}
+
 need_python() {
-  [ -x "$python" ] || python3 -m venv "$work/venv" || skip "there is no python3-venv"
+  python3 -c 'import ensurepip, venv' 2>/dev/null || install python3-venv
+  [ -x "$python" ] || python3 -m venv "$work/venv"
   cat dashboards/requirements.txt tests/operate/requirements.txt >"$work/wanted.txt"
   cmp -s "$work/wanted.txt" "$work/installed.txt" || {
     "$work/venv/bin/pip" install -q --retries 2 -r "$work/wanted.txt" ||
@@ -52,40 +74,35 @@ need_python() {
   }
 }
 
-# Lists of packages that are there and may be old will do.
-refresh_lists() {  # PACKAGE
-  apt-cache show "$1" >/dev/null 2>&1 || apt-get -q update >/dev/null 2>&1 || true
-}
-
 # need_debian PROGRAM PACKAGE...: unpacked, not installed, so that no service of theirs starts here
 need_debian() {
   [ ! -x "$work/debian/usr/bin/$1" ] || return 0
   mkdir -p "$work/debian"
-  refresh_lists "$2"
-  (cd "$work/debian" && apt-get -q download "${@:2}" >/dev/null 2>&1) ||
-    skip "Debian's ${*:2} cannot be had (apt-get update?)"
+  download() {
+    (cd "$work/debian" && apt-get -q -o Acquire::Retries=3 download "$@" >/dev/null 2>&1)
+  }
+  download "${@:2}" || {
+    refresh_lists
+    download "${@:2}" || skip "Debian's ${*:2} cannot be had (apt-get update?)"
+  }
   for package in "$work/debian"/*.deb; do
     dpkg -x "$package" "$work/debian"
     rm "$package"
   done
 }
 
-# need_installed PROGRAM PACKAGE...
-need_installed() {
-  ! command -v "$1" >/dev/null || return 0
-  [ "$(id -u)" = 0 ] || skip "there is no $1, and no root to install ${*:2}"
-  refresh_lists "$2"
-  # Their services stay off: tests start their own.
-  RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 install -y \
-    --no-install-recommends "${@:2}" >"$work/apt.log" 2>&1 ||
-    skip "${*:2} cannot be installed (see $work/apt.log)"
-}
-
 need_podman() {
   need_installed podman podman runc netavark aardvark-dns
   need_installed iptables iptables
+  need_installed busybox busybox-static
   export CONTAINERS_CONF=$PWD/tests/operate/containers.conf
-  podman info >/dev/null 2>"$work/podman.log" || skip "podman does not run: $(<"$work/podman.log")"
+  # A container of one program, which this machine may forbid: it says so, no test of ours.
+  local image=localhost/operate-probe:$$
+  {
+    tar -C "$(dirname "$(command -v busybox)")" -c busybox | podman import - "$image" &&
+      podman run --rm "$image" /busybox true
+  } >"$work/podman.log" 2>&1 || skip "podman runs nothing here: $(tail -n 1 "$work/podman.log")"
+  podman rmi --force "$image" >/dev/null
 }
 
 part_manifests() {
@@ -125,19 +142,22 @@ part_alerts() {
 part_alerts-short() {
   need_python
   need_debian prometheus-alertmanager prometheus prometheus-alertmanager
-  "$python" tests/operate/alerts.py stall lose_members fail old_certificates wrong_token
+  "$python" tests/operate/alerts.py --short
 }
 part_tls() {
+  need_installed openssl openssl
   python3 tests/operate/tls.py
 }
 part_compose() {
   need_python
   need_podman
+  need_installed curl curl
   need_debian prometheus prometheus
   tests/operate/compose.sh
 }
 part_slurm() {
   need_installed slurmctld slurmctld slurmd slurm-client munge
+  need_installed curl curl
   tests/operate/slurm.sh
 }
 part_kubernetes() {
@@ -148,7 +168,7 @@ part_kubernetes() {
   need_installed etcd etcd-server
   need_installed containerd containerd runc
   need_installed conntrack conntrack
-  [ -x /usr/lib/cni/bridge ] || need_installed cni-bridge containernetworking-plugins
+  [ -x /usr/lib/cni/bridge ] || install containernetworking-plugins
   command -v kubectl >/dev/null || PATH=$work/venv/bin:$PATH
   local built
   built=$(tests/operate/kubernetes/build.sh "${SHOAL_KUBERNETES:-$work/kubernetes}")

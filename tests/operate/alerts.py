@@ -3,7 +3,10 @@
 alertmanager tells a webhook, and it resolves; none fires that should not. Windows and `for` are
 divided by 30.
 
-  alerts.py [SCENE...]      (default: all)
+  alerts.py [--short | SCENE...]      (default: all)
+
+    --short   scenes that come in seconds. Of what else fires, lateness is told alone: two minutes
+              are four seconds here, and a machine that does other things may be as late as that
 """
 
 import contextlib
@@ -46,7 +49,8 @@ def faster(text):
 class Watch:
     """What the webhook heard, and what it should not have heard."""
 
-    def __init__(self, cluster):
+    def __init__(self, cluster, tolerated=frozenset()):
+        self.tolerated = tolerated
         self.alertmanager = processes.Alertmanager(cluster)
         rules = cluster.folder / 'alerts.yaml'
         rules.write_text(faster((DASHBOARDS / 'alerts.yaml').read_text(encoding='utf-8')),
@@ -78,9 +82,9 @@ class Watch:
         """Nothing else than what was provoked has come."""
         heard = {name for name, status, _ in list(self.alertmanager.received) if status == 'firing'}
         surprises = heard - self.expected
-        if surprises:
+        if surprises - self.tolerated:
             raise AssertionError(f'{when}: {sorted(surprises)} fired')
-        print(f'{when}: nothing else fired', flush=True)
+        print(f'{when}: {sorted(surprises) or "nothing"} else fired', flush=True)
 
 
 @contextlib.contextmanager
@@ -153,10 +157,15 @@ def diverge(cluster, watch):
     return failed
 
 
-@contextlib.contextmanager
-def small_disk(path, size):
+def mount_disk(path, size):
+    """Whether a disk of that size is there now."""
     path.mkdir()
-    subprocess.run(['mount', '-t', 'tmpfs', '-o', f'size={size}', 'tmpfs', path], check=True)
+    return subprocess.run(['mount', '-t', 'tmpfs', '-o', f'size={size}', 'tmpfs', path],
+                          check=False).returncode == 0
+
+
+@contextlib.contextmanager
+def unmounted(path):
     try:
         yield
     finally:
@@ -166,12 +175,12 @@ def small_disk(path, size):
 def fill_disk(cluster, watch, job_failed):
     """The disk of checkpoints is full for as long as one of them fails. `job_failed` is to be over
     once this job has its turn."""
-    if os.getuid() != 0:
-        print('ShoalCheckpointFailing and ShoalCheckpointDiskFilling: not provoked, which takes '
-              'root to mount a small disk')
-        return
     disk = cluster.folder / 'disk'
-    with small_disk(disk, '256m'):
+    if not mount_disk(disk, '256m'):
+        print('ShoalCheckpointFailing and ShoalCheckpointDiskFilling: not provoked, no small disk '
+              'can be mounted here')
+        return
+    with unmounted(disk):
         cluster.train('full', train=ENDLESS,
                       checkpoint={'directory': 'disk/checkpoints', 'every_steps': 10})
         cluster.wait_for_steps(12)
@@ -348,16 +357,20 @@ def skew(cluster, watch):
 
 SCENES = (stall, lose_members, fail, slow_worker, slow_server, uneven_shards, drop_attempts,
           other_user, old_certificates, wrong_token, damage_pushes, skew)
+SHORT = (stall, lose_members, fail, old_certificates, wrong_token)
+LATENESS = {'ShoalStepStalled', 'ShoalTargetDown', 'ShoalMemberLost', 'ShoalStraggler',
+            'ShoalIdleAbovePlan', 'ShoalCheckpointOld'}
 
 
 def main():
-    scenes = processes.chosen(SCENES, sys.argv[1:])
+    short = sys.argv[1:] == ['--short']
+    scenes = SHORT if short else processes.chosen(SCENES, sys.argv[1:])
     promtool = processes.DEBIAN / 'usr/bin/promtool'
     for command in (['check', 'rules', 'alerts.yaml'], ['test', 'rules', 'alerts_test.yaml']):
         subprocess.run([promtool, *command], check=True, cwd=DASHBOARDS)
     with tempfile.TemporaryDirectory(prefix='shoal-alerts-') as folder:
         with processes.Cluster(folder, tls=True) as cluster:
-            watch = Watch(cluster)
+            watch = Watch(cluster, LATENESS if short else frozenset())
             for scene in scenes:
                 watch.next_scene()
                 scene(cluster, watch)

@@ -10,12 +10,9 @@ fail() { echo "compose: $*" >&2; exit 1; }
 mkdir -p "$work/build"
 ln -sfn "$SHOAL_BIN" "$work/build/bin"
 folder=$(mktemp -d)
-port=$(python3 -c 'import socket
-probe = socket.socket()
-probe.bind(("127.0.0.1", 0))
-print(probe.getsockname()[1])')
-export SHOAL_IMAGE=localhost/shoal:operate-compose PROMETHEUS_PORT=$port
-export PROMETHEUS_IMAGE=localhost/prometheus:operate-compose
+port=$(PYTHONPATH=tests/operate python3 -c 'import processes; print(processes.free_port())')
+export SHOAL_IMAGE=localhost/shoal:operate-$$ PROMETHEUS_PORT=$port
+export PROMETHEUS_IMAGE=localhost/prometheus:operate-$$ COMPOSE_PROJECT_NAME=operate-$$
 compose() {
   (cd "$folder/deploy/compose" && timeout --kill-after=5 120 "$work/venv/bin/podman-compose" "$@")
 }

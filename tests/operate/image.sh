@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 most=150000000
 work=$PWD/build/operate
-tag=localhost/shoal:operate-test
+tag=localhost/shoal:operate-$$
 fail() { echo "image: $*" >&2; exit 1; }
 mkdir -p "$work/build"
 ln -sfn "$SHOAL_BIN" "$work/build/bin"

@@ -2,10 +2,12 @@
 Prometheus that reads it, an alertmanager with a webhook of ours. On the loopback interface alone.
 """
 
+import contextlib
 import http.server
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -29,10 +31,19 @@ def skip(why):
     sys.exit(SKIP)
 
 
+# Below those that the kernel gives to who connects: what is free stays so until it is listened at.
+PORTS = range(20000, 32000)
+given = set()  # ports
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return probe.getsockname()[1]
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(('127.0.0.1', port))
+            if port not in given:
+                given.add(port)
+                return port
 
 
 def wait_for(what, holds, seconds=120, pause=0.2):

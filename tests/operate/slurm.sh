@@ -35,11 +35,8 @@ chmod 600 "$folder/munge.key"
 start munged munged --foreground --force --key-file="$folder/munge.key" \
   --socket="$folder/munge.socket" --pid-file="$folder/munge.pid" --log-file="$folder/munge.log" \
   --seed-file="$folder/munge.seed"
-read -r ctld one two < <(python3 -c 'import socket
-probes = [socket.socket() for _ in range(3)]
-for probe in probes:
-    probe.bind(("127.0.0.1", 0))
-print(*(probe.getsockname()[1] for probe in probes))')
+read -r ctld one two < <(PYTHONPATH=tests/operate python3 -c 'import processes
+print(*(processes.free_port() for _ in range(3)))')
 cat >"$folder/slurm.conf" <<END
 ClusterName=test
 SlurmctldHost=$(hostname -s)(127.0.0.1)

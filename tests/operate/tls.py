@@ -11,13 +11,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 import processes
 
 ROLES = ('coordinator', 'server', 'worker', 'client')
 EXPIRY = 'shoal_tls_certificate_expiry_timestamp_seconds{kind="identity"}'
-READ_AFTER_SECONDS = 15  # at the latest
+READ = 'has new certificates'  # says who has read them
 JOB = {'train': {'steps': 100000, 'warmup_steps': 2}, 'service': {'accumulate': 'exact'},
        'checkpoint': {'every_steps': 0, 'export_huggingface': False}}
 
@@ -76,12 +75,14 @@ def replace_all(cluster, certificates):
     first = certificates.current
     second = certificates.make('second', '--days', 80)
     before = {name: cluster.value(name, EXPIRY) for name in cluster.ports}
-    certificates.put('both', first, [first, second])
-    time.sleep(READ_AFTER_SECONDS)
-    certificates.put('new', second, [first, second])
-    processes.wait_for('all have their new certificate', lambda: all(
-        cluster.value(name, EXPIRY) not in (None, before[name]) for name in cluster.ports))
-    certificates.put('end', second, [second])
+    for number, (name, own, trusted) in enumerate((
+            ('both', first, [first, second]), ('new', second, [first, second]),
+            ('end', second, [second])), 1):
+        certificates.put(name, own, trusted)
+        processes.wait_for(f'all have read what is in {name}', lambda number=number: all(
+            cluster.log(each).count(READ) == number for each in cluster.ports))
+    if any(cluster.value(name, EXPIRY) in (None, was) for name, was in before.items()):
+        fail(f'{EXPIRY} is not that of the new certificates')
     processes.wait_for('the coordinator takes the old CA for foreign',
                        lambda: ask(cluster, '--tls', first)[0] != 0)
     return first, second
