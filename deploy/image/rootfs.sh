@@ -73,6 +73,7 @@ fi
 if [ -n "$cuda" ]; then
   . "$(dirname "$0")/../../scripts/cuda_libraries.sh"
   copy_cuda_libraries "$root/usr/lib"  # ../lib of the programs
+  origins+=(${cuda_libraries[@]+"${cuda_libraries[@]}"})
   add_libraries "$(realpath "$root")"/usr/lib/*.so.*
 fi
 
