@@ -56,6 +56,15 @@ class Board:
     rows: tuple
 
 
+def quantiles(metric, by, pairs):
+    """Queries of a histogram's quantiles."""
+    name = '{{' + by + '}} ' if by else ''
+    labels = f'{by}, le' if by else 'le'
+    return tuple(
+        Query(f'histogram_quantile({quantile}, sum by ({labels}) (rate({metric}[RATE])))',
+              f'{name}{title}') for quantile, title in pairs)
+
+
 def expand(expr):
     for word, text in WORDS.items():
         expr = expr.replace(word, text)

@@ -32,21 +32,26 @@ MEMBERS = Row('Members', (
     Panel('Members with a lease', 'What the coordinator counts on. Good: the same lines as of '
           'processes that answer; a member is missing here until it has registered.', 'short',
           (Query('sum by (role) (shoal_coordinator_members{JOB})', '{{role}}s'),), decimals=0),
+    Panel('Oldest lease', 'Since the member that has not renewed its lease for longest did. Good: '
+          'below a half of the lease (`--lease-seconds`, 10); a member is lost when it is over.',
+          's', (Query('max by (role) (shoal_coordinator_oldest_lease_seconds{JOB})',
+                      '{{role}}s'),)),
     Panel('State of the job', 'What the newest job does that had its turn. Good: training, with '
           'short checkpoints between.', 'short',
           (Query('sum by (state) (shoal_job_state{JOB}) > 0', '{{state}}'),), 'stack', high=1,
-          decimals=0),
+          decimals=0, width=6),
     Panel('Members lost', 'Members lost without a word, in five minutes. Good: zero.', 'short',
           (Query('sum by (role) (increase(shoal_coordinator_members_lost_total{JOB}[5m]))',
-                 '{{role}}s'),), decimals=0),
+                 '{{role}}s'),), decimals=0, width=6),
     Panel('Starts', 'Processes that began anew, in five minutes. Good: zero outside an upgrade; '
           'one that comes back again and again is in a restart loop.', 'short',
           (Query('sum by (instance) (changes(process_start_time_seconds{WHO}[5m])) > 0 '
                  'or on () label_replace(vector(0), "instance", "none", "", "")',
-                 '{{instance}}'),), decimals=0),
+                 '{{instance}}'),), decimals=0, width=6),
     Panel('Versions, by process', 'How many processes run each version. Good: one line; two during '
           'an upgrade, in which no job starts, since versions must agree.', 'short',
-          (Query('count by (version) (shoal_build_info{WHO})', '{{version}}'),), decimals=0),
+          (Query('count by (version) (shoal_build_info{WHO})', '{{version}}'),), decimals=0,
+          width=6),
 ))
 
 RESOURCES = Row('What processes take', (
@@ -95,11 +100,14 @@ ACCESS = Row('Certificates and refusals', (
           'of a CA, with --tls. Good: more than a quarter of their life; new ones are taken within '
           'ten seconds.', 's',
           (Query('min by (kind) (shoal_tls_certificate_expiry_timestamp_seconds{WHO}) - time()',
-                 '{{kind}}'),), width=12, log=True),
+                 '{{kind}}'),), log=True),
+    Panel('Certificates taken', 'Times that a process found new files of certificates, in five '
+          'minutes: good ones, used from then on, and bad ones, which are left. Good: no failure.',
+          'short', (Query('sum by (result) (increase(shoal_tls_reloads_total{WHO}[5m]))',
+                          '{{result}}'),), decimals=0),
     Panel('Refused', 'Connections and calls a second that were refused over gRPC: without a good '
           'certificate, with a wrong token, by a role that may not make them. Good: zero.', 'ops',
-          (Query('sum by (reason) (rate(shoal_rpc_refused_total{WHO}[RATE]))', '{{reason}}'),),
-          width=12),
+          (Query('sum by (reason) (rate(shoal_rpc_refused_total{WHO}[RATE]))', '{{reason}}'),)),
 ))
 
 BOARD = Board('operations', 'Shoal: operations',

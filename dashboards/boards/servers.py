@@ -1,16 +1,6 @@
 """Do the servers hold the model evenly, and do they keep up?"""
 
-from board import Board, Panel, Query, Row
-
-
-def quantiles(metric, by, pairs):
-    """Queries of a histogram's quantiles."""
-    name = '{{' + by + '}} ' if by else ''
-    labels = f'{by}, le' if by else 'le'
-    return tuple(
-        Query(f'histogram_quantile({quantile}, sum by ({labels}) (rate({metric}[RATE])))',
-              f'{name}{title}') for quantile, title in pairs)
-
+from board import Board, Panel, Query, Row, quantiles
 
 HELD = 'sum by (instance) (shoal_ps_resident_bytes{WHO})'
 PUSHES = 'shoal_ps_request_duration_seconds_bucket{WHO, op="push"}'
@@ -35,7 +25,8 @@ NOW = Row('Now', (
           (Query('min(shoal_ps_clients{WHO})', 'fewest'),
            Query('max(shoal_ps_clients{WHO})', 'most')), 'number', 4, decimals=0),
     Panel('Versions apart', 'Highest published version less the lowest. Good: 0 or, between the '
-          'commits of two servers, 1.', 'short',
+          'commits of two servers, 1; more where steps are shorter than what lies between two '
+          'readings.', 'short',
           (Query('max by (shoal_job) (shoal_ps_param_version{WHO}) '
                  '- min by (shoal_job) (shoal_ps_param_version{WHO})', '{{shoal_job}}'),),
           'number', 4, levels=((2, 'orange'),), decimals=0),

@@ -1,6 +1,6 @@
 """Which way do tensors go, how fast, and does it hold?"""
 
-from board import Board, Panel, Query, Row
+from board import Board, Panel, Query, Row, quantiles
 
 NOW = Row('Now', (
     Panel('Weights read', 'Bytes of weights that workers read a second.', 'Bps',
@@ -35,15 +35,23 @@ TRAFFIC = Row('Traffic', (
           'reads are seen by workers alone.', 'Bps',
           (Query('sum by (transport) (rate(shoal_ps_push_bytes_total{WHO}[RATE]))',
                  '{{transport}}'),), 'stack'),
+    Panel('Time to read weights', 'Of one partition, by transport. It grows with partitions. Good: '
+          'p99 within a few times the median.', 's',
+          quantiles('shoal_client_get_duration_seconds_bucket{WHO}', 'transport',
+                    ((0.5, 'median'), (0.99, 'p99')))),
+    Panel('Time until gradients are taken', 'Of one partition, from sending it until the server '
+          'says that it is in its sum, by transport. Good: p99 within a few times the median.',
+          's', quantiles('shoal_client_push_duration_seconds_bucket{WHO}', 'transport',
+                         ((0.5, 'median'), (0.99, 'p99')))),
     Panel('Time that workers wait for tensors', 'Part of the compute threads\' time spent waiting '
           'for weights, and for room to push gradients. Good: a few percent; more means that the '
           'network or the servers do not keep up.', 'percentunit',
           (Query('avg by (phase) (rate(shoal_worker_phase_seconds_total{WHO, '
                  'phase=~"get_wait|push_wait|layer_wait|transfer_wait|neighbour_wait"}[RATE]))',
-                 '{{phase}}'),), 'stack'),
+                 '{{phase}}'),), 'stack', width=12),
     Panel('Barriers', 'Barriers of all workers at a layer a second, with '
           '`train.synchronization: layer` alone. Good: zero where training is on demand.', 'ops',
-          (Query('sum(rate(shoal_client_barriers_total{WHO}[RATE]))', 'barriers'),)),
+          (Query('sum(rate(shoal_client_barriers_total{WHO}[RATE]))', 'barriers'),), width=12),
 ))
 
 HEALTH = Row('Does it hold?', (
@@ -75,6 +83,10 @@ GPUS = Row('With GPUs, RDMA and pipelines', (
           'direct; pinned takes a copy through the host.', 'Bps',
           (Query('sum by (direction, path) (rate(shoal_worker_device_bytes_total{WHO}[RATE]))',
                  '{{direction}} {{path}}'),)),
+    Panel('GPU memory of the job', 'After the last step, of the fullest worker: what the job '
+          'holds there, the most that it held, and what it may hold. Good: the peak stays below '
+          'the budget.', 'bytes',
+          (Query('max by (kind) (shoal_worker_device_memory_bytes{WHO})', '{{kind}}'),)),
     Panel('Between stages', 'Bytes a second of the messages between stages of a pipeline. Good: '
           'nccl or cuda_ipc on GPUs.', 'Bps',
           (Query('sum by (direction, path) (rate(shoal_worker_stage_bytes_total{WHO}[RATE]))',
