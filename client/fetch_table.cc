@@ -5,6 +5,7 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
+#include "core/transport/push_header.h"
 
 namespace shoal::client {
 namespace {
@@ -254,7 +255,7 @@ void FetchTable::Judge(int id, absl::Time now, Outcome& outcome) {
   const transport::PartitionHeader& header = headers_[static_cast<size_t>(id)];
   const auto buffer = static_cast<size_t>(version_ & 1);
   if (header.version[buffer] == static_cast<uint64_t>(version_) &&
-      header.sequence[buffer] % 2 == 0) {
+      header.sequence[buffer] % 2 == 0 && transport::AreZero(header.reserved)) {
     partition.state = Partition::State::kValid;
     outcome.took = now - partition.posted;
     if (--unit.missing == 0) {

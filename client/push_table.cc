@@ -24,6 +24,10 @@ PushAcknowledgement ReadAcknowledgement(std::span<const std::byte> region, size_
                                                     slot * sizeof(PushAcknowledgement));
 }
 
+bool Answers(const PushAcknowledgement& answer, uint64_t push_id) {
+  return answer.push_id == push_id && transport::AreZero(answer.reserved);
+}
+
 }  // namespace
 
 PushTable::PushTable(const Options& options, const Layout* layout)
@@ -40,7 +44,7 @@ absl::Status PushTable::Grant(int index, const DataConnection& connection,
   const auto slots = static_cast<size_t>(connection.slots);
   if (server.memory == nullptr) {
     const int64_t payload =
-        options_.in_place ? 0 : layout_->largest_partition(index) * SizeOf(options_.gradient_type);
+        options_.in_place ? 0 : layout_->largest_partition() * SizeOf(options_.gradient_type);
     server.buffer_bytes = options_.in_place
                               ? kPushHeaderBytes
                               : RoundUp(kPushHeaderBytes + payload, transport::kBufferAlignment);
@@ -261,8 +265,9 @@ std::optional<PushTable::Posting> PushTable::NextToPost(int index, const DataCon
                        .count = spec.count,
                        .push_id = next->push_id,
                        .payload_hash = next->payload_hash,
-                       .header_hash = 0,
-                       .reserved = {}};
+                       .flags = 0,
+                       .reserved = {},
+                       .header_hash = 0};
   transport::SealPushHeader(header);
   std::memcpy(next->memory, &header, sizeof(header));
   const int64_t element = SizeOf(options_.gradient_type);
@@ -303,7 +308,7 @@ PushTable::Outcome PushTable::OnAcknowledgement(int index, uint32_t slot,
   PushBuffer& buffer = server.buffers[static_cast<size_t>(server.slot_owner[slot])];
   const PushAcknowledgement answer =
       ReadAcknowledgement(connection.acknowledgements->bytes(), slot);
-  return answer.push_id == buffer.push_id ? Acknowledge(server, buffer, answer, now) : Outcome{};
+  return Answers(answer, buffer.push_id) ? Acknowledge(server, buffer, answer, now) : Outcome{};
 }
 
 std::vector<PushTable::Outcome> PushTable::Scan(int index, const DataConnection& connection,
@@ -317,7 +322,7 @@ std::vector<PushTable::Outcome> PushTable::Scan(int index, const DataConnection&
     PushBuffer& buffer = server.buffers[static_cast<size_t>(server.slot_owner[slot])];
     const PushAcknowledgement answer =
         ReadAcknowledgement(connection.acknowledgements->bytes(), slot);
-    if (answer.push_id != buffer.push_id) {
+    if (!Answers(answer, buffer.push_id)) {
       continue;
     }
     if (buffer.seen) {

@@ -145,10 +145,11 @@ absl::Status ServerConnections::Check(int server, const proto::ConnectReply& rep
   connection.slots = std::min(reply.slots(), kMaxSlots);
   connection.slot_bytes = reply.slot_bytes();
   const int64_t needed =
-      kPushHeaderBytes + layout_->largest_partition(server) * SizeOf(options_.gradient_type);
-  if (connection.slots < 1 || connection.slot_bytes < needed) {
+      kPushHeaderBytes + layout_->largest_partition() * SizeOf(options_.gradient_type);
+  if (connection.slots < 1 || connection.slot_bytes < needed ||
+      connection.slot_bytes % transport::kLayoutAlignment != 0) {
     return Internal(
-        "{} granted {} slots of {} bytes; {} bytes are needed for its largest partition", name,
+        "{} granted {} slots of {} bytes; {} bytes are needed for the largest partition", name,
         reply.slots(), reply.slot_bytes(), needed);
   }
   const int64_t slots_region_bytes =
@@ -167,8 +168,8 @@ absl::Status ServerConnections::CheckLocations(int server, const proto::ConnectR
   const auto partitions = static_cast<int64_t>(layout_->partitions.size());
   std::vector<bool> seen(layout_->partitions.size(), false);
   connection.locations.resize(layout_->partitions.size());
-  const auto inside = [](int64_t offset, int64_t bytes, int64_t region_bytes, int64_t alignment) {
-    return offset >= 0 && offset % alignment == 0 && bytes <= region_bytes &&
+  const auto inside = [](int64_t offset, int64_t bytes, int64_t region_bytes) {
+    return offset >= 0 && offset % transport::kLayoutAlignment == 0 && bytes <= region_bytes &&
            offset <= region_bytes - bytes;
   };
   for (const proto::PartitionLocation& location : reply.partitions()) {
@@ -178,9 +179,9 @@ absl::Status ServerConnections::CheckLocations(int server, const proto::ConnectR
     }
     const int64_t bytes =
         layout_->partition(location.partition()).count * SizeOf(connection.wire_type);
-    if (!inside(location.header(), sizeof(transport::PartitionHeader), headers_bytes, 64) ||
-        !inside(location.even(), bytes, weights_bytes, kBufferAlignment) ||
-        !inside(location.odd(), bytes, weights_bytes, kBufferAlignment)) {
+    if (!inside(location.header(), sizeof(transport::PartitionHeader), headers_bytes) ||
+        !inside(location.even(), bytes, weights_bytes) ||
+        !inside(location.odd(), bytes, weights_bytes)) {
       return Internal("{} puts partition {} outside of its weights region of {} bytes", name,
                       location.partition(), weights_bytes);
     }

@@ -15,12 +15,10 @@ std::vector<int64_t> Layout::unit_counts() const {
   return counts;
 }
 
-int64_t Layout::largest_partition(int of_server) const {
+int64_t Layout::largest_partition() const {
   int64_t largest = 0;
   for (const plan::PartitionSpec& partition : partitions) {
-    if (server_of(partition.id) == of_server) {
-      largest = std::max(largest, partition.count);
-    }
+    largest = std::max(largest, partition.count);
   }
   return largest;
 }

@@ -37,8 +37,8 @@ struct Layout {
   const plan::PartitionSpec& partition(int id) const { return partitions[static_cast<size_t>(id)]; }
   const UnitLayout& unit(int index) const { return units[static_cast<size_t>(index)]; }
   int server_of(int partition) const { return server[static_cast<size_t>(partition)]; }
-  std::vector<int64_t> unit_counts() const;        // elements
-  int64_t largest_partition(int of_server) const;  // elements; 0 if it has none
+  std::vector<int64_t> unit_counts() const;  // elements
+  int64_t largest_partition() const;         // elements
 };
 
 // `ranges`: by unit, the range of whole partitions (plan::WholePartitions) that stands for the

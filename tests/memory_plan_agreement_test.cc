@@ -18,7 +18,8 @@ TEST(MemoryPlan, ServersAllocateWhatIsPlanned) {
       plan::ServiceOptions service;
       service.accumulate = accumulate;
       service.wire_type = wire;
-      const plan::ServerMemory planned = plan::PlanServerMemory(partitions, service, 2);
+      const plan::ServerMemory planned =
+          plan::PlanServerMemory(partitions, /*slot_bytes=*/0, service, 2);
       const server::StoreBytes counted =
           server::CountStoreBytes(partitions, {.wire_type = wire, .accumulate = accumulate});
       EXPECT_EQ(planned.weights, counted.weights);

@@ -31,9 +31,9 @@ FakeServer::FakeServer(const Options& options, const Layout* layout,
       bytes += kBufferAlignment + 2 * buffer;
     }
   }
-  slot_bytes_ = RoundUp(transport::kPushHeaderBytes + layout_->largest_partition(options_.index) *
-                                                          SizeOf(options_.gradient_type),
-                        kBufferAlignment);
+  slot_bytes_ = RoundUp(
+      transport::kPushHeaderBytes + layout_->largest_partition() * SizeOf(options_.gradient_type),
+      kBufferAlignment);
   weights_ =
       *transport_->Allocate(std::max(bytes, kBufferAlignment), transport::Access::kRemoteRead);
   queue_ = *transport_->CreateQueue();
@@ -271,7 +271,8 @@ PushAcknowledgement FakeServer::Apply(const Client& client, const PushHeader& he
                      layout_->server_of(header.partition) == options_.index;
   if (!known || header.incarnation != client.incarnation ||
       header.count != layout_->partition(header.partition).count ||
-      header.dtype != static_cast<uint32_t>(options_.gradient_type)) {
+      header.dtype != static_cast<uint32_t>(options_.gradient_type) ||
+      !transport::IsKnown(header)) {
     answer.code = static_cast<int32_t>(absl::StatusCode::kInvalidArgument);
     return answer;
   }

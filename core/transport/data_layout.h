@@ -5,10 +5,14 @@
 // Regions:
 // - The server's weights region (kRemoteRead) holds for each partition a PartitionHeader, then the
 //   even and the odd buffer. Each buffer is count x size of the wire type, aligned to
-//   kBufferAlignment. Version v lies in buffer v % 2. ConnectReply says where.
+//   kLayoutAlignment at least. Version v lies in buffer v % 2. ConnectReply says where.
 // - The server's slots region (kRemoteWrite), one per client, holds `slots` slots of slot_bytes: a
-//   PushHeader and the payload.
+//   PushHeader and the payload. They have room for the job's largest partition, whichever of them
+//   the server holds.
 // - The client's acknowledgement region (kRemoteWrite) holds one PushAcknowledgement per slot.
+//
+// What is reserved is zero, and whoever reads it checks that: a peer that says more than this
+// layout has is refused, not half understood.
 //
 // Either of the server's regions may be two regions of the same layout: one in GPU memory, of which
 // only the buffers or payloads are used, and one on the host, of which only the headers are used.
@@ -42,8 +46,12 @@
 
 namespace shoal::transport {
 
-inline constexpr uint32_t kDataLayoutVersion = 4;
+inline constexpr uint32_t kDataLayoutVersion = 5;
+// Of headers, buffers and slots, as a peer may count on it.
+inline constexpr int64_t kLayoutAlignment = 64;
+// To which buffers and regions are allocated.
 inline constexpr int64_t kBufferAlignment = 4096;
+static_assert(kBufferAlignment % kLayoutAlignment == 0);
 
 // Precedes each partition's buffers. A reader reads the data, then the header, and accepts the data
 // as version v only if version[v % 2] == v and sequence[v % 2] is even; the server makes the
@@ -72,13 +80,14 @@ struct PushHeader {
   // Unique per client connection, never 0; the acknowledgement repeats it.
   uint64_t push_id;
   uint64_t payload_hash;  // push_header.h; 0: not to be checked
+  uint32_t flags;         // reserved, and all after it
+  uint32_t reserved[9];
   // XXH3-64 of the kPushHeaderHashedBytes before it; a header that does not match is ignored.
   uint64_t header_hash;
-  uint64_t reserved[5];
 };
 inline constexpr int64_t kPushHeaderBytes = 128;
 static_assert(sizeof(PushHeader) == kPushHeaderBytes);
-inline constexpr int64_t kPushHeaderHashedBytes = 80;
+inline constexpr int64_t kPushHeaderHashedBytes = 120;
 static_assert(offsetof(PushHeader, header_hash) == kPushHeaderHashedBytes);
 
 // One per slot in the client's acknowledgement region. The server writes it whole, in one write.
@@ -91,7 +100,7 @@ struct PushAcknowledgement {
 };
 static_assert(sizeof(PushAcknowledgement) == 64);
 
-// Marks the doorbells of barriers; others carry a slot's index, which is far smaller.
+// Marks the doorbells of barriers; others carry a slot's index, whose upper bits are reserved.
 inline constexpr uint32_t kBarrierDoorbell = 0x80000000;
 inline constexpr uint32_t kBarrierCountMask = 0x00FFFFFF;
 inline constexpr int kBarrierTagShift = 24;

@@ -2,6 +2,7 @@
 // first. And that of the payload, which a client may add.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 
@@ -19,6 +20,16 @@ inline void SealPushHeader(PushHeader& header) { header.header_hash = PushHeader
 
 inline bool IsWhole(const PushHeader& header) {
   return header.magic == kPushMagic && header.header_hash == PushHeaderHash(header);
+}
+
+template <typename Words>
+bool AreZero(const Words& words) {
+  return std::ranges::all_of(words, [](auto word) { return word == 0; });
+}
+
+// Whether it says nothing that this version of the layout does not have.
+inline bool IsKnown(const PushHeader& header) {
+  return header.flags == 0 && AreZero(header.reserved);
 }
 
 inline uint64_t PayloadHash(std::span<const std::byte> payload) {

@@ -241,7 +241,8 @@ PushVerdict JobCore::TakePush(const ClientIdentity& client, const transport::Pus
     return {.code = StatusCode::kFailedPrecondition};
   }
   if (header.partition < 0 || header.partition >= options_.partitions || header.key < 1 ||
-      header.dtype != static_cast<uint32_t>(options_.gradient_type)) {
+      header.dtype != static_cast<uint32_t>(options_.gradient_type) ||
+      !transport::IsKnown(header)) {
     return {.code = StatusCode::kInvalidArgument};
   }
   Partition* const partition = store_.Find(header.partition);

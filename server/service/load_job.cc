@@ -57,14 +57,6 @@ StoreOptions StoreOptionsOf(const plan::Job& job) {
                     .epsilon = job.train.epsilon}};
 }
 
-int64_t SlotBytes(std::span<const plan::PartitionSpec> held, DType gradient_type) {
-  int64_t largest = 0;
-  for (const plan::PartitionSpec& spec : held) {
-    largest = std::max(largest, spec.count * SizeOf(gradient_type));
-  }
-  return RoundUp(transport::kPushHeaderBytes + largest, transport::kBufferAlignment);
-}
-
 // The source of the state: the job's model as version 0, or a checkpoint.
 struct Source {
   int64_t version = 0;
@@ -144,7 +136,7 @@ absl::Status HostedJob::Load() {
     // Remote clients will need host weights, and filling those takes longer than a connection may.
     SHOAL_RETURN_IF_ERROR(store_->KeepHostWeights());
   }
-  slot_bytes_ = SlotBytes(held, job_.service.gradient_type);
+  slot_bytes_ = plan::PushSlotBytes(partitions, job_.service.gradient_type);
   core_ = std::make_unique<JobCore>(
       JobCore::Options{.gradient_type = job_.service.gradient_type,
                        .generation = shard_map_.generation,

@@ -325,6 +325,8 @@ TEST_F(ParameterServiceTest, RefusesPushesByNameAndStaysUnchanged) {
   EXPECT_EQ(code([](auto& h) { h.partition = -1; }), StatusCode::kInvalidArgument);
   EXPECT_EQ(code([](auto& h) { h.partition = 1 << 20; }), StatusCode::kInvalidArgument);
   EXPECT_EQ(code([](auto& h) { h.dtype = 1; }), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code([](auto& h) { h.flags = 1; }), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code([](auto& h) { h.reserved[8] = 1; }), StatusCode::kInvalidArgument);
   EXPECT_EQ(code([](auto& h) { h.count -= 16; }), StatusCode::kInvalidArgument);
   EXPECT_EQ(code([](auto& h) { h.count = int64_t{1} << 60; }), StatusCode::kInvalidArgument);
   EXPECT_EQ(code([](auto& h) { h.key = 0; }), StatusCode::kInvalidArgument);

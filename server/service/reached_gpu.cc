@@ -72,7 +72,7 @@ proto::ServerGpu HostedJob::DescribeGpuUse(std::span<const plan::PartitionSpec> 
   const bool reached = IsReachedInGpu();
   const plan::ReachedInGpu planned = reached ? plan::PlanReachedInGpu(job) : plan::ReachedInGpu();
   const plan::ServerGpuMemory one_client =
-      plan::PlanServerMemory(held, job.service, /*clients=*/1, planned).gpu;
+      plan::PlanServerMemory(held, slot_bytes_, job.service, /*clients=*/1, planned).gpu;
   proto::ServerGpu gpu;
   gpu.set_gpu(gpu_.name);
   gpu.set_taken_bytes(one_client.total() - one_client.slots);

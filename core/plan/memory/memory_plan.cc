@@ -318,15 +318,15 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
   MemoryPlan plan;
   plan.groups = workers / std::max<int64_t>(1, static_cast<int64_t>(stages.size()));
   const ReachedInGpu reached = PlanReachedInGpu(job);
-  int64_t push_bytes = 0;
+  const int64_t slot_bytes = PushSlotBytes(partitions, job.service.gradient_type);
   for (int server = 0; server < servers; ++server) {
     std::vector<PartitionSpec> held;
     for (const int id : PartitionsOf(map, server)) {
       held.push_back(partitions[static_cast<size_t>(id)]);
     }
-    plan.servers.push_back(PlanServerMemory(held, job.service, workers, reached));
-    push_bytes += job.service.push_slots * PushSlotBytes(held, job.service.gradient_type);
+    plan.servers.push_back(PlanServerMemory(held, slot_bytes, job.service, workers, reached));
   }
+  const int64_t push_bytes = servers * job.service.push_slots * slot_bytes;
   const int64_t gpu_budget =
       budget.gpu_bytes == 0 ? 0 : std::max<int64_t>(1, LeftByServers(budget));
   const auto workers_with = [&](const WorkerPolicy& policy) {

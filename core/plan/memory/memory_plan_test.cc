@@ -36,26 +36,33 @@ TEST(PlanServerMemory, AddsUpToTheStatedBytesPerParameter) {
     for (const DType wire : {DType::kF32, DType::kBF16}) {
       service.accumulate = exact ? Accumulate::kExact : Accumulate::kFloat;
       service.wire_type = wire;
-      const ServerMemory memory = PlanServerMemory(partitions, service, 0);
+      const ServerMemory memory =
+          PlanServerMemory(partitions, PushSlotBytes(partitions, DType::kF32), service, 0);
       const double per_parameter = (wire == DType::kF32 ? 8 : 4) + 4 + 8 + (exact ? 8 : 4);
       EXPECT_NEAR(static_cast<double>(memory.total() - memory.process) / n, per_parameter, 0.05);
       EXPECT_EQ(memory.slots, 0);
     }
   }
-  const ServerMemory memory = PlanServerMemory(partitions, service, 3);
+  const ServerMemory memory =
+      PlanServerMemory(partitions, PushSlotBytes(partitions, DType::kF32), service, 3);
   EXPECT_EQ(memory.slots, 3 * service.push_slots * PushSlotBytes(partitions, DType::kF32));
   EXPECT_GE(PushSlotBytes(partitions, DType::kF32), 128 + 4 * partitions[0].count);
   EXPECT_EQ(PushSlotBytes({}, DType::kF32), 4096);
+  EXPECT_EQ(PlanServerMemory({}, PushSlotBytes(partitions, DType::kF32), service, 3).slots,
+            memory.slots)
+      << "whatever the server holds";
 }
 
 TEST(PlanServerMemory, InAGpuTheHostKeepsWhatClientsSee) {
   const auto partitions = BuildPartitions(BuildUnits(*NamedShape("25m")), 4 * kMiB);
   ServiceOptions service;
-  const ServerMemory host = PlanServerMemory(partitions, service, 3);
+  const ServerMemory host =
+      PlanServerMemory(partitions, PushSlotBytes(partitions, DType::kF32), service, 3);
   EXPECT_EQ(host.gpu.total(), 0);
   EXPECT_EQ(host.copies, 0);
   service.memory = PartitionMemory::kCuda;
-  const ServerMemory cuda = PlanServerMemory(partitions, service, 3);
+  const ServerMemory cuda =
+      PlanServerMemory(partitions, PushSlotBytes(partitions, DType::kF32), service, 3);
   EXPECT_EQ(cuda.weights, host.weights);
   EXPECT_EQ(cuda.slots, host.slots);
   EXPECT_EQ(cuda.master + cuda.moments + cuda.gradients, 0);
@@ -102,15 +109,18 @@ TEST(PlanServerMemory, CountsWhatClientsReachInAGpu) {
   other.service.memory = PartitionMemory::kHost;
   EXPECT_FALSE(PlanReachedInGpu(other).weights || PlanReachedInGpu(other).slots);
   const auto partitions = BuildPartitions(BuildUnits(*NamedShape("25m")), 4 * kMiB);
-  const ServerMemory host = PlanServerMemory(partitions, job.service, 3);
-  const ServerMemory gpu = PlanServerMemory(partitions, job.service, 3, PlanReachedInGpu(job));
+  const ServerMemory host =
+      PlanServerMemory(partitions, PushSlotBytes(partitions, DType::kF32), job.service, 3);
+  const ServerMemory gpu = PlanServerMemory(partitions, PushSlotBytes(partitions, DType::kF32),
+                                            job.service, 3, PlanReachedInGpu(job));
   EXPECT_EQ(host.gpu.weights + host.gpu.slots, 0);
   EXPECT_EQ(gpu.gpu.weights, SharedGpuBytes(host.weights));
   EXPECT_EQ(gpu.gpu.slots, 3 * SharedGpuBytes(host.slots / 3));
   EXPECT_EQ(gpu.weights, host.weights) << "for who does not reach them";
   EXPECT_EQ(gpu.slots, 3 * job.service.push_slots * 4096);
   job.cluster.local = false;
-  const ServerMemory apart = PlanServerMemory(partitions, job.service, 3, PlanReachedInGpu(job));
+  const ServerMemory apart = PlanServerMemory(partitions, PushSlotBytes(partitions, DType::kF32),
+                                              job.service, 3, PlanReachedInGpu(job));
   EXPECT_EQ(apart.slots, host.slots) << "all may be on another host";
   EXPECT_EQ(apart.gpu.slots, gpu.gpu.slots) << "all may be on this";
   EXPECT_EQ(SharedGpuBytes(1), 2 * kMiB);

@@ -41,8 +41,8 @@ int64_t WeightsBytes(std::span<const PartitionSpec> held, DType wire) {
 
 }  // namespace
 
-int64_t PushSlotBytes(std::span<const PartitionSpec> held, DType gradient_type) {
-  return ServerPages(kPushHeader + LargestCount(held) * SizeOf(gradient_type));
+int64_t PushSlotBytes(std::span<const PartitionSpec> partitions, DType gradient_type) {
+  return ServerPages(kPushHeader + LargestCount(partitions) * SizeOf(gradient_type));
 }
 
 ReachedInGpu PlanReachedInGpu(const Job& job) {
@@ -79,8 +79,9 @@ ServerGpuMemory PlanServerGpuMemory(std::span<const PartitionSpec> held, Accumul
   return memory;
 }
 
-ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const ServiceOptions& service,
-                              int64_t clients, const ReachedInGpu& reached) {
+ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, int64_t slot_bytes,
+                              const ServiceOptions& service, int64_t clients,
+                              const ReachedInGpu& reached) {
   ServerMemory memory;
   memory.weights = WeightsBytes(held, service.wire_type);
   const ServerGpuMemory state =
@@ -96,7 +97,7 @@ ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const Service
     memory.moments = state.moments;
     memory.gradients = state.gradients;
   }
-  const int64_t slots = service.push_slots * PushSlotBytes(held, service.gradient_type);
+  const int64_t slots = service.push_slots * slot_bytes;
   memory.slots =
       clients * (reached.slots && reached.by_all ? service.push_slots * kServerPage : slots);
   memory.gpu.slots = reached.slots ? clients * SharedGpuBytes(slots) : 0;

@@ -61,7 +61,7 @@ struct ServerMemory {
   int64_t master = 0;     // 4 n, pages
   int64_t moments = 0;    // 2 x 4 n, pages
   int64_t gradients = 0;  // the accumulator: 4 n, or 8 n in exact mode; pages
-  // clients x push_slots x pages(largest partition x gradient type + 128 B of header); only a page
+  // clients x push_slots x pages(largest of the job x gradient type + 128 B of header); only a page
   // each if the rest lies in a GPU. If some clients may be on another host and others on this one,
   // both places count all clients: each figure is an upper bound.
   int64_t slots = 0;
@@ -82,11 +82,13 @@ struct ServerMemory {
 ServerGpuMemory PlanServerGpuMemory(std::span<const PartitionSpec> held, Accumulate accumulate,
                                     std::optional<DType> shared_wire = std::nullopt);
 
-// Returns the size of a slot: a push of the largest partition of `held`, including the header.
-int64_t PushSlotBytes(std::span<const PartitionSpec> held, DType gradient_type);
+// Returns the size of a slot at every server of a job: a push of the largest of its partitions,
+// including the header.
+int64_t PushSlotBytes(std::span<const PartitionSpec> partitions, DType gradient_type);
 
-ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const ServiceOptions& service,
-                              int64_t clients, const ReachedInGpu& reached = {});
+ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, int64_t slot_bytes,
+                              const ServiceOptions& service, int64_t clients,
+                              const ReachedInGpu& reached = {});
 
 // What servers keep on one GPU.
 struct ServersOnGpu {

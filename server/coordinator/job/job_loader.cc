@@ -222,15 +222,16 @@ absl::StatusOr<PushPlan> PushPlanOf(const plan::ModelSpec& spec, const plan::Job
 std::vector<int64_t> ServersBytes(const plan::Job& job,
                                   const std::vector<plan::PartitionSpec>& partitions,
                                   int64_t clients, const plan::ShardMap& map, int servers) {
+  const int64_t slot_bytes = plan::PushSlotBytes(partitions, job.service.gradient_type);
   std::vector<int64_t> bytes;
   for (int server = 0; server < servers; ++server) {
     std::vector<plan::PartitionSpec> held;
     for (const int id : plan::PartitionsOf(map, server)) {
       held.push_back(partitions[static_cast<size_t>(id)]);
     }
-    bytes.push_back(
-        plan::PlanServerMemory(held, job.service, clients, plan::PlanReachedInGpu(job)).total() -
-        plan::kServerProcessBytes);
+    const plan::ServerMemory memory =
+        plan::PlanServerMemory(held, slot_bytes, job.service, clients, plan::PlanReachedInGpu(job));
+    bytes.push_back(memory.total() - plan::kServerProcessBytes);
   }
   return bytes;
 }
