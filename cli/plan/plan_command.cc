@@ -8,6 +8,7 @@
 #include "cli/plan/job_report.h"
 #include "cli/plan/kubernetes_patch.h"
 #include "cli/plan/pipeline_report.h"
+#include "cli/plan/servers_report.h"
 #include "cli/plan/simulation.h"
 #include "cli/run/command.h"
 #include "cli/run/preflight.h"
@@ -31,6 +32,7 @@ struct PlanCommandOptions {
   std::string draw;     // SVG file; empty: none
   bool json = false;
   bool kubernetes = false;
+  std::string servers;  // a range: what each number of them needs; empty: the job's alone
 };
 
 // Returns the traffic of a group's workers with these microbatches.
@@ -115,8 +117,18 @@ absl::StatusOr<JobReport> MakePlan(const PlanCommandOptions& options) {
   return planned;
 }
 
+absl::StatusOr<std::vector<ServersSize>> MakeSizes(const PlanCommandOptions& options,
+                                                   const JobReport& planned) {
+  if (options.servers.empty()) {
+    return std::vector<ServersSize>();
+  }
+  SHOAL_ASSIGN_OR_RETURN(const ServersRange range, ParseServersRange(options.servers));
+  return PlanServerSizes(planned.job, planned.partitions, range);
+}
+
 absl::StatusOr<ExitCode> RunPlan(const PlanCommandOptions& options, Streams& streams) {
   SHOAL_ASSIGN_OR_RETURN(const JobReport planned, MakePlan(options));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<ServersSize> sizes, MakeSizes(options, planned));
   if (!options.draw.empty()) {
     if (!planned.pipeline.has_value()) {
       return InvalidArgument(
@@ -134,8 +146,12 @@ absl::StatusOr<ExitCode> RunPlan(const PlanCommandOptions& options, Streams& str
     streams.out << KubernetesPatch(options.job_file, planned.job, planned.memory);
   } else if (options.json) {
     PrintJsonPlan(planned, streams);
+    PrintJsonServerSizes(sizes, streams);
   } else {
     PrintPlan(planned, streams);
+    if (!sizes.empty()) {
+      PrintServerSizes(sizes, streams);
+    }
   }
   return ExitCode::kDone;
 }
@@ -160,10 +176,15 @@ void AddPlan(CLI::App& app, CommandAction& action) {
       "--draw", options->draw,
       "SVG file for a drawing of the pipeline's schedule, as it is reckoned to run");
   CLI::Option* json = command->add_flag("--json", options->json, "JSON lines instead of tables");
+  CLI::Option* servers = command->add_option(
+      "--servers", options->servers,
+      "A range, like 2..8: also what each number of servers needs, and the state that moves when "
+      "one is added");
   command
       ->add_flag("--kubernetes", options->kubernetes,
                  "A patch of deploy/kubernetes instead: replicas, memory, GPUs, grace periods")
-      ->excludes(json);
+      ->excludes(json)
+      ->excludes(servers);
   command->callback([options, &action] {
     action = [options](Streams& streams) { return RunPlan(*options, streams); };
   });

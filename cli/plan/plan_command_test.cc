@@ -46,6 +46,29 @@ class PlanCommandTest : public TinyModelTest {
   std::string job_;
 };
 
+TEST_F(PlanCommandTest, SaysWhatEachNumberOfServersNeeds) {
+  auto lines = PlanJson({"--servers", "1..4"});
+  ASSERT_EQ(lines["servers"].size(), 4u);
+  const int64_t partitions = lines["plan"][0]["partitions"];
+  for (int64_t servers = 1; servers <= 4; ++servers) {
+    const json& size = lines["servers"][static_cast<size_t>(servers - 1)];
+    EXPECT_EQ(size["servers"], servers);
+    EXPECT_GE(size["partitions_at_most"].get<int64_t>() * servers, partitions);
+    EXPECT_LE(size["largest_bytes"].get<int64_t>(), size["total_bytes"].get<int64_t>());
+    EXPECT_GE(size["moved_bytes"].get<int64_t>(), size["least_bytes"].get<int64_t>());
+    EXPECT_EQ(size["moved_bytes"].get<int64_t>() > 0, servers > 1);
+  }
+  // As the plan of a job with so many says; the placement may differ by a partition.
+  EXPECT_NEAR(lines["servers"][1]["total_bytes"].get<double>(),
+              static_cast<double>(Sum(lines["server"], "total_bytes")), 1 << 16);
+  EXPECT_THAT(Plan({"--servers", "2..3"}).out, HasSubstr("state to move from one fewer"));
+  for (const char* wrong : {"0", "3..2", "2...4", "x", "2..", "1..100000"}) {
+    const Outcome refused = Plan({"--servers", wrong});
+    EXPECT_EQ(refused.code, 2) << wrong;
+    EXPECT_THAT(refused.err, HasSubstr("--servers: is '" + std::string(wrong) + "'")) << wrong;
+  }
+}
+
 TEST_F(PlanCommandTest, PartsAddUpToTheWhole) {
   auto lines = PlanJson();
   ASSERT_EQ(lines["plan"].size(), 1u);

@@ -1,0 +1,119 @@
+#include "cli/plan/servers_report.h"
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <string_view>
+
+#include "cli/terminal/terminal.h"
+#include "core/base/bytes.h"
+#include "core/base/status.h"
+#include "core/model/shard_map.h"
+#include "core/plan/memory/server_memory.h"
+#include "core/plan/placement/placement.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::cli {
+namespace {
+
+constexpr int kMostServers = 4096;
+
+// 0: it is no number.
+int ParseCount(std::string_view text) {
+  int count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  return error == std::errc() && end == text.data() + text.size() ? count : 0;
+}
+
+ServersSize Describe(const plan::Job& job, const std::vector<plan::PartitionSpec>& partitions,
+                     const plan::ShardMap& map, int servers) {
+  const int64_t slot_bytes = plan::PushSlotBytes(partitions, job.service.gradient_type);
+  const plan::ReachedInGpu reached = plan::PlanReachedInGpu(job);
+  ServersSize size{.servers = servers};
+  for (int server = 0; server < servers; ++server) {
+    std::vector<plan::PartitionSpec> held;
+    for (const int id : plan::PartitionsOf(map, server)) {
+      held.push_back(partitions[static_cast<size_t>(id)]);
+    }
+    const plan::ServerMemory memory =
+        plan::PlanServerMemory(held, slot_bytes, job.service, job.cluster.workers, reached);
+    size.most_partitions = std::max(size.most_partitions, held.size());
+    size.largest_bytes = std::max(size.largest_bytes, memory.total());
+    size.largest_gpu_bytes = std::max(size.largest_gpu_bytes, memory.gpu.total());
+    size.total_bytes += memory.total();
+  }
+  return size;
+}
+
+}  // namespace
+
+absl::StatusOr<ServersRange> ParseServersRange(const std::string& text) {
+  const size_t dots = text.find("..");
+  ServersRange range;
+  range.first = ParseCount(text.substr(0, dots));
+  range.last = dots == std::string::npos ? range.first : ParseCount(text.substr(dots + 2));
+  if (range.first < 1 || range.last < range.first || range.last > kMostServers) {
+    return InvalidArgument(
+        "--servers: is '{}', expected a range of numbers from 1 to {}, like 2..8", text,
+        kMostServers);
+  }
+  return range;
+}
+
+std::vector<ServersSize> PlanServerSizes(const plan::Job& job,
+                                         const std::vector<plan::PartitionSpec>& partitions,
+                                         const ServersRange& range) {
+  std::vector<ServersSize> sizes;
+  plan::ShardMap map = plan::PlaceShards(partitions, range.first, 1);
+  for (int servers = range.first; servers <= range.last; ++servers) {
+    std::vector<int> all(static_cast<size_t>(servers));
+    std::iota(all.begin(), all.end(), 0);
+    const plan::ShardMap before = map;
+    map = plan::PlanTarget(partitions, before, all);
+    ServersSize& size = sizes.emplace_back(Describe(job, partitions, map, servers));
+    size.moved_bytes = plan::MovedBytes(partitions, before, map);
+    size.least_bytes = plan::LeastBytes(partitions, before, all);
+  }
+  return sizes;
+}
+
+void PrintServerSizes(const std::vector<ServersSize>& sizes, Streams& streams) {
+  const bool on_gpu = std::ranges::any_of(
+      sizes, [](const ServersSize& size) { return size.largest_gpu_bytes > 0; });
+  std::vector<Table::Column> columns = {{"servers", Table::Align::kRight},
+                                        {"partitions, at most", Table::Align::kRight},
+                                        {"largest server", Table::Align::kRight}};
+  if (on_gpu) {
+    columns.push_back({"its GPU", Table::Align::kRight});
+  }
+  columns.push_back({"all servers", Table::Align::kRight});
+  columns.push_back({"state to move from one fewer", Table::Align::kRight});
+  Table table(columns);
+  for (const ServersSize& size : sizes) {
+    std::vector<std::string> row = {std::to_string(size.servers),
+                                    std::to_string(size.most_partitions),
+                                    FormatBytes(size.largest_bytes)};
+    if (on_gpu) {
+      row.push_back(FormatBytes(size.largest_gpu_bytes));
+    }
+    row.push_back(FormatBytes(size.total_bytes));
+    row.push_back(&size == &sizes.front() ? "-" : FormatBytes(size.moved_bytes));
+    table.Add(row);
+  }
+  streams.out << "\n" << table.Render(streams.out_terminal);
+}
+
+void PrintJsonServerSizes(const std::vector<ServersSize>& sizes, Streams& streams) {
+  for (const ServersSize& size : sizes) {
+    PrintJson(streams.out, {{"event", "servers"},
+                            {"servers", size.servers},
+                            {"partitions_at_most", size.most_partitions},
+                            {"largest_bytes", size.largest_bytes},
+                            {"largest_gpu_bytes", size.largest_gpu_bytes},
+                            {"total_bytes", size.total_bytes},
+                            {"moved_bytes", size.moved_bytes},
+                            {"least_bytes", size.least_bytes}});
+  }
+}
+
+}  // namespace shoal::cli

@@ -1,0 +1,180 @@
+#include "core/plan/placement/placement.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "core/base/check.h"
+
+namespace shoal::plan {
+namespace {
+
+int64_t LargestOf(const std::vector<PartitionSpec>& partitions) {
+  int64_t largest = 0;
+  for (const PartitionSpec& partition : partitions) {
+    largest = std::max(largest, partition.count);
+  }
+  return largest;
+}
+
+// Elements by server, of those and of whoever else holds some.
+std::map<int, int64_t> LoadsOf(const std::vector<PartitionSpec>& partitions, const ShardMap& map,
+                               std::span<const int> servers) {
+  std::map<int, int64_t> loads;
+  for (const int server : servers) {
+    loads[server] = 0;
+  }
+  for (const PartitionSpec& partition : partitions) {
+    loads[map.primary(partition.id)] += partition.count;
+  }
+  return loads;
+}
+
+class Placement {
+ public:
+  Placement(const std::vector<PartitionSpec>& partitions, std::span<const int> servers)
+      : partitions_(partitions) {
+    int units = 0;
+    for (const PartitionSpec& partition : partitions) {
+      units = std::max(units, partition.unit + 1);
+    }
+    for (const int server : servers) {
+      at_[server].of_unit.resize(static_cast<size_t>(units));
+    }
+  }
+
+  bool Has(int server) const { return at_.contains(server); }
+
+  void Add(int server, const PartitionSpec& partition) {
+    Server& at = at_[server];
+    at.load += partition.count;
+    at.held.push_back(partition.id);
+    ++OfUnit(at, partition);
+  }
+
+  // Whoever has least, and among those least of its unit.
+  void AddToLeast(const PartitionSpec& partition) {
+    const auto least = std::ranges::min_element(at_, [&](const auto& a, const auto& b) {
+      return std::pair(a.second.load, OfUnit(a.second, partition)) <
+             std::pair(b.second.load, OfUnit(b.second, partition));
+    });
+    Add(least->first, partition);
+  }
+
+  void Balance(int64_t within) {
+    const auto less = [](const auto& a, const auto& b) { return a.second.load < b.second.load; };
+    while (true) {
+      const auto [least, most] = std::ranges::minmax_element(at_, less);
+      const int64_t apart = most->second.load - least->second.load;
+      if (apart <= within) {
+        return;
+      }
+      const size_t chosen = Choose(most->second, least->second, apart);
+      const PartitionSpec& partition = Spec(most->second.held[chosen]);
+      most->second.load -= partition.count;
+      --OfUnit(most->second, partition);
+      most->second.held.erase(most->second.held.begin() + static_cast<std::ptrdiff_t>(chosen));
+      Add(least->first, partition);
+    }
+  }
+
+  ShardMap Map(int64_t generation) const {
+    ShardMap map{.generation = generation,
+                 .servers = std::vector<std::vector<int>>(partitions_.size())};
+    for (const auto& [server, at] : at_) {
+      for (const int id : at.held) {
+        map.servers[static_cast<size_t>(id)] = {server};
+      }
+    }
+    return map;
+  }
+
+ private:
+  struct Server {
+    int64_t load = 0;
+    std::vector<int> held;
+    std::vector<int> of_unit;  // partitions, by unit
+  };
+
+  const PartitionSpec& Spec(int id) const { return partitions_[static_cast<size_t>(id)]; }
+  static int& OfUnit(Server& at, const PartitionSpec& partition) {
+    return at.of_unit[static_cast<size_t>(partition.unit)];
+  }
+  static int OfUnit(const Server& at, const PartitionSpec& partition) {
+    return at.of_unit[static_cast<size_t>(partition.unit)];
+  }
+
+  // What to give, by its place among those held: it halves the difference best.
+  size_t Choose(const Server& most, const Server& least, int64_t apart) const {
+    const auto rank = [&](int id) {
+      const PartitionSpec& partition = Spec(id);
+      return std::tuple(std::abs(apart - 2 * partition.count), OfUnit(least, partition), id);
+    };
+    const auto best = std::ranges::min_element(most.held, {}, rank);
+    SHOAL_CHECK(best != most.held.end());
+    return static_cast<size_t>(best - most.held.begin());
+  }
+
+  const std::vector<PartitionSpec>& partitions_;
+  std::map<int, Server> at_;
+};
+
+}  // namespace
+
+ShardMap PlanTarget(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
+                    std::span<const int> servers) {
+  SHOAL_CHECK(!servers.empty());
+  Placement placement(partitions, servers);
+  std::vector<int> homeless;
+  for (const PartitionSpec& partition : partitions) {
+    const int server = now.primary(partition.id);
+    if (placement.Has(server)) {
+      placement.Add(server, partition);
+    } else {
+      homeless.push_back(partition.id);
+    }
+  }
+  const auto count = [&](int id) { return partitions[static_cast<size_t>(id)].count; };
+  std::ranges::stable_sort(homeless, std::greater(), count);
+  for (const int id : homeless) {
+    placement.AddToLeast(partitions[static_cast<size_t>(id)]);
+  }
+  placement.Balance(LargestOf(partitions));
+  return placement.Map(now.generation + 1);
+}
+
+int64_t MovedBytes(const std::vector<PartitionSpec>& partitions, const ShardMap& from,
+                   const ShardMap& to) {
+  int64_t moved = 0;
+  for (const PartitionSpec& partition : partitions) {
+    moved += from.primary(partition.id) == to.primary(partition.id) ? 0 : partition.count;
+  }
+  return moved * kMovedBytes;
+}
+
+int64_t LeastBytes(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
+                   std::span<const int> servers) {
+  const int64_t largest = LargestOf(partitions);
+  const std::map<int, int64_t> loads = LoadsOf(partitions, now, servers);
+  int64_t total = 0;
+  for (const auto& [server, load] : loads) {
+    total += load;
+  }
+  // Where all are within the largest partition of each other, none is farther from the mean.
+  const auto each = static_cast<int64_t>(servers.size());
+  const int64_t above = (total + each - 1) / each + largest;
+  const int64_t below = total / each - largest;
+  int64_t out = 0;
+  int64_t in = 0;
+  for (const auto& [server, load] : loads) {
+    const bool stays = std::ranges::find(servers, server) != servers.end();
+    out += stays ? std::max<int64_t>(0, load - above) : load;
+    in += stays ? std::max<int64_t>(0, below - load) : 0;
+  }
+  return std::max(out, in) * kMovedBytes;
+}
+
+}  // namespace shoal::plan
