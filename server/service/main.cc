@@ -1,5 +1,7 @@
 // shoal-server: holds partitions of models. Registers with the coordinator, follows its commands,
 // and exits when the job ends, when its lease is lost, or on SIGTERM, then after a checkpoint.
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -187,7 +189,11 @@ absl::Status BeMember(const Flags& flags, const rpc::Security& security, const s
     health.SetReady(false);
     const absl::Status left = LeaveAfterCheckpoint(**session, signal, end);
     (*session)->Leave(signal);
-    return left;
+    if (!left.ok()) {
+      LogError("{}", Message(left));
+      _exit(rpc::kExitFailure);  // a disk that hangs would hold an orderly end up
+    }
+    return absl::OkStatus();
   }
   if (flags.member.stay) {
     LogInfo("no longer a member: {}", Message(end.membership()));

@@ -25,6 +25,7 @@ namespace shoal::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 constexpr int64_t kSteps = 40;
@@ -447,6 +448,27 @@ TEST_F(ByHand, ARestartedCoordinatorGoesOnWithTheRun) {
     StopCluster();
     ExpectTheSameEnd();
   });
+}
+
+// The second time while the disk hangs that its checkpoint is for.
+TEST_F(ByHand, AServerThatIsToldToLeaveTwiceLeavesAtOnce) {
+  StartCluster();
+  const auto run = Submit();
+  WaitForStep(*run, RandomStep());
+  SetDisk("slow 20000");
+  members_[0]->Signal(SIGTERM);
+  absl::SleepFor(absl::Milliseconds(2500));
+  EXPECT_TRUE(members_[0]->Running());
+  members_[0]->Signal(SIGTERM);
+  const ProgramResult left = members_[0]->Wait(absl::Seconds(10));
+  EXPECT_EQ(left.exit_code, 1);
+  EXPECT_THAT(left.errors, HasSubstr("ending without a checkpoint of what this server holds"));
+  const ProgramResult result = run->Wait(kLimit);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.errors, ContainsRegex("lost server [01] .*: it left: SIGTERM"));
+  StopCluster();
+  SetDisk("");
+  ExpectTheSameEnd();
 }
 
 TEST_F(ByHand, ASecondRunTakesTheFolderOfACoordinatorWithoutCommand) {
