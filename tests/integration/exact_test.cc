@@ -1,6 +1,9 @@
 // Exact mode: the same bits whatever the delays, the number of servers, workers and threads, and
 // whether or not the run was interrupted.
-#include <utility>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "fmt/format.h"
 #include "gmock/gmock.h"
@@ -22,7 +25,7 @@ data: {{train: {0}/gsm8k/train.jsonl, fields: {{prompt: question, completion: an
     max_sequence_tokens: 1024, microbatch_tokens: 1024, oversize: skip}}
 train: {{steps: {1}, minibatch_samples: 4, compute: fp32, learning_rate: 1e-3, schedule: cosine,
     warmup_steps: 5, push: microbatch, threads_per_worker: {5}}}
-service: {{accumulate: exact, partition_bytes: 64KiB}}
+service: {{accumulate: exact, partition_bytes: 64KiB, threads_per_server: {5}}}
 cluster: {{local: {{servers: {2}, workers: {3}}}}}
 checkpoint: {{directory: {4}, every_steps: 0, export_huggingface: false}}
 )",
@@ -54,23 +57,37 @@ TEST_F(Exact, FiveRunsWithRandomDelaysEndWithTheSameBits) {
   }
 }
 
-// Twelve shapes of a run, half of them changed in the middle.
-TEST_F(Exact, AnyNumberOfServersAndWorkersEndsWithTheSameBits) {
-  constexpr int kSteps = 60;
+// How many processes and threads run a job.
+struct Shape {
+  int servers = 1;
+  int workers = 1;
+  int threads = 1;  // of each process
+
+  // Of twelve: each count of servers, and of workers, with both counts of threads.
+  static Shape Of(int number) {
+    return {.servers = 1 + number % 4,
+            .workers = 1 + (number + number / 4) % 4,
+            .threads = 1 + (number / 4 + number / 2) % 2};
+  }
+  // Differs in all three.
+  Shape Other() const { return {5 - servers, 5 - workers, 3 - threads}; }
+};
+
+// Trains the job in these shapes, in every second one of them after `half` steps in another.
+void ExpectTheSameBits(const std::vector<int>& shapes, int half,
+                       const std::function<std::string(const Shape&, const std::string&)>& job) {
   std::vector<float> reference;
-  for (int shape = 0; shape < 12; ++shape) {
-    const int servers = 1 + shape % 4;
-    const int workers = 1 + (shape + shape / 4) % 4;
-    const int threads = 1 + shape / 2 % 2;
-    SCOPED_TRACE(fmt::format("{} servers, {} workers, {} threads", servers, workers, threads));
+  for (const int number : shapes) {
+    const Shape shape = Shape::Of(number);
+    SCOPED_TRACE(fmt::format("{} servers, {} workers, {} threads", shape.servers, shape.workers,
+                             shape.threads));
     const std::string checkpoints = FreshDirectory("shape");
-    if (shape % 2 == 1) {
-      const std::string first =
-          ExactJob(5 - servers, 5 - workers, kSteps, checkpoints, 3 - threads);
-      ASSERT_EQ(Train(first, {"--steps", "25"}).program.exit_code, 0);
+    if (number % 2 == 1) {
+      const TrainRun first =
+          Train(job(shape.Other(), checkpoints), {"--steps", fmt::format("{}", half)});
+      ASSERT_EQ(first.program.exit_code, 0) << first.program.errors;
     }
-    const TrainRun run =
-        Train(ExactJob(servers, workers, kSteps, checkpoints, threads), {"--resume=auto"});
+    const TrainRun run = Train(job(shape, checkpoints), {"--resume=auto"});
     ASSERT_EQ(run.program.exit_code, 0) << run.program.errors;
     const std::vector<float> state = FinalState(checkpoints);
     if (reference.empty()) {
@@ -80,32 +97,37 @@ TEST_F(Exact, AnyNumberOfServersAndWorkersEndsWithTheSameBits) {
   }
 }
 
-// Its products are large enough to be cut into pieces, which threads share.
+TEST_F(Exact, AnyNumberOfServersAndWorkersEndsWithTheSameBits) {
+  constexpr int kSteps = 60;
+  ExpectTheSameBits({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 25,
+                    [](const Shape& shape, const std::string& checkpoints) {
+                      return ExactJob(shape.servers, shape.workers, kSteps, checkpoints,
+                                      shape.threads);
+                    });
+}
+
+// Its products are large enough to be cut into pieces, which threads share. A few of the shapes, or
+// all of them (SHOAL_ALL_SHAPES).
 TEST(ExactInBf16, ThreadsServersAndWorkersChangeNoBit) {
   const std::string folder = FreshDirectory("bf16");
   ASSERT_NO_FATAL_FAILURE(MakeModel(folder, "25m"));
-  std::vector<float> reference;
-  for (const auto& [processes, threads] : {std::pair{1, 1}, {2, 1}, {1, 2}, {2, 2}}) {
-    SCOPED_TRACE(fmt::format("{0} servers, {0} workers, {1} threads", processes, threads));
-    const std::string checkpoints = FreshDirectory("bf16-run");
-    const TrainRun run = Train(fmt::format(R"(
+  std::vector<int> shapes = {0, 10, 5};
+  if (std::getenv("SHOAL_ALL_SHAPES") != nullptr) {
+    shapes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  }
+  ExpectTheSameBits(shapes, 2, [&](const Shape& shape, const std::string& checkpoints) {
+    return fmt::format(R"(
 model: {0}/model
 data: {{train: {0}/train.jsonl, template: chatml, max_sequence_tokens: 256, microbatch_tokens: 256,
     oversize: skip}}
 train: {{steps: 3, minibatch_samples: 4, compute: bf16, learning_rate: 1e-3,
-    threads_per_worker: {2}}}
-service: {{accumulate: exact}}
-cluster: {{local: {{servers: {1}, workers: {1}}}}}
-checkpoint: {{directory: {3}, every_steps: 0, export_huggingface: false}}
+    threads_per_worker: {3}}}
+service: {{accumulate: exact, threads_per_server: {3}}}
+cluster: {{local: {{servers: {1}, workers: {2}}}}}
+checkpoint: {{directory: {4}, every_steps: 0, export_huggingface: false}}
 )",
-                                           folder, processes, threads, checkpoints));
-    ASSERT_EQ(run.program.exit_code, 0) << run.program.errors;
-    const std::vector<float> state = FinalState(checkpoints);
-    if (reference.empty()) {
-      reference = state;
-    }
-    EXPECT_TRUE(state == reference);
-  }
+                       folder, shape.servers, shape.workers, shape.threads, checkpoints);
+  });
 }
 
 TEST_F(Exact, InterruptedAndResumedEqualsUninterrupted) {
