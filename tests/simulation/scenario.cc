@@ -55,6 +55,7 @@ SimOptions DrawOptions(uint64_t seed, Drawer& draw) {
   options.early_report = draw.Chance(0.1) ? draw.LogUniform(0.01, 0.2) : 0;
   options.slow_worker = draw.Chance(0.3) ? draw.LogUniform(0.01, 0.2) : 0;
   options.sums = options.stages == 1 && draw.Chance(0.1);
+  options.min_workers = draw.Chance(0.2) ? static_cast<int>(draw.Between(1, options.workers)) : 1;
   return options;
 }
 

@@ -83,6 +83,7 @@ plan::Job SimJob::Describe() const {
   job.cluster.lease_seconds = options_.lease_seconds;
   job.cluster.start_timeout_seconds = options_.start_timeout_seconds;
   job.cluster.recovery_timeout_seconds = options_.recovery_timeout_seconds;
+  job.cluster.min_workers = options_.min_workers;
   job.queue.max_restarts = options_.max_restarts;
   job.checkpoint.every_steps = options_.checkpoint_every;
   job.checkpoint.every_seconds = options_.checkpoint_seconds;

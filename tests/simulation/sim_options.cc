@@ -38,6 +38,7 @@ std::string ToCode(const SimOptions& options) {
   SAY(lease_seconds);
   SAY(start_timeout_seconds);
   SAY(recovery_timeout_seconds);
+  SAY(min_workers);
   SAY(max_restarts);
   SAY(stays);
   SAY(jobs);

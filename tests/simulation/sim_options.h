@@ -37,6 +37,7 @@ struct SimOptions {
   double lease_seconds = 10;
   double start_timeout_seconds = 60;
   double recovery_timeout_seconds = 1800;
+  int min_workers = 1;
   int64_t max_restarts = 3;
   // Members and coordinator stay: jobs come one after the other, and processes that end are started
   // again.

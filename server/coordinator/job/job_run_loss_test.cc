@@ -213,6 +213,19 @@ TEST(LossOfAllTest, TheJobWaitsForAWorkerAndSaysSo) {
   EXPECT_EQ(world.done()->step(), 4);
 }
 
+TEST(LossOfAllTest, WithFewerWorkersThanItTakesTheJobWaitsAndSaysSo) {
+  SimWorld world({.steps = 4, .min_workers = 3});
+  world.At("work", 5, [&] {
+    world.KillWorker(0, absl::Minutes(5));
+    world.KillWorker(1, absl::Minutes(5));
+    world.loop.After(absl::Minutes(4),
+                     [&] { EXPECT_EQ(world.core().Status("")->state(), "waiting for 2 workers"); });
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_EQ(world.done()->step(), 4);
+}
+
 TEST(LossOfAllTest, TheWaitForAWorkerHasAnEnd) {
   SimWorld world({.workers = 1, .steps = 4});
   world.At("work", 2, [&] { world.KillWorker(0); });
