@@ -1,5 +1,6 @@
 // shoal-coordinator: waits for servers and workers, runs the submitted job, and exits when it is
 // over; with --stay, runs job after job. SIGTERM ends it, after a checkpoint.
+#include <malloc.h>
 #include <unistd.h>
 
 #include <optional>
@@ -103,6 +104,7 @@ absl::StatusOr<int> Serve(const Flags& flags) {
 }
 
 int Main(int argc, char** argv) {
+  mallopt(M_ARENA_MAX, 2);  // a heap for each of many threads grows with every job
   StopCheckingLockOrder();
   RaiseDescriptorLimit();
   Flags flags;
