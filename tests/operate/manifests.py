@@ -21,7 +21,8 @@ from kubernetes_validate import utils as schemas
 import processes
 
 KUBERNETES = processes.ROOT / 'deploy/kubernetes'
-ROOTS = ('overlays/small', 'overlays/cluster', 'overlays/test', 'job', 'jobset')
+SERVICES = ('overlays/small', 'overlays/cluster', 'overlays/test')
+ROOTS = (*SERVICES, 'job', 'jobset')
 VERSIONS = ('1.32', '1.33', '1.34', '1.35', '1.36', '1.37')
 # Custom resources have no schema here; but for JobSet they have models.
 CUSTOM = {'PodMonitor': prometheus_operator, 'PrometheusRule': prometheus_operator,
@@ -95,6 +96,19 @@ def check_pod(name, template):
             (role == 'trainer' or 'startupProbe' in container, 'has no probe'),
         ]
     return [f'{name}: {what}' for holds, what in wanted if not holds]
+
+
+def check_network(root, objects):
+    """NetworkPolicies are of all pods, so that nothing comes in but what they name; those that
+    listen have one of their own."""
+    chosen = [thing['spec']['podSelector']['matchLabels'].items() for thing in objects
+              if thing['kind'] == 'NetworkPolicy']
+    for thing in objects:
+        for name, template in pods_of(thing):
+            listens = any('ports' in each for each in template['spec']['containers'])
+            labels = template['metadata']['labels'].items()
+            if sum(labels >= each for each in chosen) != 1 + listens:
+                yield f'{root}: {name}: its NetworkPolicies are not two, or one where it is silent'
 
 
 def check_schemas(root, objects):
@@ -171,6 +185,7 @@ def check_jobs_tls(folder):
         for name, template in pods_of(thing):
             yield from (f'TLS of jobs: {each}' for each in check_pod(name, template))
     yield from check_tls('TLS of jobs', objects)
+    yield from check_network('TLS of jobs', objects)
     yield from check_schemas('TLS of jobs', objects)
 
 
@@ -229,6 +244,7 @@ def main():
                     findings += [f'{root}: {each}' for each in check_pod(name, template)]
             findings += check_custom(root, objects)
             findings += check_tls(root, objects) if root in ENCRYPTED else []
+            findings += check_network(root, objects) if root in SERVICES else []
             if root != 'overlays/test':  # Kubernetes 1.20 has no schema here
                 findings += check_schemas(root, objects)
         for check in (check_plan, check_jobs_tls):
