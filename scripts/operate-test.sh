@@ -9,10 +9,13 @@
 # SHOAL_BIN: the folder of the programs (default: built here).
 #
 #   manifests   Kubernetes: every overlay builds, keeps to the schemas and to Pod Security
+#   checkov     the same against checkov's rules, but for a list
 #   units       systemd's units are valid
+#   systemd     they run, in a container: processes are restarted and killed during a job
 #   mistakes    what people get wrong when they deploy is one line each
 #   image       the image: size, user, read-only root, two builds of one digest, what is in it
 #   image-cuda  the image for GPUs: its CUDA libraries find all that they need
+#   registry    the image is pushed to a registry and pulled; compose's images pinned by digest
 #   metrics     what a real run serves, against promtool and docs/metrics.md
 #   dashboards  the boards: as generated, checked, every panel answers in a real run
 #   alerts      the alerts: unit tests; provoked, seen at a webhook, resolved
@@ -32,8 +35,8 @@ cd "$(dirname "$0")/.."
 work=$PWD/build/operate
 export SHOAL_OPERATE_DEBIAN=$work/debian
 python=$work/venv/bin/python
-parts=(manifests units mistakes image image-cuda metrics dashboards alerts tls compose slurm
-  kubernetes)
+parts=(manifests checkov units systemd mistakes image image-cuda registry metrics dashboards alerts
+  tls compose slurm kubernetes)
 push=(manifests units mistakes metrics image compose dashboards tls alerts-short)
 push_seconds=480  # after that none begins
 part_seconds=480  # of one: what takes longer hangs
@@ -112,8 +115,25 @@ part_manifests() {
   command -v kubectl >/dev/null || PATH=$work/venv/bin:$PATH
   "$python" tests/operate/manifests.py
 }
+part_checkov() {
+  python3 -c 'import ensurepip, venv' 2>/dev/null || install python3-venv
+  [ -x "$work/checkov/bin/checkov" ] || {
+    python3 -m venv "$work/checkov" # of its own: its dependencies are a hundred
+    "$work/checkov/bin/pip" install -q --retries 2 checkov==3.3.30 ||
+      skip "PyPI does not give checkov"
+  }
+  need_python
+  command -v kubectl >/dev/null || PATH=$work/venv/bin:$PATH
+  CHECKOV=$work/checkov/bin/checkov tests/operate/checkov.sh
+}
 part_units() {
   tests/operate/units.sh
+}
+part_systemd() {
+  need_podman
+  need_installed mmdebstrap mmdebstrap
+  [ "$(id -u)" = 0 ] || skip "a systemd of a container takes root"
+  tests/operate/systemd.sh
 }
 part_mistakes() {
   python3 tests/operate/mistakes.py
@@ -156,6 +176,13 @@ part_compose() {
   need_installed curl curl
   need_debian prometheus prometheus
   tests/operate/compose.sh
+}
+part_registry() {
+  need_podman
+  need_installed curl curl
+  need_debian docker-registry docker-registry
+  need_debian skopeo skopeo
+  tests/operate/registry.sh
 }
 part_slurm() {
   need_installed slurmctld slurmctld slurmd slurm-client munge

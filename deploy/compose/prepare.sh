@@ -31,7 +31,7 @@ echo "SHOAL_USER=$user" >>.env
 if [ "${1:-}" = --digests ]; then
   for name in PROMETHEUS GRAFANA; do
     image=$(image_of "$name")
-    digest=$(skopeo inspect --format '{{.Digest}}' "docker://$image")
+    digest=$(skopeo inspect --no-tags --format '{{.Digest}}' "docker://$image")
     sed -i "/^${name}_IMAGE=/d" .env
     echo "${name}_IMAGE=${image%:*}@$digest" >>.env
   done

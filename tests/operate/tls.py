@@ -54,13 +54,26 @@ class Certificates:
         return self.link.with_name(name)
 
 
-def ask(cluster, *arguments):
+def ask(cluster, *arguments, within=()):
     """(exit code, what it said) of a command to the coordinator"""
     done = subprocess.run(
-        [str(processes.PROGRAMS / 'shoal'), 'status', '--coordinator', cluster.address,
+        [*within, str(processes.PROGRAMS / 'shoal'), 'status', '--coordinator', cluster.address,
          '--token-file', str(cluster.token), *map(str, arguments)],
         capture_output=True, text=True, check=False, timeout=120)
     return done.returncode, done.stdout + done.stderr
+
+
+def check_bare_machine(cluster, certificates):
+    """One that has nobody's CA certificates where gRPC looks for them."""
+    hidden = ' && '.join(f'{{ [ ! -d {folder} ] || mount -t tmpfs tmpfs {folder}; }}'
+                         for folder in ('/etc/ssl/certs', '/usr/share/grpc'))
+    bare = ['unshare', '--mount', 'sh', '-c', f'{hidden} && exec "$@"', 'sh']
+    if subprocess.run([*bare, 'true'], check=False).returncode != 0:
+        print('not tried without certificates of the system: no folder can be hidden here')
+        return
+    code, text = ask(cluster, '--tls', certificates.link, within=bare)
+    if code != 0:
+        fail(f'without certificates of the system: {text}')
 
 
 def expect_refused(cluster, what, said, *arguments):
@@ -92,6 +105,7 @@ def check_refusals(cluster, certificates, first, second):
     code, text = ask(cluster, '--tls', certificates.link)
     if code != 0:
         fail(f'the new certificate is refused: {text}')
+    check_bare_machine(cluster, certificates)
     expect_refused(cluster, 'the old certificate', 'is of a foreign CA', '--tls', first)
     foreign = certificates.make('foreign')
     expect_refused(cluster, 'a foreign certificate', 'is of a foreign CA', '--tls', foreign)
