@@ -42,8 +42,11 @@ class Security::Tls {
  public:
   Tls(const CertificatePaths& paths, absl::Duration reload, std::shared_ptr<CertificateWatch> watch)
       : watch_(std::move(watch)),
-        provider_(std::make_shared<FileWatcherCertificateProvider>(
-            paths.key, paths.certificate, static_cast<unsigned>(absl::ToInt64Seconds(reload)))) {}
+        seconds_(static_cast<unsigned>(absl::ToInt64Seconds(reload))),
+        for_server_(std::make_shared<FileWatcherCertificateProvider>(paths.key, paths.certificate,
+                                                                     seconds_)),
+        for_channels_(std::make_shared<FileWatcherCertificateProvider>(
+            paths.key, paths.certificate, /*root_cert_path=*/paths.certificate, seconds_)) {}
   // gRPC keeps what checks peers for as long as it has connections.
   ~Tls() { watch_->Stop(); }
   Tls(const Tls&) = delete;
@@ -51,7 +54,7 @@ class Security::Tls {
 
   std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(
       const std::shared_ptr<Refusals>& refusals) const {
-    grpc::experimental::TlsServerCredentialsOptions options(provider_);
+    grpc::experimental::TlsServerCredentialsOptions options(for_server_);
     options.watch_identity_key_cert_pairs();
     options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
     options.set_certificate_verifier(ExternalCertificateVerifier::Create<PeerVerifier>(
@@ -68,8 +71,10 @@ class Security::Tls {
 
   std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(Role peer) const {
     grpc::experimental::TlsChannelCredentialsOptions options;
-    options.set_certificate_provider(provider_);
+    options.set_certificate_provider(for_channels_);
     options.watch_identity_key_cert_pairs();
+    // Nobody looks at roots, but without any gRPC takes the system's, and fails where it has none.
+    options.watch_root_certs();
     options.set_verify_server_certs(false);
     options.set_check_call_host(false);
     options.set_certificate_verifier(ExternalCertificateVerifier::Create<PeerVerifier>(
@@ -86,7 +91,11 @@ class Security::Tls {
 
  private:
   const std::shared_ptr<CertificateWatch> watch_;
-  const std::shared_ptr<FileWatcherCertificateProvider> provider_;  // of this process's own
+  const unsigned seconds_;
+  // What reads this process's own. A channel that comes to watch roots ends what tells a server of
+  // new certificates (gRPC 1.51), so each has one.
+  const std::shared_ptr<FileWatcherCertificateProvider> for_server_;
+  const std::shared_ptr<FileWatcherCertificateProvider> for_channels_;
 };
 
 Security::Security(Token token)

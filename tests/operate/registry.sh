@@ -11,7 +11,8 @@ ln -sfn "$SHOAL_BIN" "$work/build/bin"
 folder=$(mktemp -d)
 image=localhost/shoal:operate-$$
 export SHOAL_IMAGE=$image
-host=127.0.0.1:$(PYTHONPATH=tests/operate python3 -c 'import processes; print(processes.free_port())')
+port=$(PYTHONPATH=tests/operate python3 -c 'import processes; print(processes.free_port())')
+host=127.0.0.1:$port
 cat >"$folder/registry.yaml" <<END
 version: 0.1
 storage: {filesystem: {rootdirectory: $folder/store}}
