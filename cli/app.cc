@@ -5,6 +5,7 @@
 #include "CLI/CLI.hpp"
 #include "core/base/nearest.h"
 #include "core/base/status.h"
+#include "core/rpc/member_session.h"
 #include "fmt/ranges.h"
 
 namespace shoal::cli {
@@ -81,7 +82,7 @@ std::string Explain(const CLI::App& command, const CLI::ParseError& error) {
 
 int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   CLI::App app("Post-trains language models with sharded parameter servers.", "shoal");
-  app.set_version_flag("--version", "shoal " SHOAL_VERSION);
+  app.set_version_flag("--version", fmt::format("shoal {}", rpc::ProgramVersion()));
   app.require_subcommand(1);
   app.footer("`shoal COMMAND --help` shows a command's options and an example.");
   CommandAction action;

@@ -62,7 +62,7 @@ TEST(App, EveryCommandHasHelpWithAnExampleOfItself) {
 TEST(App, VersionIsData) {
   const Outcome run = Shoal({"--version"});
   EXPECT_EQ(run.code, 0);
-  EXPECT_THAT(run.out, testing::MatchesRegex("shoal [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+  EXPECT_THAT(run.out, testing::MatchesRegex("shoal [0-9]+\\.[0-9]+\\.[0-9]+\\+[0-9a-f]{8}\n"));
 }
 
 TEST(App, UsageErrorsAreOneLineAndExitCodeTwo) {

@@ -9,6 +9,10 @@
 namespace shoal::rpc {
 namespace {
 
+TEST(ProgramFlagsTest, TheVersionNamesTheProtocol) {
+  EXPECT_THAT(ProgramVersion(), ::testing::MatchesRegex("[0-9.]+\\+[0-9a-f]{8}"));
+}
+
 TEST(ProgramFlagsTest, WhatIsServedSaysOfWhichVersionItIs) {
   Metrics metrics;
   ASSERT_TRUE(ServeMetrics({.metrics_port = 0}, LocalName() + ":0", metrics).ok());

@@ -38,7 +38,7 @@ if [ -z "$build" ]; then
     --target shoal shoal-coordinator shoal-server shoal-worker
 fi
 deploy/image/rootfs.sh ${cuda[@]+"${cuda[@]}"} "$build" build/image/rootfs
-version=$("$build/bin/shoal" --version | awk '{print $2}')
+version=$("$build/bin/shoal" --version | awk -F '[ +]' '{print $2}')  # + is none of a tag
 revision=$(git rev-parse HEAD)
 tag=${tag:-localhost/shoal:$version${cuda:+-cuda}}
 arguments=(--file deploy/image/Containerfile --build-arg "BASE=$base" --tag "$tag"
