@@ -143,6 +143,7 @@ class CoordinatorCore {
   int64_t next_run_;
   absl::Duration patience_;                    // of members, for this coordinator's next life
   std::vector<std::unique_ptr<JobRun>> jobs_;  // as submitted
+  int64_t remembered_ = 0;                     // jobs that are over
   int64_t forgotten_changes_ = 0;              // of jobs that were here
   JobLogs logs_;
   // Workers of a run that was started again, until they ask for another: they may be in its step

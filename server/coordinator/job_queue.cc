@@ -57,17 +57,22 @@ absl::Status CoordinatorCore::CheckRoom(const LoadedJob& job) const {
 
 void CoordinatorCore::ForgetOldJobs() {
   constexpr size_t kEventBytes = 256 << 10;  // some thousand steps
+  const auto is_over = [](const auto& run) { return run->cleared() && !run->restarts(); };
+  const int64_t over = std::ranges::count_if(jobs_, is_over);
+  if (over == remembered_) {
+    return;
+  }
+  remembered_ = over;
   for (const auto& run : jobs_) {
-    if (run->over()) {
+    if (is_over(run)) {
       run->events()->Shrink(kEventBytes);
     }
   }
-  auto remembered = std::ranges::count_if(jobs_, [](const auto& run) { return run->over(); });
   std::erase_if(jobs_, [&](const auto& run) {
-    if (remembered <= kRemembered || !run->cleared() || run->restarts()) {
+    if (remembered_ <= kRemembered || !is_over(run)) {
       return false;
     }
-    --remembered;
+    --remembered_;
     logs_.Forget(run->job().id);
     forgotten_changes_ += run->changes() + 1;
     return true;
@@ -99,7 +104,6 @@ absl::StatusOr<proto::SubmitJobReply> CoordinatorCore::Submit(
   }
   SHOAL_RETURN_IF_ERROR(environment_.store.BeginJob(job.id, job.request.SerializeAsString()));
   LogInfo("{} is submitted", job.id);
-  ForgetOldJobs();
   proto::SubmitJobReply reply;
   reply.set_job_id(job.id);
   reply.set_jobs_ahead(
@@ -228,6 +232,7 @@ void CoordinatorCore::OfferMembers() {
     return;
   }
   RemoveUnreachable();
+  ForgetOldJobs();
   for (auto& run : jobs_) {
     if (run->restarts() && run->cleared() && !ending_) {
       StartAgain(run);
