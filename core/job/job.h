@@ -82,6 +82,7 @@ struct TrainOptions {
   int64_t prefetch_units = 2;
   int64_t threads_per_worker = 0;  // 0: the machine's cores divided by the local workers
   uint64_t seed = 1;
+  bool exact_devices = false;  // all workers are of one kind
 
   bool operator==(const TrainOptions&) const = default;
 };

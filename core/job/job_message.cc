@@ -36,6 +36,7 @@ void VisitTrain(J& train, const Visit& visit) {
   visit("train.prefetch_units", train.prefetch_units);
   visit("train.threads_per_worker", train.threads_per_worker);
   visit("train.seed", train.seed);
+  visit("train.exact_devices", train.exact_devices);
 }
 
 template <typename S, typename Visit>

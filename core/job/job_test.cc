@@ -105,6 +105,7 @@ Job RandomJob(Random& random) {
   job.train.prefetch_units = random.Between(0, 64);
   job.train.threads_per_worker = random.Between(0, 1024);
   job.train.seed = random.Below(2) == 0 ? std::numeric_limits<uint64_t>::max() : random.Next();
+  job.train.exact_devices = random.Below(2) == 0;
   job.service.wire_type_auto = random.Below(2) == 0;
   job.service.wire_type =
       !job.service.wire_type_auto && random.Below(2) == 0 ? DType::kBF16 : DType::kF32;

@@ -52,6 +52,8 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(
   request.set_pid(getpid());
   request.set_version(ProgramVersion());
   *request.mutable_facts() = FactsToRegister();
+  request.mutable_facts()->set_instructions(options.instructions);
+  request.mutable_facts()->set_gpu(options.gpu);
   if (options.index >= 0) {
     request.set_index(options.index);
   }

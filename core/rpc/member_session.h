@@ -21,7 +21,8 @@ namespace shoal::rpc {
 // This machine's; "unknown" where it has none.
 std::string HostName();
 
-// This build's; all processes of a job must have the same.
+// This build's, "0.1.0+3f09c4d2": the number of the version, and of what is said between processes,
+// which must be the same in all of a job.
 const char* ProgramVersion();
 
 struct MemberOptions {
@@ -34,6 +35,8 @@ struct MemberOptions {
   std::function<bool()> stop = nullptr;         // ends that wait, with Cancelled
   int64_t free_memory_bytes = 0;                // of the host, for a job; 0: unknown
   int metrics_port = 0;                         // at the host of the address; 0: none
+  std::string instructions = "";                // as HostFacts have them; of a worker
+  std::string gpu = "";
 };
 
 // Whether the coordinator does not take this process, now or later.

@@ -76,6 +76,7 @@ plan::Job SimJob::Describe() const {
   plan::Job job;
   job.train.steps = options_.steps;
   job.service.accumulate = options_.exact ? plan::Accumulate::kExact : plan::Accumulate::kFloat;
+  job.train.exact_devices = options_.exact_devices;
   job.cluster.servers = options_.servers;
   job.cluster.workers = options_.workers;
   job.checkpoint.directory = directory_;

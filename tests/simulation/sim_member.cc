@@ -62,6 +62,8 @@ proto::RegisterRequest SimMember::MakeRequest() const {
     request.set_address(fmt::format("server:{}", index_));
   } else {
     request.set_pid(200 + index_);
+    const bool other = index_ == options_.other_kind && process_.life() > 1;
+    request.mutable_facts()->set_instructions(other ? "baseline" : "x86-64-v4");
     if (options_.addresses) {
       request.set_address(fmt::format("worker:{}", index_));
     }

@@ -35,6 +35,8 @@ std::string ToCode(const SimOptions& options) {
   SAY(slow_worker);
   SAY(early_report);
   SAY(exact);
+  SAY(exact_devices);
+  SAY(other_kind);
   SAY(lease_seconds);
   SAY(start_timeout_seconds);
   SAY(recovery_timeout_seconds);

@@ -33,7 +33,10 @@ struct SimOptions {
   double slow_worker = 0;      // takes a hundred times longer
   double early_report = 0;     // the worker leaves out some of its own work, or draws none of it
 
-  bool exact = false;  // service.accumulate
+  bool exact = false;          // service.accumulate
+  bool exact_devices = false;  // train.exact_devices
+  // A worker that computes on something else than the others from its second life on.
+  int other_kind = -1;
   double lease_seconds = 10;
   double start_timeout_seconds = 60;
   double recovery_timeout_seconds = 1800;

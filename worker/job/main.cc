@@ -29,6 +29,7 @@
 #include "worker/backend/open/open_device.h"
 #include "worker/job/device_flag.h"
 #include "worker/job/trainer.h"
+#include "worker/ops/cpu/instructions.h"
 
 namespace shoal::worker {
 namespace {
@@ -103,6 +104,23 @@ class Signals {
   SignalThread thread_;
 };
 
+// The model of the GPU that it computes on, where the job lets it; empty: none.
+std::string GpuModel(const DeviceFlag& device) {
+  const std::vector<int> usable =
+      device.kind == plan::DeviceKind::kCpu ? std::vector<int>() : UsableGpus();
+  if (usable.empty()) {
+    return "";
+  }
+  const int number = device.kind == plan::DeviceKind::kCuda ? device.gpu : usable.front();
+  const absl::StatusOr<gpu::GpuDescriptions> found = FindGpus();
+  for (const gpu::GpuDescription& gpu : found.ok() ? found->gpus : decltype(found->gpus)()) {
+    if (gpu.index == number) {
+      return gpu.name;
+    }
+  }
+  return "";
+}
+
 // Registers, and runs jobs until membership ends or a signal comes. With --stay waits for the
 // coordinator however long it takes.
 absl::Status BeMember(const Flags& flags, const rpc::Security& security, const DeviceFlag& device,
@@ -119,7 +137,11 @@ absl::Status BeMember(const Flags& flags, const rpc::Security& security, const D
                                .takes_over = flags.member.index == rpc::kIndexAuto,
                                .stays = flags.member.stay,
                                .stop = [&signals] { return signals.stopped(); },
-                               .metrics_port = metrics_port};
+                               .metrics_port = metrics_port,
+                               .gpu = GpuModel(device)};
+  if (device.kind != plan::DeviceKind::kCuda) {
+    member.instructions = cpu::WidestInstructions();
+  }
   if (flags.member.stay) {
     member.patience = absl::InfiniteDuration();
   }

@@ -34,9 +34,10 @@ struct LoadedJob {
   proto::SubmitJobRequest request;  // with what was resolved
   int64_t servers = 0;  // that it takes, known once it is the first in the queue; 0 before
   int64_t workers = 0;
-  absl::Duration patience;  // for members
-  int64_t restarts = 0;     // after losses, in a row without a step
-  int64_t run = kNoRun;     // its number, once one begins
+  absl::Duration patience;   // for members
+  int64_t restarts = 0;      // after losses, in a row without a step
+  int64_t run = kNoRun;      // its number, once one begins
+  std::string workers_kind;  // WorkerKind of those that it began with
   plan::Job job;
   std::string token_file;
   bool trace = false;                                       // workers report spans

@@ -10,6 +10,7 @@
 #include "core/plan/memory/memory_plan.h"
 #include "core/rpc/server_gpu.h"
 #include "server/coordinator/job/loss_decision.h"
+#include "server/coordinator/job/worker_kind.h"
 
 namespace shoal::server {
 namespace {
@@ -48,10 +49,16 @@ void JobRun::Take(int64_t servers, int64_t workers) {
 }
 
 void JobRun::Offer(std::vector<Member> servers, std::vector<Member> workers) {
+  const size_t workers_there = workers.size();
+  if (job_.job.train.exact_devices) {
+    KeepOneKind(job_.job, job_.workers_kind, workers);
+  }
+  const bool has_others = workers.size() < workers_there;
   const int64_t missing_servers = job_.servers - std::ssize(servers);
   const int64_t missing_workers = job_.workers - std::ssize(workers);
   if (missing_servers > 0 || missing_workers > 0) {
-    WaitFor(std::max<int64_t>(missing_servers, 0), std::max<int64_t>(missing_workers, 0));
+    WaitFor(std::max<int64_t>(missing_servers, 0), std::max<int64_t>(missing_workers, 0),
+            has_others ? " like the others (train.exact_devices)" : "");
     return;
   }
   servers.resize(static_cast<size_t>(job_.servers));
@@ -59,11 +66,11 @@ void JobRun::Offer(std::vector<Member> servers, std::vector<Member> workers) {
   Start(std::move(servers), std::move(workers));
 }
 
-void JobRun::WaitFor(int64_t servers, int64_t workers) {
+void JobRun::WaitFor(int64_t servers, int64_t workers, const std::string& of_workers) {
   SHOAL_CHECK(phase_ == Phase::kWaiting);
   std::string missing = servers > 0 ? Count(servers, "server") : "";
   if (workers > 0) {
-    missing += (missing.empty() ? "" : " and ") + Count(workers, "worker");
+    missing += (missing.empty() ? "" : " and ") + Count(workers, "worker") + of_workers;
   }
   if (!waiting_since_.has_value()) {
     waiting_since_ = environment_.clock.Now();
@@ -91,6 +98,9 @@ void JobRun::SetMembers(std::vector<Member> servers, std::vector<Member> workers
   workers_ = std::move(workers);
   for (const Member& worker : workers_) {
     to_admit_.push_back(worker.incarnation);
+    if (job_.workers_kind.empty()) {
+      job_.workers_kind = WorkerKind(worker, job_.job);
+    }
   }
   groups_ = WorkerGroups(workers_.size(), job_.job.cluster.pipeline.stages);
   pushes_.assign(workers_.size(), proto::NextStepRequest::PUSHES_OF_PACKS);
@@ -125,6 +135,7 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   }
   phase_ = Phase::kConfiguring;
   SetState("loading");
+  std::ranges::for_each(workers_, [this](const Member& worker) { Suits(worker); });
   if (version_ < job_.last_step) {
     RequestPlan(version_ + 1);
   }

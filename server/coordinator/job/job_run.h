@@ -157,7 +157,7 @@ class JobRun {
   bool closed() const { return phase_ == Phase::kOver; }
 
   // job_run.cc
-  void WaitFor(int64_t servers, int64_t workers);
+  void WaitFor(int64_t servers, int64_t workers, const std::string& of_workers);
   void SetServers(std::vector<Member> servers);
   void SetMembers(std::vector<Member> servers, std::vector<Member> workers);
   // These are the job's from now on; indices are 0, 1, ... in each list.
@@ -222,6 +222,8 @@ class JobRun {
   void Clear();
 
   // job_run_workers.cc
+  // Whether it computes on what the others do, or the job takes it all the same, which is told.
+  bool Suits(const Member& worker);
   void AdmitWorkers();
   int64_t present() const;
   int64_t least_workers() const;
@@ -277,6 +279,7 @@ class JobRun {
   // job_run_tell.cc
   void SetState(const std::string& state);
   void TellState();
+  void TellWarning(const std::string& text);
   proto::StepEvent DescribeCommit(const StepTotals& totals, double learning_rate) const;
   void TellStep(const StepTotals& totals, double learning_rate);
   void Append(proto::JobEvent event);
@@ -361,6 +364,7 @@ class JobRun {
   std::vector<uint64_t> to_admit_;      // incarnations, until servers are asked to
   std::set<uint64_t> admitted_;         // by all servers
   std::vector<uint64_t> lost_workers_;  // incarnations, until servers know
+  std::set<uint64_t> unlike_;           // incarnations of another kind, once that is told
   absl::Time short_since_;              // in kShort
   std::string last_lost_;               // worker, and why
 

@@ -235,6 +235,58 @@ TEST(LossOfAllTest, TheWaitForAWorkerHasAnEnd) {
   EXPECT_TRUE(world.disk.complete.contains(1)) << "what was committed is saved";
 }
 
+// In every run a server goes before the first step is committed.
+TEST(LossInARowTest, OneMoreThanMaxRestartsEndsTheJob) {
+  for (const int losses : {2, 3}) {
+    SimWorld world({.workers = 1, .steps = 2, .max_restarts = 2, .stays = true});
+    int lost = 0;
+    world.hook = [&](const std::string_view point, int) {
+      if (point == "work" && lost < losses) {
+        ++lost;
+        world.KillServer(1, absl::Milliseconds(5));
+      }
+    };
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+    EXPECT_EQ(lost, losses);
+    EXPECT_EQ(world.done().has_value(), losses == 2) << world.failure();
+    EXPECT_THAT(world.failure(), HasSubstr(losses == 2 ? "" : "lost server 1"));
+  }
+}
+
+TEST(OtherKindTest, AWorkerOfAnotherKindIsWarnedOfOrRefused) {
+  for (const bool exact : {false, true}) {
+    for (const bool exact_devices : {false, true}) {
+      SimWorld world({.steps = 300,  // long enough for it to come back
+                      .checkpoint_every = 0,
+                      .exact = exact,
+                      .exact_devices = exact_devices,
+                      .other_kind = 1,
+                      .stays = true});
+      world.hook = [&, works = 0](const std::string_view point, int) mutable {
+        works += point == "work" ? 1 : 0;
+        if (works == 4) {
+          ++works;
+          world.KillWorker(1, absl::Milliseconds(3));
+        }
+      };
+      ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+      ASSERT_TRUE(world.done().has_value()) << world.failure();
+      std::string warnings;
+      for (const proto::JobEvent& event : world.events()) {
+        warnings += event.warning();
+      }
+      const std::string kinds =
+          "it computes on CPU baseline, the job's first workers on CPU x86-64-v4";
+      const std::string name = "worker 1 (host sim, pid 201)";
+      EXPECT_EQ(warnings, exact_devices ? name + " is refused: " + kinds + " (train.exact_devices)"
+                          : exact       ? "bits may differ with " + name + ": " + kinds +
+                                        "; train.exact_devices refuses such a worker"
+                                  : "");
+      EXPECT_EQ(world.disk.record.find("\"joined\"") != std::string::npos, !exact_devices);
+    }
+  }
+}
+
 TEST_P(LossTest, AServerThatAsksToLeaveCostsNoStep) {
   const auto& [point, nth] = GetParam();
   SimWorld world({.steps = 6});

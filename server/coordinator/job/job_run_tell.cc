@@ -119,6 +119,13 @@ void JobRun::TellState() {
   Append(std::move(event));
 }
 
+void JobRun::TellWarning(const std::string& text) {
+  LogWarning("{}", text);
+  proto::JobEvent event;
+  event.set_warning(text);
+  Append(std::move(event));
+}
+
 void JobRun::Append(proto::JobEvent event) {
   Append(std::vector<proto::JobEvent>{std::move(event)});
 }
@@ -149,6 +156,9 @@ void JobRun::RecordEvent(const proto::JobEvent& event) {
       break;
     case proto::JobEvent::kRestart:
       line = ToJson(event.restart());
+      break;
+    case proto::JobEvent::kWarning:
+      line = {{"event", "warning"}, {"step", step_}, {"message", event.warning()}};
       break;
     case proto::JobEvent::kDone:
       line = ToJson(event.done());

@@ -6,6 +6,7 @@
 #include "core/plan/memory/memory_plan.h"
 #include "core/plan/step/hand_over.h"
 #include "server/coordinator/job/job_run.h"
+#include "server/coordinator/job/worker_kind.h"
 
 namespace shoal::server {
 
@@ -37,10 +38,32 @@ bool JobRun::HasRoom() const {
   return !closed() && !stop_requested_ && present() + joining_.size() < job_.workers;
 }
 
+bool JobRun::Suits(const Member& worker) {
+  const std::string kind = WorkerKind(worker, job_.job);
+  const bool refuses = job_.job.train.exact_devices;
+  const bool matters = refuses || job_.job.service.accumulate == plan::Accumulate::kExact;
+  if (!matters || kind.empty() || job_.workers_kind.empty() || kind == job_.workers_kind) {
+    return true;
+  }
+  if (unlike_.insert(worker.incarnation).second) {
+    const std::string what =
+        fmt::format("it computes on {}, the job's first workers on {}", kind, job_.workers_kind);
+    TellWarning(refuses
+                    ? fmt::format("{} is refused: {} (train.exact_devices)", NameOf(worker), what)
+                    : fmt::format("bits may differ with {}: {}; train.exact_devices refuses "
+                                  "such a worker",
+                                  NameOf(worker), what));
+  }
+  return !refuses;
+}
+
 void JobRun::TakeIn(const std::vector<Member>& workers) {
   for (const Member& worker : workers) {
     if (!HasRoom()) {
       break;
+    }
+    if (!Suits(worker)) {
+      continue;
     }
     LogInfo("{} joins {}", NameOf(worker), job_.id);
     Record({{"event", "joined"}, {"step", step_}, {"member", NameOf(worker)}});

@@ -44,7 +44,8 @@ bool SamePlace(const Member& a, const Member& b) {
 
 // Short enough for a line of each member in a run's record.
 absl::Status Check(const proto::HostFacts& facts) {
-  std::vector<const std::string*> texts = {&facts.kernel(), &facts.cpu(), &facts.build()};
+  std::vector<const std::string*> texts = {&facts.kernel(), &facts.cpu(), &facts.build(),
+                                           &facts.instructions(), &facts.gpu()};
   for (const std::string& gpu : facts.gpus()) {
     texts.push_back(&gpu);
   }

@@ -69,6 +69,8 @@ Json ToJson(const proto::HostFacts& facts) {
   add("gpus", std::vector<std::string>(facts.gpus().begin(), facts.gpus().end()),
       facts.gpus_size() > 0);
   add("build", facts.build(), !facts.build().empty());
+  add("instructions", facts.instructions(), !facts.instructions().empty());
+  add("gpu", facts.gpu(), !facts.gpu().empty());
   return known;
 }
 

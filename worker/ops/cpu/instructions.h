@@ -1,5 +1,7 @@
-// The CPU's instructions for bf16 products, as oneDNN finds them (it obeys ONEDNN_MAX_CPU_ISA).
+// The CPU's instructions, as oneDNN finds them (it obeys ONEDNN_MAX_CPU_ISA).
 #pragma once
+
+#include <string>
 
 namespace shoal::worker::cpu {
 
@@ -7,5 +9,8 @@ namespace shoal::worker::cpu {
 bool HasNativeBf16();
 // Whether its widest kernels are those of AMX with bf16.
 bool HasAmxInstructions();
+// The widest that operators take, "x86-64-v4, oneDNN avx512_core_amx": workers where they differ
+// may round otherwise.
+std::string WidestInstructions();
 
 }  // namespace shoal::worker::cpu
