@@ -3,13 +3,17 @@
 cannot come right, else (others may still change) while the process asks again and again.
 """
 
+import contextlib
 import os
+import sqlite3
+import subprocess
 import sys
 import tempfile
 
 import processes
 
 SECONDS = 120
+MOST_WAITING = 100  # jobs, as CoordinatorCore::kMaxWaiting
 
 
 def mistakes(cluster):
@@ -38,6 +42,8 @@ def mistakes(cluster):
         yield (f'a port in use, {flag}', taken, 2, 'coordinator', [*let_in, flag, value])
     yield ('two coordinators on one volume', 'another coordinator has this state file open', 2,
            'coordinator', [*let_in, '--state', cluster.folder / 'coordinator.db'])
+    yield ('a state file of a newer version', 'was written by a newer shoal-coordinator', 2,
+           'coordinator', [*let_in, '--state', newer_state(cluster)])
 
 
 def wrong_token(cluster):
@@ -45,6 +51,46 @@ def wrong_token(cluster):
     path.touch(mode=0o600)
     path.write_text(os.urandom(24).hex(), encoding='utf-8')
     return path
+
+
+def newer_state(cluster):
+    path = cluster.folder / 'newer.db'
+    with contextlib.closing(sqlite3.connect(path)) as state:
+        state.execute('PRAGMA user_version = 99')
+    return path
+
+
+def fill_queue(cluster):
+    """A job that waits for a worker, then, in the state file, as many like it as may wait."""
+    processes.make_model(cluster.folder)
+    of_cluster = {'coordinator': cluster.address, 'servers': 1, 'workers': 1,
+                  'start_timeout_seconds': 3600}
+    job = processes.write_job(cluster.folder / 'waits.yaml', cluster=of_cluster)
+    cluster.shoal('train', job, '--detach', *cluster.access())
+    cluster.kill('coordinator')
+    with contextlib.closing(sqlite3.connect(cluster.folder / 'coordinator.db')) as state, state:
+        state.executemany('INSERT INTO jobs SELECT ?, request, outcome FROM jobs LIMIT 1',
+                          [(f'job-{number:012x}',) for number in range(1, MOST_WAITING)])
+    cluster.start_coordinator()
+    return processes.write_job(cluster.folder / 'more.yaml', cluster=of_cluster)
+
+
+def submit_to_a_full_queue(cluster):
+    """Same as make, for the command line: of a hundred jobs none is lost for one more."""
+    job = fill_queue(cluster)
+    here = ['--coordinator', cluster.address, *cluster.access()]
+    refused = subprocess.run([processes.PROGRAMS / 'shoal', 'train', job, '--detach',
+                              *cluster.access()], cwd=cluster.folder, check=False, text=True,
+                             capture_output=True)
+    errors = [line for line in refused.stderr.split('\n') if 'error' in line]
+    said = f'{MOST_WAITING} jobs wait already: stop one, or try again later'
+    waiting = len(cluster.shoal('jobs', '--json', *here).split('\n')) - 1
+    if (refused.returncode != 2 or len(errors) != 1 or said not in errors[0] or
+            waiting != MOST_WAITING):
+        return [f'a full queue: not one line with "{said}", exit code {refused.returncode}, '
+                f'{waiting} jobs: {refused.stderr}']
+    print(f'a full queue: {errors[0]}')
+    return []
 
 
 def make(cluster, number, what, said, wanted, program, arguments):
@@ -72,6 +118,8 @@ def main():
         with processes.Cluster(folder, servers=1, workers=0, tls=True) as cluster:
             for count, mistake in enumerate(mistakes(cluster), 1):
                 findings += make(cluster, count, *mistake)
+            findings += submit_to_a_full_queue(cluster)
+            count += 1
     print(*findings, sep='\n', end='\n' if findings else '')
     print(f'{count} mistakes, {len(findings)} findings')
     return 1 if findings else 0
