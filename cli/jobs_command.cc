@@ -65,9 +65,11 @@ absl::StatusOr<ExitCode> RunAttach(const JobsOptions& options, Streams& streams)
   proto::GetStatusRequest request;
   request.set_job_id(options.id);
   SHOAL_RETURN_IF_ERROR(calls->Call(&rpc::CoordinatorService::GetStatus, request).status());
+  SHOAL_ASSIGN_OR_RETURN(const std::string local, LocalRunOf(options.access));
   TrainReport report(streams, options.json);
-  const RunEnd end =
-      FollowJob(stream, calls, {.job_id = options.id, .stop_requests = [] { return 0; }}, report);
+  const RunEnd end = FollowJob(
+      stream, calls,
+      {.job_id = options.id, .stop_requests = [] { return 0; }, .as_told = local.empty()}, report);
   report.Clear();
   report.PrintEnd(end);
   if (!end.message.empty()) {
@@ -87,8 +89,12 @@ absl::StatusOr<ExitCode> RunStop(const JobsOptions& options, Streams& streams) {
   request.set_job_id(options.id);
   request.set_reason("shoal stop");
   SHOAL_RETURN_IF_ERROR(coordinator->Call(&rpc::CoordinatorService::StopJob, request).status());
-  streams.err << options.id << " ends with a checkpoint of its last step (shoal attach "
-              << options.id << ")" << std::endl;
+  if (options.json) {
+    PrintJson(streams.out, {{"event", "stopping"}, {"job_id", options.id}});
+  } else {
+    streams.err << options.id << " ends with a checkpoint of its last step (shoal attach "
+                << options.id << ")" << std::endl;
+  }
   return ExitCode::kDone;
 }
 
@@ -122,8 +128,10 @@ void AddJobs(CLI::App& app, CommandAction& action) {
       AddJobCommand(app, "attach", "Follow a job; Ctrl-C leaves it running", *options);
   attach->add_flag("--json", options->json, "JSON lines instead of a progress bar");
   attach->callback(run(RunAttach));
-  AddJobCommand(app, "stop", "End a job with a checkpoint, or one that waits", *options)
-      ->callback(run(RunStop));
+  CLI::App* stop =
+      AddJobCommand(app, "stop", "End a job with a checkpoint, or one that waits", *options);
+  stop->add_flag("--json", options->json, "A JSON line instead of a sentence");
+  stop->callback(run(RunStop));
 }
 
 }  // namespace shoal::cli

@@ -12,6 +12,7 @@
 #include "cli/run/command.h"
 #include "cli/run/job_access.h"
 #include "cli/run/run_access.h"
+#include "cli/terminal/terminal.h"
 #include "core/base/clock.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
@@ -46,15 +47,31 @@ LineSource LinesOfFolder(const std::string& run) {
       };
 }
 
+// Waits `patience` for a coordinator that is away.
 LineSource LinesOfCoordinator(const std::shared_ptr<rpc::Channel>& coordinator,
-                              const std::string& id) {
+                              const std::string& id, absl::Duration patience) {
   auto after = std::make_shared<int64_t>(0);
-  return [coordinator, id, after]() -> absl::StatusOr<NewLines> {
+  return [coordinator, id, patience, after]() -> absl::StatusOr<NewLines> {
     proto::ReadLogRequest request;
     request.set_job_id(id);
     request.set_after_line(*after);
-    SHOAL_ASSIGN_OR_RETURN(proto::ReadLogReply reply,
-                           coordinator->Call(&rpc::CoordinatorService::ReadLog, request));
+    proto::ReadLogReply reply;
+    bool was_away = false;
+    SHOAL_RETURN_IF_ERROR(rpc::CallPatiently(
+        patience,
+        [&](const rpc::CallOptions& call) -> absl::Status {
+          SHOAL_ASSIGN_OR_RETURN(
+              reply, coordinator->Call(&rpc::CoordinatorService::ReadLog, request, call));
+          return absl::OkStatus();
+        },
+        [&was_away](const absl::Status& failure, absl::Duration left) {
+          LogWarning("{}; waiting for it for {} at most", Message(failure),
+                     FormatSeconds(absl::ToDoubleSeconds(left)));
+          was_away = true;
+        }));
+    if (was_away) {
+      LogWarning("the coordinator answers again");
+    }
     *after = reply.last_line();
     if (reply.forgotten() > 0) {
       LogWarning("the coordinator has forgotten {} older lines of the job", reply.forgotten());
@@ -84,14 +101,14 @@ absl::StatusOr<LineSource> OpenLog(const LogsOptions& options) {
   }
   SHOAL_ASSIGN_OR_RETURN(const CoordinatorAddress coordinator, FindCoordinator(options.access));
   const auto channel = coordinator.Connect();
-  std::string id = options.id;
-  if (id.empty()) {  // the newest job now, whatever is submitted while it is followed
-    SHOAL_ASSIGN_OR_RETURN(
-        const proto::GetStatusReply status,
-        channel->Call(&rpc::CoordinatorService::GetStatus, proto::GetStatusRequest()));
-    id = status.job_id();
-  }
-  return LinesOfCoordinator(channel, id);
+  proto::GetStatusRequest request;
+  request.set_job_id(options.id);
+  SHOAL_ASSIGN_OR_RETURN(const proto::GetStatusReply status,
+                         channel->Call(&rpc::CoordinatorService::GetStatus, request));
+  // Without an id the newest job now, whatever is submitted while it is followed.
+  return LinesOfCoordinator(
+      channel, status.job_id(),
+      options.follow ? absl::Seconds(status.coordinator_patience_seconds()) : absl::ZeroDuration());
 }
 
 absl::StatusOr<ExitCode> RunLogs(const LogsOptions& options, Streams& streams) {

@@ -331,6 +331,7 @@ class Training {
     if (cluster_ != nullptr) {
       follow.check_processes = [this, &signals] { return CheckProcesses(signals); };
       follow.patience = std::max(follow.patience, kRestartLimit);
+      follow.as_told = false;  // the supervisor starts it again, or gives up
     }
     return FollowJob(coordinator_.Connect(), coordinator_.Connect(), follow, report_);
   }

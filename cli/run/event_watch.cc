@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/terminal/terminal.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/base/threads/steady_await.h"
@@ -12,6 +13,7 @@ namespace {
 
 constexpr size_t kMaximumQueued = 1024;
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(200);
+constexpr absl::Duration kConnected = absl::Seconds(1);
 constexpr absl::Duration kStreamDeadline =
     absl::Hours(1);  // then the stream is simply opened again
 
@@ -20,10 +22,11 @@ bool EndsJob(const proto::JobEvent& event) { return event.has_done() || event.ha
 }  // namespace
 
 EventWatch::EventWatch(std::shared_ptr<rpc::Channel> channel, std::string job_id,
-                       absl::Duration patience, Clock& clock)
+                       absl::Duration patience, bool as_told, Clock& clock)
     : channel_(std::move(channel)),
       job_id_(std::move(job_id)),
       patience_(patience),
+      as_told_(as_told),
       clock_(clock),
       thread_([this] { Follow(); }) {}
 
@@ -47,6 +50,11 @@ std::optional<proto::JobEvent> EventWatch::Next(absl::Duration limit) {
   return event;
 }
 
+std::vector<std::string> EventWatch::TakeNotices() {
+  absl::MutexLock lock(&mutex_);
+  return std::exchange(notices_, {});
+}
+
 absl::Status EventWatch::status() const {
   absl::MutexLock lock(&mutex_);
   return status_;
@@ -62,6 +70,7 @@ bool EventWatch::Take(const proto::JobEvent& event) {
   if (stopping_) {
     return false;
   }
+  broken_since_ = absl::InfiniteFuture();
   if (std::pair(event.term(), event.number()) > std::pair(last_term_, last_number_)) {
     if (const int64_t missed = event.number() - last_number_ - 1; missed > 0) {
       LogWarning("the coordinator has forgotten {} older events of the job", missed);
@@ -74,38 +83,76 @@ bool EventWatch::Take(const proto::JobEvent& event) {
   return !ended_;
 }
 
+absl::Status EventWatch::Ask() {
+  proto::GetStatusRequest request;
+  request.set_job_id(job_id_);
+  SHOAL_ASSIGN_OR_RETURN(const proto::GetStatusReply status,
+                         channel_->Call(&rpc::CoordinatorService::GetStatus, request));
+  told_ = absl::Seconds(status.coordinator_patience_seconds());
+  if (std::exchange(away_, false)) {
+    absl::MutexLock lock(&mutex_);
+    notices_.emplace_back("the coordinator answers again");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EventWatch::ReadStream() {
+  proto::WatchJobRequest request;
+  request.set_job_id(job_id_);
+  {
+    absl::MutexLock lock(&mutex_);
+    request.set_after_event(last_number_);
+    request.set_term(last_term_);
+  }
+  const absl::Status status = channel_->Watch(
+      &rpc::CoordinatorService::WatchJob, request,
+      [this](const proto::JobEvent& event) { return Take(event); }, {.deadline = kStreamDeadline});
+  return absl::IsDeadlineExceeded(status) ? absl::OkStatus() : status;
+}
+
+bool EventWatch::GoesOn(const absl::Status& failure, bool answers) {
+  const bool away =
+      as_told_ && !answers && (absl::IsUnavailable(failure) || absl::IsDeadlineExceeded(failure));
+  const absl::Duration patience = away ? std::max(patience_, told_) : patience_;
+  const absl::Duration left = broken_since_ + patience - clock_.Now();
+  if (left < absl::ZeroDuration() || absl::IsUnauthenticated(failure) ||
+      absl::IsNotFound(failure)) {
+    status_ = failure;
+    ended_ = true;
+    return false;
+  }
+  if (away && !std::exchange(away_, true)) {
+    notices_.push_back(fmt::format("{}; waiting for it for {} at most", Message(failure),
+                                   FormatSeconds(absl::ToDoubleSeconds(left))));
+  }
+  return true;
+}
+
 void EventWatch::Follow() {
-  absl::Time broken_since = absl::InfiniteFuture();
+  bool answered = true;
   while (true) {
-    proto::WatchJobRequest request;
-    request.set_job_id(job_id_);
-    {
-      absl::MutexLock lock(&mutex_);
-      if (stopping_ || ended_) {
-        return;
-      }
-      request.set_after_event(last_number_);
-      request.set_term(last_term_);
-    }
-    const absl::Status status = channel_->Watch(&rpc::CoordinatorService::WatchJob, request,
-                                                [&](const proto::JobEvent& event) {
-                                                  broken_since = absl::InfiniteFuture();
-                                                  return Take(event);
-                                                },
-                                                {.deadline = kStreamDeadline});
-    if (status.ok() || status.code() == absl::StatusCode::kDeadlineExceeded) {
-      broken_since = absl::InfiniteFuture();
-    } else {
-      broken_since = std::min(broken_since, clock_.Now());
-      if (clock_.Now() - broken_since > patience_ || absl::IsUnauthenticated(status) ||
-          absl::IsNotFound(status)) {
-        absl::MutexLock lock(&mutex_);
-        status_ = status;
-        ended_ = true;
-        return;
-      }
+    const absl::Time begun = clock_.Now();
+    absl::Status status = Ask();
+    const bool answers = status.ok();
+    if (answers) {
+      status = ReadStream();
     }
     absl::MutexLock lock(&mutex_);
+    if (stopping_ || ended_) {
+      return;
+    }
+    // An answer after none, or a stream that lived, was a connection, though no event came.
+    const bool connected = answers && (!answered || clock_.Now() - begun > kConnected);
+    if (status.ok() || connected) {
+      broken_since_ = absl::InfiniteFuture();
+    }
+    answered = answers;
+    if (!status.ok()) {
+      broken_since_ = std::min(broken_since_, clock_.Now());
+      if (!GoesOn(status, answers)) {
+        return;
+      }
+    }
     AwaitFor(&mutex_, absl::Condition(this, &EventWatch::EndedOrStop), kRetryInterval);
   }
 }

@@ -13,7 +13,8 @@ TEST(EventWatch, EveryEventComesOnceAcrossBrokenStreams) {
     coordinator.AddStep(step, 1.0);
   }
   coordinator.AddDone(10, false);
-  EventWatch watch(coordinator.Connect(), FakeCoordinator::kJob, absl::Seconds(10));
+  EventWatch watch(coordinator.Connect(), FakeCoordinator::kJob, absl::Seconds(10),
+                   /*as_told=*/false);
   for (int64_t number = 1; number <= 10; ++number) {
     const auto event = watch.Next(absl::Seconds(10));
     ASSERT_TRUE(event.has_value()) << number;
@@ -27,14 +28,14 @@ TEST(EventWatch, EveryEventComesOnceAcrossBrokenStreams) {
 TEST(EventWatch, AWrongTokenIsGivenUpAtOnce) {
   FakeCoordinator coordinator;
   EventWatch watch(coordinator.Connect(rpc::Token::Generate()), FakeCoordinator::kJob,
-                   absl::Seconds(60));
+                   absl::Seconds(60), /*as_told=*/true);
   EXPECT_FALSE(watch.Next(absl::Seconds(10)).has_value());
   EXPECT_EQ(watch.status().code(), absl::StatusCode::kUnauthenticated) << watch.status();
 }
 
 TEST(EventWatch, ACoordinatorWithoutTheJobIsGivenUpAtOnce) {
   FakeCoordinator coordinator;
-  EventWatch watch(coordinator.Connect(), "job-0", absl::Seconds(60));
+  EventWatch watch(coordinator.Connect(), "job-0", absl::Seconds(60), /*as_told=*/true);
   EXPECT_FALSE(watch.Next(absl::Seconds(30)).has_value());
   EXPECT_TRUE(absl::IsNotFound(watch.status()));
 }
@@ -43,7 +44,8 @@ TEST(EventWatch, AVanishedCoordinatorIsGivenUpAfterThePatience) {
   FakeCoordinator coordinator;
   auto channel = coordinator.Connect();
   coordinator.Shutdown();
-  EventWatch watch(std::move(channel), FakeCoordinator::kJob, absl::Milliseconds(300));
+  EventWatch watch(std::move(channel), FakeCoordinator::kJob, absl::Milliseconds(300),
+                   /*as_told=*/true);
   EXPECT_FALSE(watch.Next(absl::Seconds(30)).has_value());
   EXPECT_FALSE(watch.status().ok());
 }
@@ -51,7 +53,10 @@ TEST(EventWatch, AVanishedCoordinatorIsGivenUpAfterThePatience) {
 TEST(EventWatch, LeavingDoesNotWaitForAnEvent) {
   FakeCoordinator coordinator;
   const absl::Time start = absl::Now();
-  { EventWatch watch(coordinator.Connect(), FakeCoordinator::kJob, absl::Seconds(10)); }
+  {
+    EventWatch watch(coordinator.Connect(), FakeCoordinator::kJob, absl::Seconds(10),
+                     /*as_told=*/false);
+  }
   EXPECT_LT(absl::Now() - start, absl::Seconds(5));
 }
 

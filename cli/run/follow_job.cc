@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "cli/terminal/terminal.h"
 #include "core/base/status.h"
 #include "core/rpc/coordinator_service.h"
 #include "server/coordinator/record/event_log.h"
@@ -22,11 +23,15 @@ class Follower {
         reporter_(reporter),
         clock_(clock),
         calls_(std::move(calls)),
-        watch_(std::move(stream), options.job_id, options.patience, clock) {}
+        watch_(std::move(stream), options.job_id, options.patience, options.as_told, clock) {}
 
   RunEnd Run() {
     while (true) {
-      if (const auto event = watch_.Next(kPoll)) {
+      const auto event = watch_.Next(kPoll);
+      for (const std::string& notice : watch_.TakeNotices()) {
+        reporter_.OnNotice(notice);
+      }
+      if (event.has_value()) {
         if (Handle(*event)) {
           return end_;
         }
@@ -71,6 +76,8 @@ class Follower {
     } else if (event.has_restart()) {
       reporter_.OnNotice(
           fmt::format("coordinator restarted ({:.1f} s)", event.restart().seconds()));
+    } else if (!event.warning().empty()) {
+      reporter_.OnNotice("warning: " + MakePrintable(event.warning()));
     } else if (event.has_state()) {
       reporter_.OnState(event.state().state());
     } else if (event.has_trace()) {

@@ -11,6 +11,7 @@
 namespace shoal::cli {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class JobRunTest : public testing::Test {
@@ -70,6 +71,66 @@ TEST_F(JobRunTest, AStepThatALaterLifeTellsAgainIsShownOnce) {
   coordinator_.Add(done);
   Follow({});
   EXPECT_EQ(Lines().size(), 3u) << out_.str();
+}
+
+// Takes the coordinator away after the first step, and back once somebody waits for it.
+class AwayAfterAStep : public TrainReport {
+ public:
+  AwayAfterAStep(Streams& streams, FakeCoordinator& coordinator)
+      : TrainReport(streams, true), coordinator_(coordinator) {
+    coordinator_.AddStep(1, 2.5);
+  }
+  void OnStep(const proto::StepEvent& event) override {
+    TrainReport::OnStep(event);
+    if (event.step() == 1) {
+      coordinator_.Shutdown();
+    }
+  }
+  void OnNotice(const std::string& text) override {
+    notices.push_back(text);
+    if (notices.size() == 1) {
+      coordinator_.AddStep(2, 2.25);
+      coordinator_.AddDone(2, false);
+      coordinator_.Restart();
+    }
+  }
+  std::vector<std::string> notices;
+
+ private:
+  FakeCoordinator& coordinator_;
+};
+
+TEST_F(JobRunTest, ACoordinatorThatIsAwayIsWaitedForAsLongAsItSaid) {
+  coordinator_.set_patience(absl::Minutes(2));
+  AwayAfterAStep report(streams_, coordinator_);
+  const RunEnd end =
+      FollowJob(coordinator_.Connect(), coordinator_.Connect(),
+                {.job_id = FakeCoordinator::kJob, .patience = absl::Milliseconds(1)}, report);
+  EXPECT_EQ(end.kind, RunEnd::Kind::kReached) << end.message;
+  EXPECT_EQ(end.step, 2);
+  EXPECT_THAT(report.notices, ElementsAre(HasSubstr("; waiting for it for 2m00s at most"),
+                                          "the coordinator answers again"));
+}
+
+// Its supervisor starts it again, or knows that it is gone for good.
+TEST_F(JobRunTest, ALocalCoordinatorIsNotWaitedForAsLong) {
+  coordinator_.set_patience(absl::Minutes(2));
+  AwayAfterAStep report(streams_, coordinator_);
+  const RunEnd end = FollowJob(
+      coordinator_.Connect(), coordinator_.Connect(),
+      {.job_id = FakeCoordinator::kJob, .patience = absl::Milliseconds(1), .as_told = false},
+      report);
+  EXPECT_EQ(end.kind, RunEnd::Kind::kFailed);
+  EXPECT_THAT(report.notices, ::testing::IsEmpty());
+}
+
+TEST_F(JobRunTest, AWarningIsANotice) {
+  proto::JobEvent event;
+  event.set_warning("bits may differ");
+  coordinator_.Add(event);
+  coordinator_.AddDone(1, false);
+  Follow({});
+  EXPECT_EQ(err_.str(), "warning: bits may differ\n");
 }
 
 TEST_F(JobRunTest, PlainLinesWhereNobodyIsAtATerminal) {

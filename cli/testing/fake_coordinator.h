@@ -71,6 +71,22 @@ class FakeCoordinator : public rpc::CoordinatorService {
     absl::MutexLock lock(&mutex_);
     stops_ = stops;
   }
+  // That it is to be waited for, as it says.
+  void set_patience(absl::Duration patience) {
+    absl::MutexLock lock(&mutex_);
+    patience_ = patience;
+  }
+  // Begins again where it ended.
+  void Restart() {
+    {
+      absl::MutexLock lock(&mutex_);
+      down_ = false;
+    }
+    std::vector<std::unique_ptr<rpc::Service>> services;
+    services.push_back(rpc::MakeCoordinatorService(this));
+    server_ =
+        rpc::Server::Start({.listen = address_, .security = token_}, std::move(services)).value();
+  }
   std::string stop_reason() const {
     absl::MutexLock lock(&mutex_);
     return stop_reason_;
@@ -133,6 +149,11 @@ class FakeCoordinator : public rpc::CoordinatorService {
   }
   absl::StatusOr<proto::GetStatusReply> GetStatus(const proto::GetStatusRequest&) override {
     proto::GetStatusReply reply;
+    reply.set_job_id(kJob);
+    {
+      absl::MutexLock lock(&mutex_);
+      reply.set_coordinator_patience_seconds(absl::ToDoubleSeconds(patience_));
+    }
     reply.set_state("training");
     reply.set_step(3);
     reply.set_total_steps(10);
@@ -194,6 +215,7 @@ class FakeCoordinator : public rpc::CoordinatorService {
   const rpc::Token token_ = rpc::Token::Generate();
   mutable absl::Mutex mutex_;
   std::vector<proto::JobEvent> events_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration patience_ ABSL_GUARDED_BY(mutex_);
   std::string stop_reason_ ABSL_GUARDED_BY(mutex_);
   int streams_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stops_ ABSL_GUARDED_BY(mutex_) = false;

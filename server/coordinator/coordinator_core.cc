@@ -158,6 +158,11 @@ absl::StatusOr<proto::GetStatusReply> CoordinatorCore::Status(const std::string&
     reply.set_total_steps(run->job().last_step);
     reply.set_mfu(run->mfu());
   }
+  if (environment_.durable) {
+    const plan::ClusterOptions& cluster =
+        run != nullptr ? run->job().job.cluster : plan::ClusterOptions();
+    reply.set_coordinator_patience_seconds(cluster.coordinator_patience_seconds);
+  }
   const absl::Time now = environment_.clock.Now();
   for (const proto::Role role : {proto::ROLE_SERVER, proto::ROLE_WORKER}) {
     for (const Member& member : members_.members(role)) {
