@@ -1,5 +1,8 @@
 #include "core/job/job.h"
 
+#include <fnmatch.h>
+
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -32,9 +35,11 @@ void PrintSection(const Section& section, int depth, std::string& text) {
 }  // namespace
 
 void Resolve(Job& job, const std::string& base_directory, const MachineOffer& machine) {
-  for (std::string* path : {&job.model, &job.data.train, &job.checkpoint.directory}) {
-    // An absolute path replaces the base.
-    *path = (std::filesystem::path(base_directory) / *path).lexically_normal().string();
+  for (std::string* path :
+       {&job.model, &job.data.train, &job.data.validation.path, &job.checkpoint.directory}) {
+    if (!path->empty()) {  // An absolute path replaces the base.
+      *path = (std::filesystem::path(base_directory) / *path).lexically_normal().string();
+    }
   }
   DeviceKind device = job.train.device;
   if (device == DeviceKind::kAuto) {
@@ -91,22 +96,91 @@ absl::StatusOr<bool> EncryptsTensors(const ServiceOptions& service, bool control
   return service.encryption != Encryption::kOff && control_is_encrypted;
 }
 
+bool Matches(const ParameterGroup& group, const std::string& tensor) {
+  return fnmatch(group.match.c_str(), tensor.c_str(), 0) == 0;
+}
+
+absl::Status SettleEpochs(TrainOptions& train, int64_t samples) {
+  const double minibatches = std::ceil(train.epochs * static_cast<double>(samples) /
+                                       static_cast<double>(train.minibatch_samples));
+  constexpr double kMostSteps = 1e9;
+  if (!(minibatches <= kMostSteps)) {
+    return InvalidArgument("{} epochs of {} samples are more than {:.0f} steps", train.epochs,
+                           samples, kMostSteps);
+  }
+  train.epochs = 0;
+  train.steps = std::max<int64_t>(1, static_cast<int64_t>(minibatches));
+  return CheckSchedule(train);
+}
+
+absl::Status CheckSchedule(const TrainOptions& train) {
+  if (train.warmup_steps > train.steps) {
+    return InvalidArgument("train.warmup_steps ({}) is more than train.steps ({})",
+                           train.warmup_steps, train.steps);
+  }
+  if (train.warmup_steps + train.decay_steps > train.steps) {
+    return InvalidArgument(
+        "train.warmup_steps ({}) and train.decay_steps ({}) are more than train.steps ({})",
+        train.warmup_steps, train.decay_steps, train.steps);
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+// What is left of the way from learning_rate to minimum_learning_rate when `progress` (0 to 1) of
+// the decay is over.
+double Remaining(DecayShape shape, double progress) {
+  switch (shape) {
+    case DecayShape::kLinear:
+      return 1.0 - progress;
+    case DecayShape::kSqrt:
+      return 1.0 - std::sqrt(progress);
+    case DecayShape::kCosine:
+      break;
+  }
+  return 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+}
+
+}  // namespace
+
 double LearningRateAt(const TrainOptions& train, int64_t step) {
   if (step <= train.warmup_steps) {
     return train.learning_rate * static_cast<double>(step) /
            static_cast<double>(train.warmup_steps);
   }
-  if (train.schedule == LearningRateSchedule::kConstant) {
-    return train.learning_rate;
-  }
   // The step after the last would have the minimum: with 0 it would be paid for and change nothing.
-  const auto decay_steps = static_cast<double>(train.steps + 1 - train.warmup_steps);
-  const double progress = static_cast<double>(step - train.warmup_steps) / decay_steps;
-  const double remaining = train.schedule == LearningRateSchedule::kLinear
-                               ? 1.0 - progress
-                               : 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
-  return train.minimum_learning_rate +
-         (train.learning_rate - train.minimum_learning_rate) * remaining;
+  const auto progress_from = [&](int64_t begin) {
+    return std::max<double>(0, static_cast<double>(step - begin)) /
+           static_cast<double>(train.steps + 1 - begin);
+  };
+  const auto between = [&](double remaining) {
+    return train.minimum_learning_rate +
+           (train.learning_rate - train.minimum_learning_rate) * remaining;
+  };
+  const double progress = progress_from(train.warmup_steps);
+  switch (train.schedule) {
+    case LearningRateSchedule::kConstant:
+      return train.learning_rate;
+    case LearningRateSchedule::kLinear:
+      return between(Remaining(DecayShape::kLinear, progress));
+    case LearningRateSchedule::kCosine:
+      return between(Remaining(DecayShape::kCosine, progress));
+    case LearningRateSchedule::kWsd: {
+      const int64_t most = train.steps - train.warmup_steps;
+      const int64_t decay =
+          std::min(most, train.decay_steps > 0 ? train.decay_steps : (train.steps + 9) / 10);
+      return between(Remaining(train.decay_shape, progress_from(train.steps - decay)));
+    }
+    case LearningRateSchedule::kInverseSqrt:
+      return std::max(train.minimum_learning_rate,
+                      train.learning_rate *
+                          std::sqrt(static_cast<double>(std::max<int64_t>(1, train.warmup_steps)) /
+                                    static_cast<double>(step)));
+    case LearningRateSchedule::kPolynomial:
+      break;
+  }
+  return between(std::pow(1.0 - progress, train.decay_power));
 }
 
 }  // namespace shoal::plan

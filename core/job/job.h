@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +27,15 @@ class Job;
 namespace shoal::plan {
 
 enum class ComputeType { kAuto, kFp32, kBf16 };
-enum class LearningRateSchedule { kConstant, kLinear, kCosine };
+enum class LearningRateSchedule {
+  kConstant,
+  kLinear,
+  kCosine,
+  kWsd,  // warm-up, stable, decay over the last decay_steps
+  kInverseSqrt,
+  kPolynomial
+};
+enum class DecayShape { kLinear, kSqrt, kCosine };
 enum class OversizePolicy { kError, kSkip, kTruncate };
 enum class Template { kPlain, kChatML, kLlama3 };
 inline constexpr std::array<std::string_view, 3> kTemplateNames = {"plain", "chatml", "llama3"};
@@ -39,6 +48,23 @@ enum class Residency { kAuto, kLayer, kStep };
 // When a worker pushes gradients: after each microbatch, or once per step after summing locally.
 enum class PushPolicy { kAuto, kMicrobatch, kStep };
 
+// Loss on samples that are not trained on.
+struct ValidationOptions {
+  std::string path;         // samples, or a token file
+  double fraction = 0;      // of the training data, in place of a path
+  int64_t every_steps = 0;  // 0: after the last step alone
+  int64_t limit = 0;        // samples; 0: all
+  bool at_start = false;    // also before the first step
+
+  bool enabled() const { return !path.empty() || fraction > 0; }
+  // Whether it is due with the weights after `step` steps (0: before the first) of so many.
+  bool DueAfter(int64_t step, int64_t steps) const {
+    return enabled() &&
+           (step == 0 ? at_start : step == steps || (every_steps > 0 && step % every_steps == 0));
+  }
+  bool operator==(const ValidationOptions&) const = default;
+};
+
 struct DataOptions {
   std::string train;                          // samples (core/data/data_files.h), or a token file
   Template chat_template = Template::kPlain;  // key: template
@@ -49,6 +75,7 @@ struct DataOptions {
   OversizePolicy oversize = OversizePolicy::kError;
   uint64_t seed = 1;  // order of samples in each data pass
   bool shuffle = true;
+  ValidationOptions validation;
 
   bool operator==(const DataOptions&) const = default;
 };
@@ -62,8 +89,27 @@ struct AssignmentOptions {
   bool operator==(const AssignmentOptions&) const = default;
 };
 
+// Tensors that train in another way than the rest.
+struct ParameterGroup {
+  std::string match;  // of tensors' names, as a shell's patterns of file names
+  double learning_rate_scale = 1;
+  std::optional<double> weight_decay;  // in place of train.weight_decay, for vectors too
+  bool freeze = false;                 // not updated
+
+  bool operator==(const ParameterGroup&) const = default;
+};
+
+// Ends a job before its last step.
+struct EarlyStopOptions {
+  int64_t patience = 0;  // validations in a row that bring no better loss; 0: off
+  double minimum_change = 0;
+
+  bool operator==(const EarlyStopOptions&) const = default;
+};
+
 struct TrainOptions {
   int64_t steps = 100;
+  double epochs = 0;  // passes over the data, which SettleEpochs makes steps of; 0: steps are given
   int64_t minibatch_samples = 32;
   DeviceKind device = DeviceKind::kAuto;
   ComputeType compute = ComputeType::kAuto;
@@ -71,7 +117,10 @@ struct TrainOptions {
   double learning_rate = 1e-4;
   LearningRateSchedule schedule = LearningRateSchedule::kCosine;
   int64_t warmup_steps = 0;
-  double minimum_learning_rate = 0;  // at the end of linear and cosine
+  double minimum_learning_rate = 0;            // where the schedule ends
+  int64_t decay_steps = 0;                     // of wsd; 0: a tenth of the steps
+  DecayShape decay_shape = DecayShape::kSqrt;  // of wsd
+  double decay_power = 1;                      // of polynomial
   double weight_decay = 0.1;
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -83,6 +132,8 @@ struct TrainOptions {
   int64_t threads_per_worker = 0;  // 0: the machine's cores divided by the local workers
   uint64_t seed = 1;
   bool exact_devices = false;  // all workers are of one kind
+  EarlyStopOptions early_stop;
+  std::vector<ParameterGroup> groups;  // a tensor is of the first that fits
 
   bool operator==(const TrainOptions&) const = default;
 };
@@ -153,6 +204,7 @@ struct CheckpointOptions {
   double every_seconds = 600;  // since the last one began; 0: never by time
   int64_t keep = 3;
   bool export_huggingface = true;  // leave DIRECTORY/huggingface at the end
+  bool best = false;               // keep the one of the lowest validation loss
 
   bool operator==(const CheckpointOptions&) const = default;
 };
@@ -219,7 +271,7 @@ struct MachineOffer {
   int gpus = 0;  // usable by workers; all of them have bf16
 };
 
-// Makes relative paths (model, data.train, checkpoint.directory) absolute, from `base_directory`,
+// Makes relative paths (model, data.*, checkpoint.directory) absolute, from `base_directory`,
 // the job file's folder. Resolves device auto if workers run on this machine and are not emulated;
 // elsewhere each worker resolves its own. Resolves compute auto by what the device offers (this
 // machine's, if workers choose theirs), and wire_type auto by compute. Idempotent.
@@ -266,8 +318,19 @@ std::vector<JobKey> JobKeys();
 // The keys as a Markdown table, for docs/job-file.md.
 std::string JobKeyTable();
 
+// Whether a tensor of that name is of the group: `match` is a shell's pattern.
+bool Matches(const ParameterGroup& group, const std::string& tensor);
+
+// Whether warm-up and decay fit the steps.
+absl::Status CheckSchedule(const TrainOptions& train);
+
+// Puts the steps of `epochs` passes over so many samples in place of the epochs; a last minibatch
+// that is not full is filled from the next pass. InvalidArgument where the schedule is longer.
+absl::Status SettleEpochs(TrainOptions& train, int64_t samples);
+
 // Learning rate of optimizer step `step` (the first is 1): linear warm-up to learning_rate, then
-// the schedule, which would reach minimum_learning_rate one step after the last.
+// the schedule. Those that end with the steps would reach minimum_learning_rate one step after the
+// last; inverse-sqrt is learning_rate * sqrt(warmup_steps / step), never below the minimum.
 double LearningRateAt(const TrainOptions& train, int64_t step);
 
 }  // namespace shoal::plan

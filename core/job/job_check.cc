@@ -126,17 +126,105 @@ absl::Status CheckPipeline(const Job& job, const JobSources& sources,
   return absl::OkStatus();
 }
 
+absl::Status CheckTrain(TrainOptions& train, const JobSources& sources,
+                        const std::string& file_name) {
+  const auto contradicts = [&](const char* key, const std::string& with, const std::string& why) {
+    return InvalidArgument("{}: {} contradicts {}: {}", Place(sources, key, with, file_name), key,
+                           with, why);
+  };
+  const JobSource* steps = Highest(sources, {"train.steps"});
+  const JobSource* epochs = Highest(sources, {"train.epochs"});
+  if (train.epochs > 0 && steps != nullptr && epochs != nullptr) {
+    if (steps->level == epochs->level) {
+      return contradicts("train.epochs", "train.steps", "say one of them");
+    }
+    train.epochs = steps->level > epochs->level ? 0 : train.epochs;
+  }
+  if (train.epochs == 0) {
+    SHOAL_RETURN_IF_ERROR(Annotate(CheckSchedule(train),
+                                   Place(sources, "train.warmup_steps", "train.steps", file_name)));
+  }
+  for (const ParameterGroup& group : train.groups) {
+    if (group.match.empty()) {
+      return InvalidArgument("{}: a group of train.groups has no match",
+                             Place(sources, "train.groups", "train.groups", file_name));
+    }
+    if (group.freeze && group != ParameterGroup{.match = group.match, .freeze = true}) {
+      return InvalidArgument(
+          "{}: the group '{}' of train.groups is frozen: what else it says has "
+          "no effect",
+          Place(sources, "train.groups", "train.groups", file_name), group.match);
+    }
+  }
+  const TrainOptions defaults;
+  const bool wsd = train.schedule == LearningRateSchedule::kWsd;
+  if (!wsd && train.decay_steps != defaults.decay_steps) {
+    return contradicts("train.decay_steps", "train.schedule", "only wsd has it");
+  }
+  if (!wsd && train.decay_shape != defaults.decay_shape) {
+    return contradicts("train.decay_shape", "train.schedule", "only wsd has it");
+  }
+  if (train.schedule != LearningRateSchedule::kPolynomial &&
+      train.decay_power != defaults.decay_power) {
+    return contradicts("train.decay_power", "train.schedule", "only polynomial has it");
+  }
+  return absl::OkStatus();
+}
+
+// What is of validations goes with one, and that with what forward alone is made for.
+absl::Status CheckValidation(const Job& job, const JobSources& sources,
+                             const std::string& file_name) {
+  const ValidationOptions& validation = job.data.validation;
+  const auto contradicts = [&](const char* key, const char* with, const char* why) {
+    return InvalidArgument("{}: {} contradicts {}: {}", Place(sources, key, with, file_name), key,
+                           with, why);
+  };
+  if (!validation.enabled()) {
+    const std::pair<const char*, bool> needs[] = {
+        {"data.validation.every_steps", validation.every_steps > 0},
+        {"data.validation.limit", validation.limit > 0},
+        {"data.validation.at_start", validation.at_start},
+        {"checkpoint.best", job.checkpoint.best},
+        {"train.early_stop.patience", job.train.early_stop.patience > 0}};
+    for (const auto& [key, given] : needs) {
+      if (given) {
+        return InvalidArgument(
+            "{}: {} needs samples to validate on: say data.validation.path or "
+            "data.validation.fraction",
+            Place(sources, key, key, file_name), key);
+      }
+    }
+    return absl::OkStatus();
+  }
+  if (!validation.path.empty() && validation.fraction > 0) {
+    return contradicts("data.validation.fraction", "data.validation.path", "say one of them");
+  }
+  if (job.train.early_stop.patience > 0 && validation.every_steps == 0) {
+    return contradicts("train.early_stop.patience", "data.validation.every_steps",
+                       "it is 0, so that the only validation comes after the last step");
+  }
+  const char* const said =
+      validation.path.empty() ? "data.validation.fraction" : "data.validation.path";
+  if (job.cluster.pipeline.enabled()) {
+    return contradicts(said, "cluster.pipeline", "stages run no forward alone");
+  }
+  if (job.train.synchronization == Synchronization::kLayer) {
+    return contradicts(said, "train.synchronization",
+                       "workers that wait for each other at layers run no forward alone");
+  }
+  if (job.emulate.enabled()) {
+    return contradicts(said, "emulate.shape", "nothing is computed");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckJob(Job& job, const proto::ClusterOptions& cluster, const JobSources& sources,
                       const std::string& file_name) {
   SHOAL_RETURN_IF_ERROR(SettleCluster(job, cluster, sources));
   const TrainOptions& train = job.train;
-  if (train.warmup_steps > train.steps) {
-    return InvalidArgument("{}: train.warmup_steps ({}) is more than train.steps ({})",
-                           Place(sources, "train.warmup_steps", "train.steps", file_name),
-                           train.warmup_steps, train.steps);
-  }
+  SHOAL_RETURN_IF_ERROR(CheckTrain(job.train, sources, file_name));
   if (train.minimum_learning_rate > train.learning_rate) {
     return InvalidArgument(
         "{}: train.minimum_learning_rate ({}) is more than train.learning_rate ({})",
@@ -176,6 +264,7 @@ absl::Status CheckJob(Job& job, const proto::ClusterOptions& cluster, const JobS
         job.data.max_sequence_tokens, job.data.microbatch_tokens);
   }
   SHOAL_RETURN_IF_ERROR(CheckMinWorkers(job, sources, file_name));
+  SHOAL_RETURN_IF_ERROR(CheckValidation(job, sources, file_name));
   return CheckPipeline(job, sources, file_name);
 }
 

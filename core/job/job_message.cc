@@ -18,6 +18,7 @@ using google::protobuf::Reflection;
 template <typename J, typename Visit>
 void VisitTrain(J& train, const Visit& visit) {
   visit("train.steps", train.steps);
+  visit("train.epochs", train.epochs);
   visit("train.minibatch_samples", train.minibatch_samples);
   visit("train.device", train.device);
   visit("train.compute", train.compute);
@@ -26,6 +27,9 @@ void VisitTrain(J& train, const Visit& visit) {
   visit("train.schedule", train.schedule);
   visit("train.warmup_steps", train.warmup_steps);
   visit("train.minimum_learning_rate", train.minimum_learning_rate);
+  visit("train.decay_steps", train.decay_steps);
+  visit("train.decay_shape", train.decay_shape);
+  visit("train.decay_power", train.decay_power);
   visit("train.weight_decay", train.weight_decay);
   visit("train.beta1", train.beta1);
   visit("train.beta2", train.beta2);
@@ -37,6 +41,8 @@ void VisitTrain(J& train, const Visit& visit) {
   visit("train.threads_per_worker", train.threads_per_worker);
   visit("train.seed", train.seed);
   visit("train.exact_devices", train.exact_devices);
+  visit("train.early_stop.patience", train.early_stop.patience);
+  visit("train.early_stop.minimum_change", train.early_stop.minimum_change);
 }
 
 template <typename S, typename Visit>
@@ -97,6 +103,10 @@ void VisitFields(J& job, const Visit& visit) {
   visit("data.oversize", job.data.oversize);
   visit("data.seed", job.data.seed);
   visit("data.shuffle", job.data.shuffle);
+  visit("data.validation.fraction", job.data.validation.fraction);
+  visit("data.validation.every_steps", job.data.validation.every_steps);
+  visit("data.validation.limit", job.data.validation.limit);
+  visit("data.validation.at_start", job.data.validation.at_start);
   visit("plan.assignment", job.plan.assignment);
   visit("plan.cost", job.plan.cost);
   visit("plan.pack_groups", job.plan.pack_groups);
@@ -114,6 +124,7 @@ void VisitFields(J& job, const Visit& visit) {
   visit("checkpoint.every_seconds", job.checkpoint.every_seconds);
   visit("checkpoint.keep", job.checkpoint.keep);
   visit("checkpoint.export_huggingface", job.checkpoint.export_huggingface);
+  visit("checkpoint.best", job.checkpoint.best);
   visit("queue.max_restarts", job.queue.max_restarts);
   visit("log.tensorboard", job.log.tensorboard);
   visit("emulate.device_flops", job.emulate.device_flops);
@@ -191,6 +202,18 @@ proto::Job ToMessage(const Job& job) {
   VisitFields(
       job, [&](std::string_view path, const auto& value) { Put(FieldAt(message, path), value); });
   message.mutable_data()->mutable_fields()->insert(job.data.fields.begin(), job.data.fields.end());
+  if (!job.data.validation.path.empty()) {
+    message.mutable_data()->mutable_validation()->set_path(job.data.validation.path);
+  }
+  for (const ParameterGroup& group : job.train.groups) {
+    proto::ParameterGroup& to = *message.mutable_train()->add_groups();
+    to.set_match(group.match);
+    to.set_learning_rate_scale(group.learning_rate_scale);
+    if (group.weight_decay.has_value()) {
+      to.set_weight_decay(*group.weight_decay);
+    }
+    to.set_freeze(group.freeze);
+  }
   message.mutable_service()->set_wire_type(
       job.service.wire_type_auto              ? proto::ServiceOptions::WIRE_AUTO
       : job.service.wire_type == DType::kBF16 ? proto::ServiceOptions::WIRE_BF16
@@ -227,6 +250,15 @@ Job JobOf(const proto::Job& given) {
   VisitFields(job,
               [&](std::string_view path, auto& value) { Take(FieldAt(message, path), value); });
   job.data.fields = {message.data().fields().begin(), message.data().fields().end()};
+  job.data.validation.path = message.data().validation().path();
+  for (const proto::ParameterGroup& group : message.train().groups()) {
+    job.train.groups.push_back({.match = group.match(),
+                                .learning_rate_scale = group.learning_rate_scale(),
+                                .weight_decay = group.has_weight_decay()
+                                                    ? std::optional(group.weight_decay())
+                                                    : std::nullopt,
+                                .freeze = group.freeze()});
+  }
   const auto wire_type = message.service().wire_type();
   job.service.wire_type_auto = wire_type == proto::ServiceOptions::WIRE_AUTO;
   job.service.wire_type =

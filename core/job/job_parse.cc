@@ -17,19 +17,10 @@
 namespace shoal::plan {
 namespace {
 
-// The names allowed directly under a section, e.g. "local" and "coordinator" under "cluster".
-std::vector<std::string> ChildrenOf(const Section& section) {
-  std::vector<std::string> names;
-  for (int i = 0; i < section.GetDescriptor()->field_count(); ++i) {
-    names.push_back(section.GetDescriptor()->field(i)->name());
-  }
-  return names;
-}
-
 absl::Status UnknownKey(const std::string& where, const Section& section, const std::string& path,
                         const std::string& name) {
   // A key that exists elsewhere is more likely misplaced than misspelt.
-  std::string hint = DidYouMean(name, ChildrenOf(section));
+  std::string hint = DidYouMean(name, NamesIn(section));
   for (const KeyField& key : KeyFields()) {
     if (key.path.ends_with("." + name)) {
       hint = fmt::format("did you mean {}?", key.path);

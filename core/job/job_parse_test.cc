@@ -213,6 +213,40 @@ TEST(ParseJob, RefusesBrokenDocuments) {
               HasSubstr("--set train.steps=[1: not valid YAML"));
 }
 
+TEST(ParseJob, RefusesAValidationThatCannotBe) {
+  EXPECT_EQ(RefusalOf("train: {early_stop: {patience: 3}}"),
+            "job.yaml:3: train.early_stop.patience needs samples to validate on: say "
+            "data.validation.path or data.validation.fraction");
+  EXPECT_THAT(RefusalOf("checkpoint: {best: true}"),
+              StartsWith("job.yaml:3: checkpoint.best needs"));
+  EXPECT_THAT(Refusal(kMinimal, {"data.validation.every_steps=5"}),
+              StartsWith("--set data.validation.every_steps=5: data.validation.every_steps needs"));
+  EXPECT_THAT(Refusal(kMinimal, {"data.validation.path=a", "data.validation.fraction=0.1"}),
+              HasSubstr("contradicts data.validation.path: say one of them"));
+  EXPECT_THAT(Refusal(kMinimal, {"data.validation.path=a", "train.early_stop.patience=3"}),
+              HasSubstr("data.validation.every_steps: it is 0"));
+  for (const char* other :
+       {"cluster.pipeline.stages=2", "train.synchronization=layer", "emulate.shape=1.5b"}) {
+    EXPECT_THAT(Refusal(kMinimal, {"data.validation.fraction=0.1", other}),
+                HasSubstr("data.validation.fraction contradicts "))
+        << other;
+  }
+}
+
+TEST(ParseJob, RefusesGroupsByWhatIsWrongWithThem) {
+  EXPECT_THAT(RefusalOf("train: {groups: [{match: a, frieze: true}]}"),
+              HasSubstr("train.groups has the unknown key 'frieze'; did you mean freeze?"));
+  EXPECT_THAT(RefusalOf("train: {groups: [{match: a, weight_decay: -1}]}"),
+              HasSubstr("train.groups has weight_decay, which is '-1', expected a number"));
+  EXPECT_THAT(RefusalOf("train: {groups: [{freeze: true}]}"),
+              HasSubstr("a group of train.groups has no match"));
+  EXPECT_THAT(RefusalOf("train: {groups: {match: a}}"), HasSubstr("is no list of maps"));
+  EXPECT_THAT(RefusalOf("train: {groups: [{match: a, freeze: true, weight_decay: 0}]}"),
+              HasSubstr("the group 'a' of train.groups is frozen"));
+  EXPECT_EQ(MustParse(kMinimal + "train: {groups: [{match: a, weight_decay: 0.5}]}").train.groups,
+            (std::vector<ParameterGroup>{{.match = "a", .weight_decay = 0.5}}));
+}
+
 TEST(ParseJob, RefusesContradictions) {
   EXPECT_EQ(RefusalOf("train:\n  steps: 5\n  warmup_steps: 6\n"),
             "job.yaml:5: train.warmup_steps (6) is more than train.steps (5)");
@@ -220,6 +254,15 @@ TEST(ParseJob, RefusesContradictions) {
               StartsWith("--set train.steps=5: train.warmup_steps (10)"));
   EXPECT_THAT(RefusalOf("train: {learning_rate: 1e-4, minimum_learning_rate: 1e-3}"),
               HasSubstr("is more than"));
+  EXPECT_EQ(RefusalOf("train:\n  steps: 5\n  epochs: 2\n"),
+            "job.yaml:5: train.epochs contradicts train.steps: say one of them");
+  EXPECT_EQ(MustParse(kExample, {"train.epochs=2"}).train.epochs, 2) << "an override wins";
+  EXPECT_EQ(RefusalOf("train: {decay_steps: 5}"),
+            "job.yaml:3: train.decay_steps contradicts train.schedule: only wsd has it");
+  EXPECT_THAT(RefusalOf("train: {schedule: wsd, decay_power: 2}"),
+              HasSubstr("train.decay_power contradicts train.schedule: only polynomial has it"));
+  EXPECT_THAT(RefusalOf("train: {schedule: wsd, steps: 9, warmup_steps: 5, decay_steps: 5}"),
+              HasSubstr("train.warmup_steps (5) and train.decay_steps (5) are more than"));
   EXPECT_THAT(RefusalOf("train: {schedule: constant, minimum_learning_rate: 1e-5}"),
               HasSubstr("train.schedule constant"));
   EXPECT_THAT(

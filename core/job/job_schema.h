@@ -26,6 +26,8 @@ struct KeyField {
 // In the documentation's order.
 const std::vector<KeyField>& KeyFields();
 
+// The names allowed directly under a section, e.g. "local" and "coordinator" under "cluster".
+std::vector<std::string> NamesIn(const Section& section);
 // Whether the field holds keys; otherwise it is one.
 bool IsSection(const FieldDescriptor& field);
 const proto::Key& OptionsOf(const FieldDescriptor& field);

@@ -1,6 +1,7 @@
 // Writing jobs back, describing them, and the learning rate.
 #include "core/job/job.h"
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -59,6 +60,38 @@ PipelineOptions RandomPipeline(Random& random) {
   return pipeline;
 }
 
+void AddValidation(Random& random, Job& job) {
+  ValidationOptions& validation = job.data.validation;
+  validation = {.every_steps = random.Between(0, 100),
+                .limit = random.Between(0, 100),
+                .at_start = random.Below(2) == 0};
+  if (random.Below(2) == 0) {
+    validation.path = RandomText(random);
+  } else {
+    validation.fraction = 0.01 + random.Uniform() / 4;
+  }
+  if (validation.every_steps > 0) {
+    job.train.early_stop = {.patience = random.Between(0, 9), .minimum_change = random.Uniform()};
+  }
+  job.checkpoint.best = random.Below(2) == 0;
+}
+
+std::vector<ParameterGroup> RandomGroups(Random& random) {
+  std::vector<ParameterGroup> groups;
+  while (random.Below(2) == 0) {
+    ParameterGroup& group = groups.emplace_back(ParameterGroup{.match = RandomText(random)});
+    if (random.Below(2) == 0) {
+      group.freeze = true;
+      continue;
+    }
+    group.learning_rate_scale = random.Uniform();
+    if (random.Below(2) == 0) {
+      group.weight_decay = random.Uniform();
+    }
+  }
+  return groups;
+}
+
 Job RandomJob(Random& random) {
   Job job;
   job.model = RandomText(random);
@@ -90,11 +123,18 @@ Job RandomJob(Random& random) {
   job.train.minibatch_samples = random.Between(1, 10'000'000);
   job.train.compute = static_cast<ComputeType>(random.Below(3));
   job.train.learning_rate = std::exp(random.Normal() * 5);
-  job.train.schedule = static_cast<LearningRateSchedule>(random.Below(3));
+  job.train.schedule = static_cast<LearningRateSchedule>(random.Below(6));
   job.train.warmup_steps = random.Between(0, job.train.steps);
   job.train.minimum_learning_rate = job.train.schedule == LearningRateSchedule::kConstant
                                         ? 0
                                         : job.train.learning_rate * random.Uniform();
+  if (job.train.schedule == LearningRateSchedule::kWsd) {
+    job.train.decay_steps = random.Between(0, job.train.steps - job.train.warmup_steps);
+    job.train.decay_shape = static_cast<DecayShape>(random.Below(3));
+  }
+  if (job.train.schedule == LearningRateSchedule::kPolynomial) {
+    job.train.decay_power = 0.01 + random.Uniform();
+  }
   job.train.weight_decay = random.Uniform();
   job.train.beta1 = random.Uniform();
   job.train.beta2 = random.Uniform();
@@ -143,6 +183,11 @@ Job RandomJob(Random& random) {
     job.train.synchronization = Synchronization::kStep;
     job.emulate.shape.clear();
   }
+  if (!job.cluster.pipeline.enabled() && !job.emulate.enabled() &&
+      job.train.synchronization == Synchronization::kStep && random.Below(2) == 0) {
+    AddValidation(random, job);
+  }
+  job.train.groups = RandomGroups(random);
   job.cluster.workers -= job.cluster.workers % job.cluster.pipeline.stages;
   if (job.cluster.local && job.cluster.workers == 0) {
     job.cluster.workers = job.cluster.pipeline.stages;
@@ -207,7 +252,9 @@ TEST(FromMessage, HoldsAJobToWhatAFileMaySay) {
       has("cluster.pipeline.offload is '-7', expected auto, none"));
   EXPECT_THAT(refusal([](proto::Job& job) { job.mutable_service()->add_transports("pigeon"); }),
               has("service.transports has the unknown transport 'pigeon'"));
-  EXPECT_THAT(refusal([](proto::Job& job) { (*job.mutable_data()->mutable_fields())["x"] = "y"; }),
+  EXPECT_THAT(refusal([](proto::Job& job) {
+                job.mutable_data()->mutable_fields()->insert({"x", "y"});
+              }),
               has("data.fields has the unknown key 'x'"));
   EXPECT_THAT(refusal([](proto::Job& job) { job.mutable_data()->set_microbatch_tokens(7); }),
               has("data.max_sequence_tokens (2048) is more than data.microbatch_tokens (7)"));
@@ -220,6 +267,7 @@ TEST(ToYaml, SaysEveryKey) {
   job.cluster.coordinator = "host:1";
   job.emulate.shape = "1.5b";
   job.log.command = "true";
+  job.data.validation.path = "validation";
   const std::string remote = ToYaml(job);
   for (const JobKey& key : JobKeys()) {
     const std::string name = key.path.substr(key.path.rfind('.') + 1) + ":";
@@ -311,6 +359,125 @@ TEST(LearningRateAt, RisesAndFallsAsSaid) {
   }
   train.warmup_steps = 109;
   EXPECT_DOUBLE_EQ(LearningRateAt(train, 109), 1.0);
+}
+
+TEST(LearningRateAt, StaysAndFallsAtTheEndWithWsd) {
+  TrainOptions train = {.steps = 100,
+                        .learning_rate = 1.0,
+                        .schedule = LearningRateSchedule::kWsd,
+                        .warmup_steps = 10,
+                        .minimum_learning_rate = 0.1,
+                        .decay_steps = 20};
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 5), 0.5);
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 11), 1.0);
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 80), 1.0);
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 81), 0.1 + 0.9 * (1 - std::sqrt(1.0 / 21)));
+  EXPECT_GT(LearningRateAt(train, 100), 0.1) << "the last step learns";
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 101), 0.1);
+  train.decay_shape = DecayShape::kLinear;
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 87), 0.1 + 0.9 * 14 / 21);
+  train.decay_shape = DecayShape::kCosine;
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 87), 0.1 + 0.9 * 0.75);
+  train.decay_steps = 0;  // a tenth
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 90), 1.0);
+  EXPECT_LT(LearningRateAt(train, 91), 1.0);
+  train.warmup_steps = 95;  // leaves less than a tenth
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 95), 1.0);
+  EXPECT_LT(LearningRateAt(train, 96), 1.0);
+}
+
+TEST(LearningRateAt, FallsByRootOrPower) {
+  TrainOptions train = {.steps = 99,
+                        .learning_rate = 1.0,
+                        .schedule = LearningRateSchedule::kInverseSqrt,
+                        .warmup_steps = 4};
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 4), 1.0);
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 16), 0.5);
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 64), 0.25);
+  train.minimum_learning_rate = 0.3;
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 64), 0.3);
+  train.warmup_steps = 0;
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 1), 1.0);
+  train.schedule = LearningRateSchedule::kPolynomial;
+  train.decay_power = 2;
+  train.minimum_learning_rate = 0;
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 50), 0.25);
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 100), 0);
+}
+
+TEST(ValidationOptions, AreDueAtTheirStepsAndAfterTheLast) {
+  const auto due = [](const ValidationOptions& options) {
+    std::vector<int64_t> steps;
+    for (int64_t step = 0; step <= 7; ++step) {
+      if (options.DueAfter(step, 7)) {
+        steps.push_back(step);
+      }
+    }
+    return steps;
+  };
+  using Steps = std::vector<int64_t>;
+  EXPECT_EQ(due({}), Steps{});
+  EXPECT_EQ(due({.every_steps = 3, .at_start = true}), Steps{}) << "of nothing";
+  EXPECT_EQ(due({.path = "x"}), Steps{7});
+  EXPECT_EQ(due({.fraction = 0.1, .every_steps = 3}), (Steps{3, 6, 7}));
+  EXPECT_EQ(due({.path = "x", .every_steps = 7, .at_start = true}), (Steps{0, 7}));
+}
+
+TEST(Matches, TakesAShellsPatterns) {
+  const auto matches = [](const char* pattern, const char* tensor) {
+    return Matches({.match = pattern}, tensor);
+  };
+  EXPECT_TRUE(matches("*embed_tokens*", "model.embed_tokens.weight"));
+  EXPECT_TRUE(matches("model.layers.[0-7].*", "model.layers.3.mlp.up_proj.weight"));
+  EXPECT_FALSE(matches("model.layers.[0-7].*", "model.layers.13.mlp.up_proj.weight"));
+  EXPECT_FALSE(matches("model.layers.3", "model.layers.3.mlp.up_proj.weight")) << "the whole name";
+}
+
+// Computed apart, by another program.
+TEST(LearningRateAt, IsWhatATableSays) {
+  constexpr std::array<int64_t, 7> kSteps = {1, 8, 9, 24, 30, 31, 40};
+  const std::map<LearningRateSchedule, std::array<double, 7>> table = {
+      {LearningRateSchedule::kLinear,
+       {0.125, 1, 0.972727273, 0.563636364, 0.4, 0.372727273, 0.127272727}},
+      {LearningRateSchedule::kCosine,
+       {0.125, 1, 0.997962365, 0.571411862, 0.325, 0.288974391, 0.102037635}},
+      {LearningRateSchedule::kWsd, {0.125, 1, 1, 1, 1, 0.72863979, 0.14188367}},
+      {LearningRateSchedule::kInverseSqrt,
+       {0.125, 1, 0.942809042, 0.577350269, 0.516397779, 0.508000508, 0.447213595}},
+      {LearningRateSchedule::kPolynomial,
+       {0.125, 1, 0.920636113, 0.223040321, 0.133333333, 0.125043827, 0.100025044}}};
+  for (const auto& [schedule, rates] : table) {
+    const TrainOptions train = {.steps = 40,
+                                .learning_rate = 1,
+                                .schedule = schedule,
+                                .warmup_steps = 8,
+                                .minimum_learning_rate = 0.1,
+                                .decay_steps = 10,
+                                .decay_power = 3};
+    for (size_t i = 0; i < kSteps.size(); ++i) {
+      EXPECT_NEAR(LearningRateAt(train, kSteps[i]), rates[i], 1e-9)
+          << static_cast<int>(schedule) << " at step " << kSteps[i];
+    }
+    EXPECT_GT(rates.back(), 0.1) << "the last step learns";
+  }
+}
+
+TEST(SettleEpochs, AreTheStepsOfSoManyPasses) {
+  const auto steps = [](double epochs, int64_t samples) {
+    TrainOptions train = {.epochs = epochs, .minibatch_samples = 32};
+    EXPECT_TRUE(SettleEpochs(train, samples).ok());
+    EXPECT_EQ(train.epochs, 0);
+    return train.steps;
+  };
+  EXPECT_EQ(steps(3, 7473), 701);
+  EXPECT_EQ(steps(1, 32), 1);
+  EXPECT_EQ(steps(1, 33), 2);
+  EXPECT_EQ(steps(0.5, 64), 1);
+  EXPECT_EQ(steps(0.001, 1), 1);
+  TrainOptions train = {.epochs = 1, .minibatch_samples = 32, .warmup_steps = 11};
+  EXPECT_REFUSED(SettleEpochs(train, 320), "train.warmup_steps (11)");
+  train = {.epochs = 1e6, .minibatch_samples = 1};
+  EXPECT_REFUSED(SettleEpochs(train, int64_t{1} << 40), "are more than 1000000000 steps");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "core/job/job.h"
 #include "core/model/model_spec.h"
 #include "core/plan/pipeline/chosen_schedule.h"
-#include "proto/job.pb.h"
+#include "proto/pipeline.pb.h"
 
 namespace shoal::plan {
 
