@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/base/bytes.h"
-#include "core/base/check.h"
 
 namespace shoal::plan {
 
@@ -23,29 +22,6 @@ std::vector<PartitionSpec> BuildPartitions(const std::vector<UnitSpec>& units,
     }
   }
   return partitions;
-}
-
-std::vector<DecayRange> DecayRanges(const UnitSpec& unit, const PartitionSpec& partition) {
-  SHOAL_CHECK(unit.index == partition.unit);
-  std::vector<DecayRange> ranges;
-  for (const TensorSpec& tensor : unit.tensors) {
-    if (!tensor.decays()) {
-      continue;
-    }
-    const int64_t begin = std::max(tensor.offset, partition.offset) - partition.offset;
-    const int64_t end =
-        std::min(tensor.offset + tensor.count(), partition.offset + partition.count) -
-        partition.offset;
-    if (begin >= end) {
-      continue;
-    }
-    if (!ranges.empty() && ranges.back().end == begin) {
-      ranges.back().end = end;
-    } else {
-      ranges.push_back({begin, end});
-    }
-  }
-  return ranges;
 }
 
 }  // namespace shoal::plan

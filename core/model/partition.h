@@ -27,15 +27,4 @@ inline constexpr int64_t kPartitionAlignment = 64;
 std::vector<PartitionSpec> BuildPartitions(const std::vector<UnitSpec>& units,
                                            int64_t partition_bytes);
 
-// A range [begin, end) of elements within a partition to which weight decay applies.
-struct DecayRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-
-  bool operator==(const DecayRange&) const = default;
-};
-
-// Sorted and disjoint; adjacent ranges are merged.
-std::vector<DecayRange> DecayRanges(const UnitSpec& unit, const PartitionSpec& partition);
-
 }  // namespace shoal::plan

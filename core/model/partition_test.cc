@@ -29,29 +29,6 @@ TEST(BuildPartitions, CoverEachUnitOnceWithinTheLimit) {
   }
 }
 
-TEST(DecayRanges, CoverMatricesAlone) {
-  const auto units = BuildUnits(*NamedShape("tiny"));
-  const auto partitions = BuildPartitions(units, 16 * kKiB);
-  std::vector<int64_t> decayed(units.size(), 0);
-  for (const PartitionSpec& partition : partitions) {
-    int64_t last = -1;
-    for (const DecayRange& range :
-         DecayRanges(units[static_cast<size_t>(partition.unit)], partition)) {
-      EXPECT_GT(range.begin, last);
-      EXPECT_LE(range.end, partition.count);
-      last = range.end;
-      decayed[static_cast<size_t>(partition.unit)] += range.end - range.begin;
-    }
-  }
-  for (const UnitSpec& unit : units) {
-    int64_t expected = 0;
-    for (const TensorSpec& tensor : unit.tensors) {
-      expected += tensor.decays() ? tensor.count() : 0;
-    }
-    EXPECT_EQ(decayed[static_cast<size_t>(unit.index)], expected);
-  }
-}
-
 TEST(PlaceShards, IsEvenAndDeterministic) {
   const auto partitions = BuildPartitions(BuildUnits(*NamedShape("6m")), 256 * kKiB);
   for (const int servers : {1, 2, 3, 7}) {

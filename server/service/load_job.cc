@@ -54,7 +54,8 @@ StoreOptions StoreOptionsOf(const plan::Job& job) {
           .adamw = {.weight_decay = job.train.weight_decay,
                     .beta1 = job.train.beta1,
                     .beta2 = job.train.beta2,
-                    .epsilon = job.train.epsilon}};
+                    .epsilon = job.train.epsilon},
+          .groups = job.train.groups};
 }
 
 // The source of the state: the job's model as version 0, or a checkpoint.

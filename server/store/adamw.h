@@ -31,12 +31,6 @@ struct AdamWOptions {
 AdamWScalars MakeAdamWScalars(const AdamWOptions& options, int64_t step, double learning_rate,
                               double clip_coefficient);
 
-// Returns the same scalars without decay.
-inline AdamWScalars WithoutDecay(AdamWScalars scalars) {
-  scalars.decay_factor = 1.0f;
-  return scalars;
-}
-
 // Updates `count` elements of master, m and v in place and overwrites wire. Arrays must not
 // overlap.
 struct AdamWKernels {

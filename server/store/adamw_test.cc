@@ -13,11 +13,8 @@ namespace {
 // torch.optim.AdamW in double, element by element.
 struct Reference {
   double p = 0, m = 0, v = 0;
-  void Step(double gradient, int64_t step, double learning_rate, bool decays,
-            const AdamWOptions& options) {
-    if (decays) {
-      p *= 1 - learning_rate * options.weight_decay;
-    }
+  void Step(double gradient, int64_t step, double learning_rate, const AdamWOptions& options) {
+    p *= 1 - learning_rate * options.weight_decay;
     m += (gradient - m) * (1 - options.beta1);
     v = v * options.beta2 + gradient * gradient * (1 - options.beta2);
     const double exponent = static_cast<double>(step);
@@ -37,8 +34,8 @@ INSTANTIATE_TEST_SUITE_P(Widths, AdamW, testing::ValuesIn(AvailableKernelWidths(
 TEST_P(AdamW, FollowsTheDoubleReference) {
   constexpr size_t kCount = 1003;
   constexpr int64_t kSteps = 20;
-  const AdamWOptions options;
   for (const bool decays : {false, true}) {
+    const AdamWOptions options = {.weight_decay = decays ? 0.1 : 0};
     Random random(5);
     std::vector<float> p(kCount), m(kCount), v(kCount), wire(kCount), gradient(kCount);
     std::vector<Reference> reference(kCount);
@@ -52,13 +49,9 @@ TEST_P(AdamW, FollowsTheDoubleReference) {
       for (size_t i = 0; i < kCount; ++i) {
         gradient[i] =
             static_cast<float>(random.Normal() * std::pow(10.0, static_cast<double>(i % 9) - 6));
-        reference[i].Step(static_cast<double>(gradient[i]) * clip, step, learning_rate, decays,
-                          options);
+        reference[i].Step(static_cast<double>(gradient[i]) * clip, step, learning_rate, options);
       }
-      AdamWScalars scalars = MakeAdamWScalars(options, step, learning_rate, clip);
-      if (!decays) {
-        scalars = WithoutDecay(scalars);
-      }
+      const AdamWScalars scalars = MakeAdamWScalars(options, step, learning_rate, clip);
       GetAdamWKernels(GetParam())
           .f32(scalars, gradient.data(), p.data(), m.data(), v.data(), wire.data(), kCount);
     }
@@ -76,7 +69,7 @@ TEST_P(AdamW, FollowsTheDoubleReference) {
 
 TEST(AdamWScalarsTest, FirstStepMovesBySignTimesLearningRate) {
   // On the first step m / sqrt(v) is the gradient's sign, whatever its size.
-  const AdamWScalars scalars = WithoutDecay(MakeAdamWScalars(AdamWOptions(), 1, 0.5, 1.0));
+  const AdamWScalars scalars = MakeAdamWScalars({.weight_decay = 0}, 1, 0.5, 1.0);
   const float gradient[] = {3.0f, -0.25f, 0.0f};
   float p[] = {1, 1, 1}, m[3] = {}, v[3] = {}, wire[3] = {};
   GetAdamWKernels().f32(scalars, gradient, p, m, v, wire, 3);

@@ -63,22 +63,14 @@ void HostState::BuildChunks() {
   for (size_t p = 0; p < arrays_.size(); ++p) {
     const int64_t count = arrays_[p].count;
     for (int64_t begin = 0; begin < count; begin += kReductionChunk) {
-      reduction_chunks_.push_back({p, begin, std::min(begin + kReductionChunk, count), false});
+      reduction_chunks_.push_back({p, begin, std::min(begin + kReductionChunk, count)});
     }
     first_update_chunk_.push_back(update_chunks_.size());
-    // Cuts chunks every kUpdateChunk and wherever decay begins or ends.
-    const auto add = [&](int64_t begin, int64_t end, bool decays) {
-      for (; begin < end; begin += kUpdateChunk) {
-        update_chunks_.push_back({p, begin, std::min(begin + kUpdateChunk, end), decays});
+    for (const UpdateRange& range : layout_.updates[p]) {
+      for (int64_t begin = range.begin; begin < range.end; begin += kUpdateChunk) {
+        update_chunks_.push_back({p, begin, std::min(begin + kUpdateChunk, range.end), range.rule});
       }
-    };
-    int64_t done = 0;
-    for (const plan::DecayRange& range : layout_.decay[p]) {
-      add(done, range.begin, false);
-      add(range.begin, range.end, true);
-      done = range.end;
     }
-    add(done, count, false);
   }
   first_update_chunk_.push_back(update_chunks_.size());
 }
@@ -158,7 +150,24 @@ const float* HostState::Gradient(const Arrays& arrays, int64_t begin, int64_t en
   return scratch;
 }
 
+void HostState::ClearFrozen() {
+  for (size_t p = 0; p < arrays_.size(); ++p) {
+    for (const UpdateRange& range : layout_.updates[p]) {
+      const auto count = static_cast<size_t>(range.end - range.begin);
+      if (!layout_.frozen(range)) {
+        continue;
+      }
+      if (arrays_[p].exact_sum != nullptr) {
+        std::fill_n(arrays_[p].exact_sum + range.begin, count, 0);
+      } else {
+        std::fill_n(arrays_[p].sum + range.begin, count, 0.0F);
+      }
+    }
+  }
+}
+
 absl::StatusOr<std::vector<GradientStatistics>> HostState::Statistics() {
+  ClearFrozen();
   std::vector<GradientStatistics> chunks(reduction_chunks_.size());
   pool_->ParallelFor(static_cast<int64_t>(chunks.size()), 4, [&](int64_t begin, int64_t end) {
     alignas(64) float scratch[kReductionChunk];
@@ -203,16 +212,14 @@ void HostState::UpdateChunk(const Chunk& chunk, const AdamWScalars& scalars,
   }
 }
 
-absl::Status HostState::Update(size_t first, size_t last, const AdamWScalars& scalars,
+absl::Status HostState::Update(size_t first, size_t last, std::span<const AdamWScalars> scalars,
                                std::span<const WeightsBuffers> weights) {
-  const AdamWScalars without_decay = WithoutDecay(scalars);
   const size_t from = first_update_chunk_[first];
   const size_t to = first_update_chunk_[last];
   pool_->ParallelFor(static_cast<int64_t>(to - from), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Chunk& chunk = update_chunks_[from + static_cast<size_t>(i)];
-      UpdateChunk(chunk, chunk.decays ? scalars : without_decay,
-                  weights[chunk.partition - first].host);
+      UpdateChunk(chunk, scalars[chunk.rule], weights[chunk.partition - first].host);
     }
   });
   return absl::OkStatus();

@@ -28,7 +28,7 @@ class HostState final : public PartitionState {
                    bool first) override;
   absl::Status Clear(size_t partition) override;
   absl::StatusOr<std::vector<GradientStatistics>> Statistics() override;
-  absl::Status Update(size_t first, size_t last, const AdamWScalars& scalars,
+  absl::Status Update(size_t first, size_t last, std::span<const AdamWScalars> scalars,
                       std::span<const WeightsBuffers> weights) override;
   absl::Status Finish() override { return absl::OkStatus(); }
   absl::Status CopyToHost(size_t partition, const WeightsBuffers& weights) override;
@@ -46,17 +46,18 @@ class HostState final : public PartitionState {
     int64_t* exact_sum = nullptr;  // exact mode
     int64_t refused = 0;           // counted by the exact sum since the first push
   };
-  // A run of elements of one partition that share the same decay.
+  // A run of elements of one partition that are updated alike.
   struct Chunk {
     size_t partition = 0;
     int64_t begin = 0;
     int64_t end = 0;
-    bool decays = false;
+    size_t rule = 0;
   };
 
   HostState(const StateLayout& layout, ThreadPool* pool) : layout_(layout), pool_(pool) {}
   absl::Status Allocate();
   void BuildChunks();
+  void ClearFrozen();
   // Returns elements [begin, end) of the sum: in place, or converted into `scratch`.
   static const float* Gradient(const Arrays& arrays, int64_t begin, int64_t end, float* scratch);
   void UpdateChunk(const Chunk& chunk, const AdamWScalars& scalars, std::byte* wire) const;
@@ -67,7 +68,7 @@ class HostState final : public PartitionState {
   std::vector<Arrays> arrays_;              // by partition
   std::vector<Chunk> update_chunks_;        // by partition
   std::vector<size_t> first_update_chunk_;  // by partition, and one past the end
-  std::vector<Chunk> reduction_chunks_;     // by partition; ignores `decays`
+  std::vector<Chunk> reduction_chunks_;     // by partition; ignores `rule`
 };
 
 }  // namespace shoal::server

@@ -28,6 +28,7 @@
 #include "core/model/partition.h"
 #include "server/store/accumulate.h"
 #include "server/store/adamw.h"
+#include "server/store/update_rules.h"
 
 namespace shoal::server {
 
@@ -35,6 +36,7 @@ struct StoreOptions {
   DType wire_type = DType::kF32;
   plan::Accumulate accumulate = plan::Accumulate::kFloat;
   AdamWOptions adamw;
+  std::vector<plan::ParameterGroup> groups;  // of the job
   // Published weights lie in memory of AllocateShared, for clients that reach it there (store.h).
   bool shared_weights = false;
 
@@ -56,7 +58,10 @@ enum class StateArray { kMaster = 0, kFirstMoment = 1, kSecondMoment = 2 };
 struct StateLayout {
   StoreOptions options;
   std::vector<plan::PartitionSpec> partitions;
-  std::vector<std::vector<plan::DecayRange>> decay;  // by partition
+  std::vector<UpdateRule> rules;
+  std::vector<std::vector<UpdateRange>> updates;  // by partition
+
+  bool frozen(const UpdateRange& range) const { return rules[range.rule].frozen; }
 };
 
 // Returns the bytes to reserve for an array of `count` elements. No two arrays share a page, and
@@ -103,12 +108,14 @@ class PartitionState {
                            PayloadMemory place, bool first) = 0;
   // sum = 0.
   virtual absl::Status Clear(size_t partition) = 0;
-  // Returns the statistics of the sums, by partition; non_finite includes what Add refused.
+  // Makes the sums of what is frozen zero, and returns the sums' statistics, by partition;
+  // non_finite includes what Add refused.
   virtual absl::StatusOr<std::vector<GradientStatistics>> Statistics() = 0;
 
-  // Runs AdamW with the sums on partitions [first, last) and writes partition i's new weights to
-  // weights[i - first]. Complete, and visible to readers of the weights, only once Finish returns.
-  virtual absl::Status Update(size_t first, size_t last, const AdamWScalars& scalars,
+  // Runs AdamW with the sums on partitions [first, last), `scalars` by rule, and writes partition
+  // i's new weights to weights[i - first]. Complete, and visible to readers of the weights, only
+  // once Finish returns.
+  virtual absl::Status Update(size_t first, size_t last, std::span<const AdamWScalars> scalars,
                               std::span<const WeightsBuffers> weights) = 0;
   virtual absl::Status Finish() = 0;
   // weights.host = weights.shared, for a whole partition, after all earlier work. May run

@@ -43,11 +43,12 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(std::span<const plan::UnitS
                                                      std::span<std::byte> weights, ThreadPool* pool,
                                                      const StateFactory& make_state) {
   SHOAL_CHECK(static_cast<int64_t>(weights.size()) >= CountStoreBytes(held, options).weights);
-  StateLayout layout = {.options = options, .partitions = {held.begin(), held.end()}};
-  for (const plan::PartitionSpec& spec : held) {
-    layout.decay.push_back(plan::DecayRanges(units[static_cast<size_t>(spec.unit)], spec));
-  }
   std::unique_ptr<Store> store(new Store(options, pool));
+  StateLayout layout = {
+      .options = options, .partitions = {held.begin(), held.end()}, .rules = store->rules_.all()};
+  for (const plan::PartitionSpec& spec : held) {
+    layout.updates.push_back(store->rules_.Of(units[static_cast<size_t>(spec.unit)], spec));
+  }
   SHOAL_ASSIGN_OR_RETURN(store->state_, make_state(layout, pool));
   store->host_weights_ = weights;
   if (options.shared_weights) {
@@ -183,8 +184,8 @@ absl::Status Store::KeepHostWeights() {
   return absl::OkStatus();
 }
 
-absl::Status Store::UpdateRange(size_t first, size_t last, int64_t step,
-                                const AdamWScalars& scalars) {
+absl::Status Store::UpdateSome(size_t first, size_t last, int64_t step,
+                               std::span<const AdamWScalars> scalars) {
   absl::MutexLock lock(&weights_mutex_);
   std::vector<WeightsBuffers> weights;
   for (size_t p = first; p < last; ++p) {
@@ -193,17 +194,30 @@ absl::Status Store::UpdateRange(size_t first, size_t last, int64_t step,
   return state_->Update(first, last, scalars, weights);
 }
 
-absl::Status Store::Update(int64_t step, const AdamWScalars& scalars, const Ready& ready) {
+absl::Status Store::Update(int64_t step, std::span<const AdamWScalars> scalars,
+                           const Ready& ready) {
   if (ready) {
     for (size_t p = 0; p < partitions_.size(); ++p) {
       SHOAL_RETURN_IF_ERROR(ready(p));
-      SHOAL_RETURN_IF_ERROR(UpdateRange(p, p + 1, step, scalars));
+      SHOAL_RETURN_IF_ERROR(UpdateSome(p, p + 1, step, scalars));
     }
   } else {
-    SHOAL_RETURN_IF_ERROR(UpdateRange(0, partitions_.size(), step, scalars));
+    SHOAL_RETURN_IF_ERROR(UpdateSome(0, partitions_.size(), step, scalars));
   }
   absl::MutexLock lock(&weights_mutex_);
   return state_->Finish();
+}
+
+std::vector<AdamWScalars> Store::ScalarsOf(int64_t step, double learning_rate,
+                                           double clip_coefficient) const {
+  std::vector<AdamWScalars> scalars;
+  for (const UpdateRule& rule : rules_.all()) {
+    AdamWOptions options = options_.adamw;
+    options.weight_decay = rule.weight_decay;
+    scalars.push_back(MakeAdamWScalars(options, step, learning_rate * rule.learning_rate_scale,
+                                       clip_coefficient));
+  }
+  return scalars;
 }
 
 absl::Status Store::Commit(int64_t step, double learning_rate, double clip_coefficient,
@@ -212,8 +226,7 @@ absl::Status Store::Commit(int64_t step, double learning_rate, double clip_coeff
   for (const auto& partition : partitions_) {
     partition->BeginWrite(step);
   }
-  failure_ =
-      Update(step, MakeAdamWScalars(options_.adamw, step, learning_rate, clip_coefficient), ready);
+  failure_ = Update(step, ScalarsOf(step, learning_rate, clip_coefficient), ready);
   SHOAL_RETURN_IF_ERROR(failure_);
   for (const auto& partition : partitions_) {
     partition->EndWrite(step);

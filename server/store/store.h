@@ -97,20 +97,27 @@ class Store {
   absl::StatusOr<std::vector<PartitionChecksum>> Checksums() const;
 
  private:
-  Store(const StoreOptions& options, ThreadPool* pool) : options_(options), pool_(pool) {}
+  Store(const StoreOptions& options, ThreadPool* pool)
+      : options_(options), rules_(options.adamw.weight_decay, options.groups), pool_(pool) {}
   void AddPartitions(std::span<const plan::PartitionSpec> held);
   // Runs the work on each partition, in threads; returns any partition's first failure.
   absl::Status ForEachPartition(const std::function<absl::Status(size_t)>& work) const;
   absl::Status LoadPartition(size_t index, int64_t version, const StoreSource& source,
                              bool to_host);
-  absl::Status Update(int64_t step, const AdamWScalars& scalars, const Ready& ready)
+  absl::Status Update(int64_t step, std::span<const AdamWScalars> scalars, const Ready& ready)
       ABSL_LOCKS_EXCLUDED(weights_mutex_);
-  absl::Status UpdateRange(size_t first, size_t last, int64_t step, const AdamWScalars& scalars)
+  absl::Status UpdateSome(size_t first, size_t last, int64_t step,
+                          std::span<const AdamWScalars> scalars)
       ABSL_LOCKS_EXCLUDED(weights_mutex_);
   // Returns those buffers of a partition that are to be written; the host's only with `to_host`.
   WeightsBuffers BuffersOf(size_t partition, int64_t version, bool to_host) const;
 
+  // By rule.
+  std::vector<AdamWScalars> ScalarsOf(int64_t step, double learning_rate,
+                                      double clip_coefficient) const;
+
   const StoreOptions options_;
+  const UpdateRules rules_;
   ThreadPool* const pool_;
   int64_t version_ = -1;
   absl::Status failure_;

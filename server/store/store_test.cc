@@ -218,14 +218,15 @@ TEST_F(StoreTest, StepsFollowTheReference) {
           }
         }
         double sum_of_squares = 0;
-        const std::vector<plan::DecayRange> decay =
-            plan::DecayRanges(f.units[static_cast<size_t>(spec.unit)], spec);
+        const UpdateRules rules(adamw.weight_decay, {});
+        const std::vector<UpdateRange> ranges =
+            rules.Of(f.units[static_cast<size_t>(spec.unit)], spec);
         for (size_t e = 0; e < gradient.size(); ++e) {
           sum_of_squares += gradient[e] * gradient[e];
           const double g = gradient[e] * 0.5;
-          for (const plan::DecayRange& range : decay) {
+          for (const UpdateRange& range : ranges) {
             if (static_cast<int64_t>(e) >= range.begin && static_cast<int64_t>(e) < range.end) {
-              p[i][e] *= 1 - 1e-2 * adamw.weight_decay;
+              p[i][e] *= 1 - 1e-2 * rules.all()[range.rule].weight_decay;
             }
           }
           const auto exponent = static_cast<double>(step);
@@ -249,6 +250,46 @@ TEST_F(StoreTest, StepsFollowTheReference) {
         ASSERT_EQ(master[e], wire[e]);
       }
     }
+  }
+}
+
+// A frozen tensor keeps its bits, and its gradient does not count; half the learning rate is what
+// half of it is for all.
+TEST_F(StoreTest, GroupsAreUpdatedAsTheySay) {
+  const auto train = [](const std::vector<plan::ParameterGroup>& groups,
+                        plan::Accumulate accumulate, double learning_rate, double* squares) {
+    Fixture f({.accumulate = accumulate, .groups = groups}, 2);
+    for (int64_t step = 1; step <= 2; ++step) {
+      f.store->Clear();
+      for (const Push& push : AllPushes(f.partitions.size(), 1, 2)) {
+        Apply(*f.store, push);
+      }
+      *squares = 0;
+      const std::vector<PartitionStatistics> sealed = *f.store->Seal();
+      for (const PartitionStatistics& partition : sealed) {
+        *squares += partition.gradient.sum_of_squares;
+      }
+      EXPECT_TRUE(f.store->Commit(step, learning_rate, 1).ok());
+    }
+    std::vector<std::vector<float>> masters;
+    for (size_t i = 0; i < f.partitions.size(); ++i) {
+      masters.push_back(Master(*f.store, i));
+    }
+    return masters;
+  };
+  double squares = 0;
+  for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
+    const auto still = train({{.match = "*", .freeze = true}}, accumulate, 1e-2, &squares);
+    EXPECT_EQ(squares, 0);
+    const Fixture f({}, 1);
+    for (size_t i = 0; i < f.partitions.size(); ++i) {
+      EXPECT_EQ(still[i], Master(*f.store, i));
+    }
+    const auto half =
+        train({{.match = "*", .learning_rate_scale = 0.5}}, accumulate, 1e-2, &squares);
+    EXPECT_GT(squares, 0);
+    EXPECT_EQ(half, train({}, accumulate, 5e-3, &squares));
+    EXPECT_NE(half, still);
   }
 }
 

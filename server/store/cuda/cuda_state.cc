@@ -48,7 +48,7 @@ class CudaState final : public PartitionState {
                    bool first) override;
   absl::Status Clear(size_t partition) override;
   absl::StatusOr<std::vector<GradientStatistics>> Statistics() override;
-  absl::Status Update(size_t first, size_t last, const AdamWScalars& scalars,
+  absl::Status Update(size_t first, size_t last, std::span<const AdamWScalars> scalars,
                       std::span<const WeightsBuffers> weights) override;
   absl::Status Finish() override;
   absl::Status CopyToHost(size_t partition, const WeightsBuffers& weights) override;
@@ -60,11 +60,12 @@ class CudaState final : public PartitionState {
   StagingStream& StreamOf(size_t partition) const { return streams_[partition % streams_.size()]; }
   // Call the following with the stream's mutex held and the GPU current.
   absl::Status PutZeros(const Arrays& arrays, cudaStream_t stream);
+  absl::Status PutFrozenZeros(size_t partition, cudaStream_t stream);
   // Enqueues the addition of a payload on the GPU.
   absl::Status PutAddition(const Arrays& arrays, const StagingStream& staged, DType dtype,
                            const void* payload, bool first);
-  absl::Status PutUpdate(size_t partition, const StagingStream& staged, const AdamWScalars& scalars,
-                         const WeightsBuffers& weights);
+  absl::Status PutUpdate(size_t partition, const StagingStream& staged,
+                         std::span<const AdamWScalars> scalars, const WeightsBuffers& weights);
   absl::Status PutCopyToHost(const Arrays& arrays, const StagingStream& staged, std::byte* host,
                              const void* from);
   // Returns the sum as floats, valid once what is on the stream is done.
@@ -131,6 +132,22 @@ absl::Status CudaState::PutZeros(const Arrays& arrays, cudaStream_t stream) {
       kWhat));
   return context_->Check(cudaMemsetAsync(arrays.exact_sum, 0, Bytes(arrays.count, 8), stream),
                          kWhat);
+}
+
+absl::Status CudaState::PutFrozenZeros(size_t partition, cudaStream_t stream) {
+  const Arrays& arrays = arrays_[partition];
+  for (const UpdateRange& range : layout_.updates[partition]) {
+    if (!layout_.frozen(range)) {
+      continue;
+    }
+    const int64_t count = range.end - range.begin;
+    const cudaError_t put =
+        arrays.exact_sum != nullptr
+            ? cudaMemsetAsync(arrays.exact_sum + range.begin, 0, Bytes(count, 8), stream)
+            : cudaMemsetAsync(arrays.sum + range.begin, 0, Bytes(count, 4), stream);
+    SHOAL_RETURN_IF_ERROR(context_->Check(put, "clearing what is frozen"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CudaState::PutAddition(const Arrays& arrays, const StagingStream& staged, DType dtype,
@@ -209,6 +226,7 @@ absl::StatusOr<std::vector<GradientStatistics>> CudaState::Statistics() {
   for (size_t p = 0; p < arrays_.size(); ++p) {
     StagingStream& staged = StreamOf(p);
     absl::MutexLock lock(&staged.mutex);
+    SHOAL_RETURN_IF_ERROR(PutFrozenZeros(p, staged.stream));
     SHOAL_ASSIGN_OR_RETURN(const float* gradient, PutGradient(arrays_[p], staged));
     SHOAL_RETURN_IF_ERROR(context_->Check(
         cuda::GradientStatistics(staged.stream, gradient, arrays_[p].chunks, arrays_[p].count),
@@ -253,38 +271,31 @@ absl::Status CudaState::PutCopyToHost(const Arrays& arrays, const StagingStream&
 }
 
 absl::Status CudaState::PutUpdate(size_t partition, const StagingStream& staged,
-                                  const AdamWScalars& scalars, const WeightsBuffers& weights) {
+                                  std::span<const AdamWScalars> scalars,
+                                  const WeightsBuffers& weights) {
   constexpr const char* kWhat = "updating weights";
   const Arrays& arrays = arrays_[partition];
   const int64_t wire_element = SizeOf(layout_.options.wire_type);
   std::byte* const wire =
       weights.shared != nullptr ? weights.shared : staged.elements.as<std::byte>();
   SHOAL_ASSIGN_OR_RETURN(const float* gradient, PutGradient(arrays, staged));
-  const auto update = [&](int64_t begin, int64_t end, const AdamWScalars& with) {
-    return begin == end
-               ? cudaSuccess
-               : cuda::AdamW(staged.stream, {.scalars = with,
-                                             .gradient = gradient + begin,
-                                             .master = arrays.state[0] + begin,
-                                             .m = arrays.state[1] + begin,
-                                             .v = arrays.state[2] + begin,
-                                             .wire = wire + begin * wire_element,
-                                             .wire_element = ElementOf(layout_.options.wire_type),
-                                             .count = end - begin});
-  };
-  const AdamWScalars without_decay = WithoutDecay(scalars);
-  int64_t done = 0;
-  for (const plan::DecayRange& range : layout_.decay[partition]) {
-    SHOAL_RETURN_IF_ERROR(context_->Check(update(done, range.begin, without_decay), kWhat));
-    SHOAL_RETURN_IF_ERROR(context_->Check(update(range.begin, range.end, scalars), kWhat));
-    done = range.end;
+  for (const UpdateRange& range : layout_.updates[partition]) {
+    SHOAL_RETURN_IF_ERROR(context_->Check(
+        cuda::AdamW(staged.stream, {.scalars = scalars[range.rule],
+                                    .gradient = gradient + range.begin,
+                                    .master = arrays.state[0] + range.begin,
+                                    .m = arrays.state[1] + range.begin,
+                                    .v = arrays.state[2] + range.begin,
+                                    .wire = wire + range.begin * wire_element,
+                                    .wire_element = ElementOf(layout_.options.wire_type),
+                                    .count = range.end - range.begin}),
+        kWhat));
   }
-  SHOAL_RETURN_IF_ERROR(context_->Check(update(done, arrays.count, without_decay), kWhat));
   return weights.host == nullptr ? absl::OkStatus()
                                  : PutCopyToHost(arrays, staged, weights.host, wire);
 }
 
-absl::Status CudaState::Update(size_t first, size_t last, const AdamWScalars& scalars,
+absl::Status CudaState::Update(size_t first, size_t last, std::span<const AdamWScalars> scalars,
                                std::span<const WeightsBuffers> weights) {
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
   for (size_t p = first; p < last; ++p) {
