@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/data/sample_encoder.h"
+#include "core/data/token_file.h"
 #include "core/job/job.h"
 
 namespace shoal::worker {
@@ -43,6 +44,9 @@ struct PrepareSummary {
 
   bool operator==(const PrepareSummary&) const = default;
 };
+
+// What a token file itself says.
+PrepareSummary SummaryOf(const formats::TokenFile& file);
 
 // Says in one line what was written and what was left out, and where first.
 std::string Describe(const PrepareSummary& summary);

@@ -32,17 +32,6 @@ absl::StatusOr<bool> IsTokenFile(const std::string& path) {
          std::string_view(magic, sizeof(magic)) == kTokenFileMagic;
 }
 
-PrepareSummary SummaryOf(const formats::TokenFile& file) {
-  PrepareSummary summary;
-  summary.samples = file.samples();
-  summary.tokens = file.total_tokens();
-  for (int64_t i = 0; i < file.samples(); ++i) {
-    summary.targets += file.targets(i);
-    summary.longest = std::max(summary.longest, file.tokens(i));
-  }
-  return summary;
-}
-
 // A token file from elsewhere must fit this model and job.
 absl::StatusOr<PreparedData> UseTokenFile(const std::string& path, const SampleEncoder& encoder,
                                           const PrepareOptions& options) {
@@ -135,6 +124,17 @@ absl::StatusOr<PrepareSummary> ReadSummary(const std::string& path) {
 }
 
 }  // namespace
+
+PrepareSummary SummaryOf(const formats::TokenFile& file) {
+  PrepareSummary summary;
+  summary.samples = file.samples();
+  summary.tokens = file.total_tokens();
+  for (int64_t i = 0; i < file.samples(); ++i) {
+    summary.targets += file.targets(i);
+    summary.longest = std::max(summary.longest, file.tokens(i));
+  }
+  return summary;
+}
 
 absl::StatusOr<PreparedData> PrepareCached(const std::string& input,
                                            const std::string& cache_directory,

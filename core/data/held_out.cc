@@ -1,0 +1,88 @@
+#include "core/data/held_out.h"
+
+#include <sys/stat.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "core/base/status.h"
+#include "core/data/token_file.h"
+#include "xxhash.h"
+
+namespace shoal::worker {
+namespace {
+
+using formats::TokenFile;
+using formats::TokenFileWriter;
+
+// From 0 to 1, by what is in the sample.
+double PlaceOf(const formats::TokenSample& sample) {
+  const uint64_t hash = XXH3_64bits_withSeed(
+      sample.labels.data(), sample.labels.size() * sizeof(int32_t),
+      XXH3_64bits(sample.tokens.data(), sample.tokens.size() * sizeof(int32_t)));
+  return std::ldexp(static_cast<double>(hash >> 11), -53);
+}
+
+absl::StatusOr<std::string> CacheName(const std::string& path, double fraction) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) {
+    return ErrnoToStatus(errno, fmt::format("cannot open {}", path));
+  }
+  std::error_code error;
+  const std::string key = fmt::format(
+      "1|{}|{}|{}.{:09}|{}", std::filesystem::absolute(path, error).lexically_normal().string(),
+      info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec, fraction);
+  return fmt::format("{}-{:016x}", std::filesystem::path(path).stem().string(),
+                     XXH3_64bits(key.data(), key.size()));
+}
+
+absl::Status Split(const TokenFile& file, double fraction, const std::string& train,
+                   const std::string& validation) {
+  SHOAL_ASSIGN_OR_RETURN(const auto to_train,
+                         TokenFileWriter::Create(train, file.vocabulary(), file.tokenizer_hash()));
+  SHOAL_ASSIGN_OR_RETURN(const auto held_out, TokenFileWriter::Create(validation, file.vocabulary(),
+                                                                      file.tokenizer_hash()));
+  int64_t held = 0;
+  for (int64_t i = 0; i < file.samples(); ++i) {
+    SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample sample, file.Sample(i));
+    const bool holds = PlaceOf(sample) < fraction;
+    held += holds ? 1 : 0;
+    SHOAL_RETURN_IF_ERROR((holds ? held_out : to_train)->Add(sample.tokens, sample.labels));
+  }
+  if (held == 0 || held == file.samples()) {
+    return InvalidArgument("{} of {} samples holds {} out", fraction, file.samples(),
+                           held == 0 ? "none" : "all");
+  }
+  SHOAL_RETURN_IF_ERROR(to_train->Finish());
+  return held_out->Finish();
+}
+
+}  // namespace
+
+absl::StatusOr<HeldOut> HoldOut(const PreparedData& data, double fraction,
+                                const std::string& cache_directory) {
+  SHOAL_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(data.path));
+  SHOAL_ASSIGN_OR_RETURN(const std::string name, CacheName(data.path, fraction));
+  const std::string stem = fmt::format("{}/{}", cache_directory, name);
+  HeldOut split;
+  split.train.path = stem + ".train.tokens";
+  split.validation.path = stem + ".validation.tokens";
+  const auto open = [&]() -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(const auto train, TokenFile::Open(split.train.path));
+    SHOAL_ASSIGN_OR_RETURN(const auto validation, TokenFile::Open(split.validation.path));
+    if (train->samples() + validation->samples() != file->samples()) {
+      return DataLoss("{}: not the whole of {}", stem, data.path);
+    }
+    split.train.summary = SummaryOf(*train);
+    split.validation.summary = SummaryOf(*validation);
+    return absl::OkStatus();
+  };
+  split.train.from_cache = split.validation.from_cache = open().ok();
+  if (!split.train.from_cache) {
+    SHOAL_RETURN_IF_ERROR(Split(*file, fraction, split.train.path, split.validation.path));
+    SHOAL_RETURN_IF_ERROR(open());
+  }
+  return split;
+}
+
+}  // namespace shoal::worker
