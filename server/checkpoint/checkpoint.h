@@ -26,10 +26,22 @@
 
 namespace shoal::server {
 
+// What validations had come to by then.
+struct ValidationResult {
+  int64_t step = 0;  // of the newest
+  double loss = 0;
+  int64_t best_step = 0;
+  double best_loss = 0;
+  int64_t since_best = 0;  // validations
+
+  bool operator==(const ValidationResult&) const = default;
+};
+
 struct Manifest {
   // of the weights; the next step to run is this + 1, which also gives the data position
   int64_t step = 0;
-  double loss = 0;  // of that step
+  double loss = 0;                             // of that step
+  std::optional<ValidationResult> validation;  // none: there was none
   plan::ModelSpec spec;
   formats::SpecialTokens special;
   std::vector<ShardEntry> shards;

@@ -18,6 +18,8 @@
 
 namespace shoal::server {
 
+inline constexpr int64_t kNoStep = -1;
+
 // A job in one life of its coordinator.
 struct JobLife {
   std::string job;   // id
@@ -47,9 +49,9 @@ class CheckpointDirectory {
   absl::StatusOr<std::string> Complete(const Manifest& manifest, const std::string& job_yaml);
   // Removes what there is of a checkpoint that is not complete.
   absl::Status Discard(int64_t step);
-  // Removes the oldest complete checkpoints beyond `keep` (at least 1 stays), and what other runs
-  // have not completed.
-  absl::Status Prune(int64_t keep);
+  // Removes the oldest complete checkpoints beyond `keep` (at least 1 stays) but for that of the
+  // step `best`, and what other runs have not completed.
+  absl::Status Prune(int64_t keep, int64_t best = kNoStep);
 
  private:
   CheckpointDirectory(std::string directory, JobLife of, std::string run, int64_t term);

@@ -72,6 +72,27 @@ TEST_F(CheckpointDirectoryTest, WhoeverTookItLastWritesAndTheOtherHarmsNothing) 
   EXPECT_EQ(ListCheckpoints(directory())->size(), 2u);
 }
 
+TEST_F(CheckpointDirectoryTest, TheBestIsKeptBesideTheNewest) {
+  auto run = CheckpointDirectory::Take(directory());
+  for (const int64_t step : {1, 2, 3, 4}) {
+    ASSERT_OK(Write(*run, step, 1).status());
+  }
+  const auto left = [&] {
+    std::vector<int64_t> steps;
+    const std::vector<CheckpointInfo> complete = *ListCheckpoints(directory());
+    for (const CheckpointInfo& info : complete) {
+      steps.push_back(info.step);
+    }
+    return steps;
+  };
+  ASSERT_OK(run->Prune(2, /*best=*/1));
+  EXPECT_THAT(left(), ::testing::ElementsAre(1, 3, 4));
+  ASSERT_OK(run->Prune(1, /*best=*/3));
+  EXPECT_THAT(left(), ::testing::ElementsAre(3, 4));
+  ASSERT_OK(run->Prune(1));
+  EXPECT_THAT(left(), ::testing::ElementsAre(4));
+}
+
 TEST_F(CheckpointDirectoryTest, ShardsAreLookedAtBeforeTheManifest) {
   auto run = CheckpointDirectory::Take(directory());
   const auto folder = run->Begin(5);

@@ -20,6 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
+const ValidationResult kValidation = {
+    .step = 6, .loss = 1.25, .best_step = 4, .best_loss = 1.125, .since_best = 1};
 const plan::ModelSpec kSpec = *plan::NamedShape("tiny");
 
 std::string FreshDirectory() {
@@ -46,7 +48,7 @@ std::string WriteCheckpoint(const std::string& directory, int64_t step, int serv
   auto writing = CheckpointDirectory::Take(directory);
   const auto folder = writing->Begin(step);
   EXPECT_TRUE(folder.ok());
-  Manifest manifest{.step = step, .loss = 1.5, .spec = kSpec};
+  Manifest manifest{.step = step, .loss = 1.5, .validation = kValidation, .spec = kSpec};
   for (int server = 0; server < servers; ++server) {
     std::vector<plan::PartitionSpec> mine;
     for (const int id : plan::PartitionsOf(map, server)) {
@@ -74,6 +76,7 @@ TEST(Checkpoint, AnyRangeReadsBackWhateverTheServers) {
     ASSERT_TRUE(checkpoint.ok()) << Describe(checkpoint.status());
     EXPECT_EQ((*checkpoint)->manifest().step, 7);
     EXPECT_EQ((*checkpoint)->manifest().spec, kSpec);
+    EXPECT_EQ((*checkpoint)->manifest().validation, kValidation);
     EXPECT_EQ(*(*checkpoint)->JobYaml(), "model: x\n");
     Random random(1);
     const auto units = plan::BuildUnits(kSpec);

@@ -56,6 +56,14 @@ absl::StatusOr<Manifest> FromJson(const Json& document, const std::string& file_
   if (manifest.step < 0 || !ParseHex(document.at("job_hash").get<std::string>(), job_hash)) {
     return DataLoss("{}: malformed", file_name);
   }
+  if (document.contains("validation")) {
+    const Json& result = document.at("validation");
+    manifest.validation = {.step = result.at("step").get<int64_t>(),
+                           .loss = result.at("loss").get<double>(),
+                           .best_step = result.at("best_step").get<int64_t>(),
+                           .best_loss = result.at("best_loss").get<double>(),
+                           .since_best = result.at("since_best").get<int64_t>()};
+  }
   const Json& model = document.at("model");
   SHOAL_ASSIGN_OR_RETURN(manifest.spec, formats::ParseModelSpec(model.dump(), file_name));
   manifest.special = {.bos = document.at("bos").get<int64_t>(),
@@ -88,6 +96,13 @@ std::string ManifestToJson(const Manifest& manifest, uint64_t job_hash) {
       {"job_hash", Hex(job_hash)},
       {"shards", shards},
   };
+  if (manifest.validation.has_value()) {
+    document["validation"] = {{"step", manifest.validation->step},
+                              {"loss", manifest.validation->loss},
+                              {"best_step", manifest.validation->best_step},
+                              {"best_loss", manifest.validation->best_loss},
+                              {"since_best", manifest.validation->since_best}};
+  }
   document["hash"] = Hex(HashWithoutHash(document));
   return document.dump(1) + "\n";
 }

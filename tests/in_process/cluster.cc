@@ -239,6 +239,8 @@ absl::Status Watch(const std::string& coordinator, const std::string& job_id,
                   if (run.steps.size() == 1) {
                     on_first_step();
                   }
+                } else if (event.has_validation()) {
+                  run.validations.push_back(event.validation());
                 } else if (event.has_trace()) {
                   run.traces.push_back(event.trace());
                 } else if (event.has_done() || event.has_failed()) {
@@ -277,6 +279,7 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
   *submit.mutable_job() = plan::ToMessage(job);
   submit.set_token_file(token_file);
   submit.set_trace(options.trace);
+  submit.set_validation_file(options.validation_file);
   SHOAL_ASSIGN_OR_RETURN(const proto::SubmitJobReply submitted,
                          channel->Call(&rpc::CoordinatorService::SubmitJob, submit));
   ClusterRun run;

@@ -20,9 +20,10 @@ struct ClusterOptions {
   int servers = 1;
   int workers = 1;
   bool trace = false;
-  bool local = true;       // as the job says
-  bool encrypted = false;  // what goes over tcp, as with TLS
-  bool stranger = false;   // one that has the token and is no worker wants to push
+  std::string validation_file;  // where the job has a validation
+  bool local = true;            // as the job says
+  bool encrypted = false;       // what goes over tcp, as with TLS
+  bool stranger = false;        // one that has the token and is no worker wants to push
   // Seed 0: none. Each worker gets faults of its own.
   transport::FaultOptions faults = {.seed = 0};
   // What a worker (by number) computes on; empty: the CPU.
@@ -33,6 +34,7 @@ struct ClusterOptions {
 
 struct ClusterRun {
   std::vector<proto::StepEvent> steps;
+  std::vector<proto::ValidationEvent> validations;
   std::vector<proto::TraceEvent> traces;    // where options.trace asked for them
   proto::JobEvent end;                      // done or failed
   std::vector<uint64_t> checksums;          // of the fp32 masters, by partition

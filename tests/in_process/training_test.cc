@@ -217,6 +217,51 @@ TEST_F(TrainingTest, DamagedGradientsAreSentAgainWhereTheyAreVerified) {
   }
 }
 
+// The loss of the weights that there are then, the same bits whoever takes it, and no bit of the
+// training is another for it.
+TEST_F(TrainingTest, ValidationIsTheLossOfTheWeightsAtThatStep) {
+  const std::string held_out = folder_ / "held_out";
+  ASSERT_TRUE(
+      WriteSyntheticTokens(held_out, plan::NamedShape("tiny")->vocabulary, 30, 120, 9).ok());
+  job_.service.accumulate = plan::Accumulate::kExact;
+  const ClusterRun alone = Run({.servers = 2, .workers = 2});
+  job_.data.validation = {.path = held_out, .every_steps = 2, .at_start = true};
+  const ClusterRun one = Run({.validation_file = held_out});
+  ASSERT_EQ(one.validations.size(), 3U);
+  ExpectSameBits(one, alone);
+  for (const int workers : {2, 3}) {
+    const ClusterRun run = Run({.servers = 2, .workers = workers, .validation_file = held_out});
+    ExpectSameBits(run, alone);
+    ASSERT_EQ(run.validations.size(), 3U);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(run.validations[i].step(), static_cast<int64_t>(2 * i));
+      EXPECT_EQ(run.validations[i].loss(), one.validations[i].loss());
+    }
+  }
+  // A plain loop's first step takes the loss of all of them with the weights that there are.
+  plan::Job first = job_;
+  first.train.steps = 1;
+  first.train.minibatch_samples = 30;
+  const auto reference = TrainReference(first, held_out);
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  EXPECT_NEAR(one.validations[0].loss(), reference->losses[0], 1e-5 * reference->losses[0]);
+}
+
+TEST_F(TrainingTest, AFrozenTensorKeepsItsBitsAndTheOthersTrain) {
+  const ClusterRun all = Run({.servers = 2, .workers = 2});
+  job_.train.groups = {{.match = "*.layers.*", .freeze = true}};
+  const ClusterRun run = Run({.servers = 2, .workers = 2});
+  job_.train.groups = {{.match = "*", .freeze = true}};
+  const ClusterRun none = Run({.servers = 2, .workers = 2});
+  ASSERT_EQ(run.weights.size(), none.weights.size());
+  for (size_t unit = 0; unit < run.weights.size(); ++unit) {
+    const bool is_block = unit > 0 && unit + 1 < run.weights.size();
+    EXPECT_EQ(run.weights[unit] == none.weights[unit], is_block) << "unit " << unit;
+    EXPECT_NE(all.weights[unit], none.weights[unit]) << "unit " << unit;
+  }
+  EXPECT_EQ(none.steps.back().grad_norm(), 0);
+}
+
 TEST_F(TrainingTest, WorkersCountTheirTimeAndBytes) {
   const ClusterRun run = Run({.servers = 1, .workers = 1});
   EXPECT_THAT(run.worker_metrics,

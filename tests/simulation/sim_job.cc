@@ -88,6 +88,11 @@ plan::Job SimJob::Describe() const {
   job.queue.max_restarts = options_.max_restarts;
   job.checkpoint.every_steps = options_.checkpoint_every;
   job.checkpoint.every_seconds = options_.checkpoint_seconds;
+  if (options_.validate_every > 0) {
+    job.data.validation = {.path = "validation", .every_steps = options_.validate_every};
+  }
+  job.train.early_stop.patience = options_.patience;
+  job.checkpoint.best = options_.keep_best;
   job.plan.assignment = options_.draw ? plan::Assignment::kDynamic : plan::Assignment::kAuto;
   job.train.synchronization =
       options_.layer ? plan::Synchronization::kLayer : plan::Synchronization::kStep;

@@ -24,6 +24,9 @@ std::string ToCode(const SimOptions& options) {
   SAY(samples);
   SAY(checkpoint_every);
   SAY(checkpoint_seconds);
+  SAY(validate_every);
+  SAY(patience);
+  SAY(keep_best);
   SAY(resume);
   SAY(draw);
   SAY(layer);

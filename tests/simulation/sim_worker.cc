@@ -242,7 +242,7 @@ void SimWorker::ComputePack() {
     report.add_spans()->set_microbatch(step.next - 1);
   }
   InStep(took, [this, pack] {
-    if (!options_.sums) {
+    if (!options_.sums && !step_->work.validates()) {
       Push(plan::Contribution::OfPack(pack.number(), options_.stages, stage()),
            OfStage({pack.samples().begin(), pack.samples().end()}, stage()));
     }
@@ -252,7 +252,7 @@ void SimWorker::ComputePack() {
 
 void SimWorker::EndComputing() {
   step_->all_computed = true;
-  if (options_.sums && step_->next > 0) {
+  if (options_.sums && step_->next > 0 && !step_->work.validates()) {
     std::vector<int64_t> samples;
     for (int i = 0; i < step_->next; ++i) {
       const auto& pack = step_->work.microbatches(i).samples();

@@ -296,7 +296,7 @@ std::optional<proto::FailedEvent> SimWorld::failed() {
 }
 
 void SimWorld::CheckDone(SimJob& job, const proto::DoneEvent& end) {
-  if (!end.interrupted() && end.step() != job.last_step()) {
+  if (!end.interrupted() && !end.early() && end.step() != job.last_step()) {
     context_.Violation(fmt::format("done at step {} of {}", end.step(), job.last_step()));
   }
   if (end.step() == 0) {

@@ -44,6 +44,16 @@ absl::StatusOr<plan::ServersOnGpu> ServersOnGpu(const proto::JoinJobReply& join,
   return servers;
 }
 
+absl::StatusOr<std::unique_ptr<formats::TokenFile>> OpenData(const std::string& path,
+                                                             const JobContext& context) {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<formats::TokenFile> file, formats::TokenFile::Open(path));
+  if (file->vocabulary() > context.spec.vocabulary) {
+    return InvalidArgument("{} was made for a vocabulary of {}, the model in {} has {}", path,
+                           file->vocabulary(), context.job.model, context.spec.vocabulary);
+  }
+  return file;
+}
+
 absl::Status Load(const proto::JoinJobReply& join, JobContext& context) {
   SHOAL_ASSIGN_OR_RETURN(context.job, plan::FromMessage(join.job(), "the coordinator's job"));
   context.gpu_job = transport::IsGpuJob(context.job);
@@ -51,11 +61,9 @@ absl::Status Load(const proto::JoinJobReply& join, JobContext& context) {
   context.units = plan::BuildUnits(context.spec);
   context.may_exchange = plan::MayExchange(context.job);
   context.stages_may_exchange = plan::StagesMayExchange(context.job);
-  SHOAL_ASSIGN_OR_RETURN(context.data, formats::TokenFile::Open(join.token_file()));
-  if (context.data->vocabulary() > context.spec.vocabulary) {
-    return InvalidArgument("{} was made for a vocabulary of {}, the model in {} has {}",
-                           join.token_file(), context.data->vocabulary(), context.job.model,
-                           context.spec.vocabulary);
+  SHOAL_ASSIGN_OR_RETURN(context.data, OpenData(join.token_file(), context));
+  if (context.job.data.validation.enabled()) {
+    SHOAL_ASSIGN_OR_RETURN(context.validation, OpenData(join.validation_file(), context));
   }
   if (context.job.cluster.pipeline.enabled()) {
     SHOAL_ASSIGN_OR_RETURN(context.group, GroupFrom(join, context.options.incarnation));

@@ -71,7 +71,8 @@ struct JobContext {
   std::vector<plan::UnitSpec> units;
   plan::WorkerPolicy policy;
   std::unique_ptr<formats::TokenFile> data;
-  int64_t registered_bytes = 0;  // with transports, as planned
+  std::unique_ptr<formats::TokenFile> validation;  // null: the job has none
+  int64_t registered_bytes = 0;                    // with transports, as planned
   // Only with a pipeline.
   StageGroup group;
   std::optional<plan::ChosenPipeline> pipeline;

@@ -53,6 +53,7 @@ class PlainRunner final : public StepRunner {
     StepGradients& sink;
     proto::FinishedReport& report;
   };
+  absl::Status Validate(const proto::StepWork& work, const Step& step);
   absl::Status RunGiven(const proto::StepWork& work, const Step& step);
   absl::Status RunDrawn(const Step& step);
   absl::Status RunOne(const proto::MicrobatchWork& work, const Step& step);
@@ -75,6 +76,9 @@ absl::Status PlainRunner::Run(const proto::StepWork& work, double loss_scale, St
   const Step step{loss_scale, source, sink, report};
   drawing_ = nullptr;
   told_ = 0;
+  if (work.validates()) {
+    return Validate(work, step);
+  }
   std::vector<int> uses;
   for (int i = 0; i < work.microbatches_size(); ++i) {
     uses.insert(uses.end(), use_order_.begin(), use_order_.end());
@@ -89,6 +93,29 @@ absl::Status PlainRunner::Run(const proto::StepWork& work, double loss_scale, St
   }
   SHOAL_RETURN_IF_ERROR(RunGiven(work, step));
   return work.draw() ? RunDrawn(step) : absl::OkStatus();
+}
+
+// Forward and loss of each, which is reported as of any pack.
+absl::Status PlainRunner::Validate(const proto::StepWork& work, const Step& step) {
+  const std::vector<int> each = plan::EvaluationUses(context_.spec);
+  std::vector<int> uses;
+  for (int i = 0; i < work.microbatches_size(); ++i) {
+    uses.insert(uses.end(), each.begin(), each.end());
+  }
+  step.source.BeginStep(uses);
+  step.sink.BeginStep({.microbatches = 0, .packs = work.packs(), .slot = work.slot()});
+  for (int i = 0; i < work.microbatches_size() && !(draining_ && i > 0); ++i) {
+    const proto::MicrobatchWork& pack = work.microbatches(i);
+    context_.time_kinds->AtMicrobatch(i);
+    context_.time_kinds->AtUnit(-1);
+    context_.time_kinds->Enter(TimeKind::kData);
+    SHOAL_ASSIGN_OR_RETURN(const PackedBatch batch, BuildBatch(*context_.validation, pack));
+    context_.time_kinds->Enter(TimeKind::kForward);
+    SHOAL_ASSIGN_OR_RETURN(const MicrobatchResult result, model_->Evaluate(batch, step.source));
+    context_.time_kinds->Enter(TimeKind::kData);
+    ReportPack(pack.number(), {}, result, 0, step.report);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PlainRunner::RunGiven(const proto::StepWork& work, const Step& step) {

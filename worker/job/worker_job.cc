@@ -62,6 +62,9 @@ absl::Status WorkerJob::RunMicrobatches(const proto::StepWork& work,
     return Internal(
         "the coordinator wants microbatches to be drawn; plan.assignment is not dynamic");
   }
+  if (work.validates() && context_->validation == nullptr) {
+    return Internal("the coordinator wants a validation; the job has none");
+  }
   SHOAL_RETURN_IF_ERROR(attachment_->BeginStep(work));
   const double loss_scale = 1.0 / static_cast<double>(work.minibatch_targets());
   SHOAL_RETURN_IF_ERROR(

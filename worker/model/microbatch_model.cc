@@ -25,6 +25,10 @@ class TransformerModel final : public MicrobatchModel {
     return RunMicrobatch(*transformer_, batch, loss_scale, source, sink);
   }
 
+  absl::StatusOr<MicrobatchResult> Evaluate(const PackedBatch& batch, UnitSource& source) override {
+    return EvaluateLoss(*transformer_, batch, source);
+  }
+
  private:
   const std::unique_ptr<Transformer> transformer_;
 };

@@ -21,6 +21,9 @@ class MicrobatchModel {
   // nothing to compute: if workers wait for each other at layers, each must reach all of them.
   virtual absl::StatusOr<MicrobatchResult> Run(const PackedBatch& batch, double loss_scale,
                                                UnitSource& source, GradientSink& sink) = 0;
+  // Same as EvaluateLoss.
+  virtual absl::StatusOr<MicrobatchResult> Evaluate(const PackedBatch& batch,
+                                                    UnitSource& source) = 0;
 };
 
 std::unique_ptr<MicrobatchModel> MakeTransformerModel(std::unique_ptr<Transformer> transformer);

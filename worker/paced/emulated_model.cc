@@ -64,6 +64,11 @@ class EmulatedModel final : public MicrobatchModel {
   const plan::ModelSpec& spec() const override { return spec_; }
   const std::vector<plan::UnitSpec>& units() const override { return units_; }
 
+  absl::StatusOr<MicrobatchResult> Evaluate(const PackedBatch& /*batch*/,
+                                            UnitSource& /*source*/) override {
+    return Unimplemented("emulated devices take no loss");
+  }
+
   absl::StatusOr<MicrobatchResult> Run(const PackedBatch& batch, double loss_scale,
                                        UnitSource& source, GradientSink& sink) override {
     device_.Reset();

@@ -30,6 +30,14 @@ std::vector<int> BackwardUses(const ModelSpec& spec, UnitRange chunk) {
   return uses;
 }
 
+std::vector<int> EvaluationUses(const ModelSpec& spec) {
+  std::vector<int> uses = ForwardUses(spec, AllUnits(spec));
+  for (const int unit : BackwardUses(spec, {HeadUnit(spec), 1})) {
+    uses.push_back(unit);
+  }
+  return uses;
+}
+
 std::vector<int> StageUseOrder(const ModelSpec& spec, const StageActions& actions,
                                std::span<const UnitRange> chunks) {
   std::vector<std::vector<int>> forward;

@@ -22,6 +22,8 @@ UnitRange AllUnits(const ModelSpec& spec);
 // forward.
 std::vector<int> ForwardUses(const ModelSpec& spec, UnitRange chunk);
 std::vector<int> BackwardUses(const ModelSpec& spec, UnitRange chunk);
+// Of a forward over the whole model with nothing but the loss after it.
+std::vector<int> EvaluationUses(const ModelSpec& spec);
 
 // For a stage's list of actions; `chunks` are its units by chunk.
 std::vector<int> StageUseOrder(const ModelSpec& spec, const StageActions& actions,

@@ -9,6 +9,9 @@
 namespace shoal::plan {
 namespace {
 
+// Where packs are not to follow from how many workers there are.
+constexpr int kSteadyPackGroups = 4;
+
 absl::Status CheckOptions(const StepPlanOptions& options) {
   if (options.workers < 1 || options.pack_groups < 0 || options.microbatch_tokens < 1) {
     return InvalidArgument(
@@ -131,11 +134,10 @@ const Microbatch* StepPlan::Find(int64_t number) const {
 }
 
 int64_t PackGroups(const Job& job, int64_t groups) {
-  constexpr int64_t kInExactMode = 4;
   if (job.plan.pack_groups > 0) {
     return job.plan.pack_groups;
   }
-  return job.service.accumulate == Accumulate::kExact ? kInExactMode : groups;
+  return job.service.accumulate == Accumulate::kExact ? kSteadyPackGroups : groups;
 }
 
 StepPlanOptions StepPlanOptionsOf(const Job& job, int64_t groups, std::vector<double> speeds) {
@@ -147,6 +149,15 @@ StepPlanOptions StepPlanOptionsOf(const Job& job, int64_t groups, std::vector<do
           .assignment = Resolved(job.plan.assignment, job.train.synchronization),
           .speeds = std::move(speeds),
           .equal_counts = job.train.synchronization == Synchronization::kLayer};
+}
+
+StepPlanOptions ValidationPlanOptionsOf(const Job& job, int64_t groups,
+                                        std::vector<double> speeds) {
+  return {.workers = static_cast<int>(groups),
+          .pack_groups = kSteadyPackGroups,
+          .microbatch_tokens = job.data.microbatch_tokens,
+          .assignment = Assignment::kLbMini,
+          .speeds = std::move(speeds)};
 }
 
 absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples,

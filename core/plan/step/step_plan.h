@@ -64,6 +64,10 @@ int64_t PackGroups(const Job& job, int64_t groups);
 // Returns how a job plans its steps for worker groups of these speeds (empty: unknown or alike).
 StepPlanOptions StepPlanOptionsOf(const Job& job, int64_t groups, std::vector<double> speeds = {});
 
+// The same for a validation: packs, and the order of their numbers, are the same for any workers.
+StepPlanOptions ValidationPlanOptionsOf(const Job& job, int64_t groups,
+                                        std::vector<double> speeds = {});
+
 // Puts each sample into exactly one microbatch (a sample that is listed twice, into two), none
 // longer than the limit. InvalidArgument names a sample longer than microbatch_tokens, and speeds
 // that are not positive or not one for each worker.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/coordinator.pb.h"
 #include "proto/server.pb.h"
 #include "server/checkpoint/checkpoint_directory.h"
 
@@ -17,7 +18,8 @@ namespace shoal::server {
 struct CompleteCheckpoint {
   int64_t step = 0;
   std::string path;
-  double loss = 0;  // of that step
+  double loss = 0;                                   // of that step
+  std::optional<proto::ValidationEvent> validation;  // the newest by then
 };
 
 // One per job. Calls may block on the disk; one at a time. AlreadyExists: another job's run has

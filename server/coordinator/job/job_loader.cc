@@ -22,6 +22,30 @@
 namespace shoal::server {
 namespace {
 
+std::optional<proto::ValidationEvent> EventOf(const std::optional<ValidationResult>& result) {
+  if (!result.has_value()) {
+    return std::nullopt;
+  }
+  proto::ValidationEvent event;
+  event.set_step(result->step);
+  event.set_loss(result->loss);
+  event.set_best_step(result->best_step);
+  event.set_best_loss(result->best_loss);
+  event.set_since_best(result->since_best);
+  return event;
+}
+
+std::optional<ValidationResult> ResultOf(const std::optional<proto::ValidationEvent>& event) {
+  if (!event.has_value()) {
+    return std::nullopt;
+  }
+  return ValidationResult{.step = event->step(),
+                          .loss = event->loss(),
+                          .best_step = event->best_step(),
+                          .best_loss = event->best_loss(),
+                          .since_best = event->since_best()};
+}
+
 // CheckpointFiles over server/checkpoint.
 class CheckpointFolder final : public CheckpointFiles {
  public:
@@ -43,7 +67,10 @@ class CheckpointFolder final : public CheckpointFiles {
           "checkpoint.directory",
           newest->path);
     }
-    return CompleteCheckpoint{.step = manifest.step, .path = newest->path, .loss = manifest.loss};
+    return CompleteCheckpoint{.step = manifest.step,
+                              .path = newest->path,
+                              .loss = manifest.loss,
+                              .validation = EventOf(manifest.validation)};
   }
 
   absl::StatusOr<std::string> Create(int64_t step) override { return directory_->Begin(step); }
@@ -76,8 +103,11 @@ class CheckpointFolder final : public CheckpointFiles {
 
   absl::StatusOr<std::string> Finish(const CompleteCheckpoint& checkpoint,
                                      const std::vector<proto::CheckpointShard>& shards) override {
-    Manifest manifest = {
-        .step = checkpoint.step, .loss = checkpoint.loss, .spec = spec_, .special = special_};
+    Manifest manifest = {.step = checkpoint.step,
+                         .loss = checkpoint.loss,
+                         .validation = ResultOf(checkpoint.validation),
+                         .spec = spec_,
+                         .special = special_};
     for (const proto::CheckpointShard& shard : shards) {
       manifest.shards.push_back(
           {.file = shard.file(),
@@ -87,7 +117,10 @@ class CheckpointFolder final : public CheckpointFiles {
     }
     SHOAL_ASSIGN_OR_RETURN(std::string path, directory_->Complete(manifest, plan::ToYaml(job_)));
     // The new one is complete even if old ones cannot be removed.
-    if (const absl::Status pruned = directory_->Prune(job_.checkpoint.keep); !pruned.ok()) {
+    const bool keeps_best = job_.checkpoint.best && manifest.validation.has_value();
+    if (const absl::Status pruned = directory_->Prune(
+            job_.checkpoint.keep, keeps_best ? manifest.validation->best_step : kNoStep);
+        !pruned.ok()) {
       LogWarning("old checkpoints remain: {}", Message(pruned));
     }
     return path;
@@ -114,23 +147,43 @@ class CheckpointFolder final : public CheckpointFiles {
   std::optional<RunRecord> record_;  // once there are lines
 };
 
+// In the given order.
+std::vector<plan::SampleLength> LengthsOf(const formats::TokenFile& file,
+                                          const std::vector<int64_t>& ids) {
+  std::vector<plan::SampleLength> lengths;
+  lengths.reserve(ids.size());
+  for (const int64_t id : ids) {
+    lengths.push_back({.sample = id, .tokens = file.tokens(id), .targets = file.targets(id)});
+  }
+  return lengths;
+}
+
 // Steps from a token file: the walk over the dataset, packed and balanced as the job says. `cost`
-// balances unless a plan's inputs have another.
+// balances unless a plan's inputs have another. `validation` may be null.
 class DatasetSteps final : public StepPlanner {
  public:
-  DatasetSteps(plan::Job job, plan::CostModel cost, std::unique_ptr<formats::TokenFile> file)
-      : job_(std::move(job)), cost_(std::move(cost)), file_(std::move(file)) {}
+  DatasetSteps(plan::Job job, plan::CostModel cost, std::unique_ptr<formats::TokenFile> file,
+               std::unique_ptr<formats::TokenFile> validation)
+      : job_(std::move(job)),
+        cost_(std::move(cost)),
+        file_(std::move(file)),
+        validation_(std::move(validation)) {}
 
   absl::StatusOr<plan::StepPlan> Plan(int64_t step, const PlanInputs& inputs) const override {
     const std::vector<int64_t> ids = plan::MinibatchSamples(
         step, job_.train.minibatch_samples, file_->samples(), job_.data.seed, job_.data.shuffle);
-    std::vector<plan::SampleLength> lengths;
-    lengths.reserve(ids.size());
-    for (const int64_t id : ids) {
-      lengths.push_back({.sample = id, .tokens = file_->tokens(id), .targets = file_->targets(id)});
-    }
-    return plan::PlanStep(lengths, plan::StepPlanOptionsOf(job_, inputs.groups, inputs.speeds),
+    return plan::PlanStep(LengthsOf(*file_, ids),
+                          plan::StepPlanOptionsOf(job_, inputs.groups, inputs.speeds),
                           inputs.cost.value_or(cost_));
+  }
+  absl::StatusOr<plan::StepPlan> PlanValidation(const PlanInputs& inputs) const override {
+    const int64_t all = validation_->samples();
+    const int64_t limit = job_.data.validation.limit;
+    const int64_t count = limit > 0 ? std::min(limit, all) : all;
+    const std::vector<int64_t> ids =
+        plan::MinibatchSamples(/*step=*/1, count, all, job_.data.seed, /*shuffle=*/count < all);
+    return plan::PlanStep(LengthsOf(*validation_, ids),
+                          plan::ValidationPlanOptionsOf(job_, inputs.groups, inputs.speeds), cost_);
   }
   double LearningRate(int64_t step) const override {
     return plan::LearningRateAt(job_.train, step);
@@ -140,6 +193,7 @@ class DatasetSteps final : public StepPlanner {
   const plan::Job job_;
   const plan::CostModel cost_;
   const std::unique_ptr<formats::TokenFile> file_;
+  const std::unique_ptr<formats::TokenFile> validation_;
 };
 
 // What balances until measurements say more, if the job wants them to.
@@ -150,9 +204,9 @@ plan::CostModel CostOf(const plan::Job& job, const plan::ModelSpec& spec) {
   return job.emulate.enabled() ? plan::DevicePace(job.emulate).cost() : plan::FlopCost(spec);
 }
 
-absl::StatusOr<std::unique_ptr<StepPlanner>> LoadSteps(const plan::Job& job,
-                                                       const plan::ModelSpec& spec,
-                                                       const std::string& token_file) {
+absl::StatusOr<std::unique_ptr<formats::TokenFile>> OpenDataset(const plan::Job& job,
+                                                                const plan::ModelSpec& spec,
+                                                                const std::string& token_file) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<formats::TokenFile> file,
                          formats::TokenFile::Open(token_file));
   if (file->vocabulary() > spec.vocabulary) {
@@ -164,7 +218,19 @@ absl::StatusOr<std::unique_ptr<StepPlanner>> LoadSteps(const plan::Job& job,
   if (file->samples() == 0) {
     return Annotate(InvalidArgument("the dataset has no sample"), token_file);
   }
-  return std::make_unique<DatasetSteps>(job, CostOf(job, spec), std::move(file));
+  return file;
+}
+
+absl::StatusOr<std::unique_ptr<StepPlanner>> LoadSteps(const plan::Job& job,
+                                                       const plan::ModelSpec& spec,
+                                                       const proto::SubmitJobRequest& request) {
+  SHOAL_ASSIGN_OR_RETURN(auto file, OpenDataset(job, spec, request.token_file()));
+  std::unique_ptr<formats::TokenFile> validation;
+  if (job.data.validation.enabled()) {
+    SHOAL_ASSIGN_OR_RETURN(validation, OpenDataset(job, spec, request.validation_file()));
+  }
+  return std::make_unique<DatasetSteps>(job, CostOf(job, spec), std::move(file),
+                                        std::move(validation));
 }
 
 void LogPipeline(const plan::PipelineChoice& choice, std::string_view why) {
@@ -261,7 +327,7 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
   }
   SHOAL_ASSIGN_OR_RETURN(const formats::SpecialTokens special,
                          formats::ReadSpecialTokens(job.model));
-  SHOAL_ASSIGN_OR_RETURN(loaded.steps, LoadSteps(job, spec, request.token_file()));
+  SHOAL_ASSIGN_OR_RETURN(loaded.steps, LoadSteps(job, spec, request));
   if (job.cluster.pipeline.enabled()) {
     SHOAL_ASSIGN_OR_RETURN(loaded.pipeline,
                            ChoosePipeline(request, job, spec, *loaded.steps, groups));

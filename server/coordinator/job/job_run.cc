@@ -36,6 +36,7 @@ JobRun::JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvir
       first_version_(resume.has_value() ? resume->step : 0),
       version_(resume.has_value() ? resume->step : 0),
       last_loss_(resume.has_value() ? resume->loss : 0),
+      validation_(resume.has_value() ? resume->validation : std::nullopt),
       newest_checkpoint_(std::move(resume)),
       record_(std::in_place, environment_.disk,
               [this](const std::string& lines) { return job_.checkpoints->Record(lines); }) {}
@@ -136,9 +137,7 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   phase_ = Phase::kConfiguring;
   SetState("loading");
   std::ranges::for_each(workers_, [this](const Member& worker) { Suits(worker); });
-  if (version_ < job_.last_step) {
-    RequestPlan(version_ + 1);
-  }
+  RequestFirstPlan();
   environment_.disk([this] {
     const absl::Status taken = job_.checkpoints->Take({job_.id, environment_.term}, version_ > 0);
     environment_.post([this, taken] { OnFolderTaken(taken); });
@@ -257,6 +256,7 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
   reply.set_run(job_.run);
   *reply.mutable_job() = plan::ToMessage(job_.job);
   reply.set_token_file(job_.token_file);
+  reply.set_validation_file(job_.request.validation_file());
   reply.set_workers(static_cast<int>(workers_.size()));
   for (size_t server = 0; server < servers_.size(); ++server) {
     auto* address = reply.add_servers();
@@ -459,7 +459,7 @@ void JobRun::Tick() {
         missing += (missing.empty() ? "" : ", ") + names_[worker];
       }
     }
-    LogWarning("step {} has been running for {:.0f} s; no report yet from {}", step_,
+    LogWarning("{} has been running for {:.0f} s; no report yet from {}", AtHand(),
                absl::ToDoubleSeconds(now - step_opened_), missing);
     next_stall_notice_ = now + kStallNotice;
   }

@@ -221,6 +221,14 @@ class JobRun {
   absl::Time NextRelease() const;
   void Clear();
 
+  // job_run_validation.cc
+  bool AtEnd() const;  // no more steps
+  bool IsValidated(int64_t version) const;
+  bool ValidationDue(int64_t version) const;
+  void EndValidation();
+  void TellValidation();
+  void TakeOverValidation(const proto::SavedRun& saved);
+
   // job_run_workers.cc
   // Whether it computes on what the others do, or the job takes it all the same, which is told.
   bool Suits(const Member& worker);
@@ -252,8 +260,11 @@ class JobRun {
 
   // job_run_step.cc
   void MeasurePaces();
-  void RequestPlan(int64_t step);
+  // Of the step, or of the validation before it.
+  void RequestPlan(int64_t step, bool of_validation);
+  void RequestFirstPlan();
   void RequestNextPlan();
+  std::string AtHand() const;  // "step 3"
   void OnPlanned(int64_t request, absl::StatusOr<plan::StepPlan> plan);
   void OpenStep();
   void OpenAttempt();
@@ -368,17 +379,20 @@ class JobRun {
   absl::Time short_since_;              // in kShort
   std::string last_lost_;               // worker, and why
 
-  int64_t loaded_version_ = 0;  // by the servers, at the run's begin
-  int64_t version_ = 0;         // published by them
-  double last_loss_ = 0;        // of step version_
-  int64_t step_ = 0;            // in progress
+  int64_t loaded_version_ = 0;                        // by the servers, at the run's begin
+  int64_t version_ = 0;                               // published by them
+  double last_loss_ = 0;                              // of step version_
+  int64_t step_ = 0;                                  // in progress
+  bool validating_ = false;                           // before it
+  std::optional<proto::ValidationEvent> validation_;  // the newest
   int64_t attempt_ = 0;
   int64_t attempts_before_ = 0;  // of the step to come, in earlier lives
   absl::Time step_opened_;
   absl::Time next_stall_notice_ = absl::InfiniteFuture();
-  plan::StepPlan plan_;         // of step_
-  int64_t plan_requested_ = 0;  // the step asked for last
-  size_t plan_groups_ = 0;      // for so many
+  plan::StepPlan plan_;          // of step_
+  int64_t plan_requested_ = 0;   // the step asked for last
+  bool plan_validates_ = false;  // or of the validation before it
+  size_t plan_groups_ = 0;       // for so many
   int64_t plan_requests_ = 0;
   std::optional<plan::StepPlan> next_plan_;                    // of step plan_requested_
   std::vector<proto::StepWork> work_;                          // by worker

@@ -21,7 +21,7 @@ bool JobRun::IsSaved() const {
 
 bool JobRun::CheckpointDue() const {
   const plan::CheckpointOptions& options = job_.job.checkpoint;
-  if (version_ >= job_.last_step || stop_requested_) {
+  if (AtEnd() || stop_requested_) {
     return false;  // Finish writes that one
   }
   if (IsSaved()) {
@@ -31,11 +31,12 @@ bool JobRun::CheckpointDue() const {
   return (options.every_steps > 0 && version_ % options.every_steps == 0) ||
          (options.every_seconds > 0 &&
           now - checkpoint_started_ >= absl::Seconds(options.every_seconds)) ||
+         (options.best && validation_.has_value() && validation_->best_step() == version_) ||
          now >= checkpoint_again_;
 }
 
 void JobRun::AfterCommit() {
-  if (!CheckpointDue()) {
+  if (ValidationDue(version_) || !CheckpointDue()) {  // one says what the validation has brought
     OpenStep();
   } else if (checkpoint_in_progress_) {
     // Two at once would hold the memory of two versions at the servers; a disk this slow sets the
@@ -51,7 +52,7 @@ void JobRun::AfterCommit() {
 void JobRun::BeginCheckpoint() {
   checkpoint_in_progress_ = true;
   checkpoint_again_ = absl::InfiniteFuture();
-  checkpoint_ = {.step = version_, .loss = last_loss_};
+  checkpoint_ = {.step = version_, .loss = last_loss_, .validation = validation_};
   checkpoint_started_ = environment_.clock.Now();
   environment_.disk([this, step = checkpoint_.step] {
     auto path = job_.checkpoints->Create(step);

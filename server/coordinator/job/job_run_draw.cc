@@ -10,7 +10,7 @@ void FillMicrobatch(const plan::Microbatch& microbatch, proto::MicrobatchWork& m
 }
 
 bool JobRun::DrawsMicrobatches() const {
-  return job_.job.plan.assignment == plan::Assignment::kDynamic &&
+  return !validating_ && job_.job.plan.assignment == plan::Assignment::kDynamic &&
          job_.job.train.synchronization == plan::Synchronization::kStep;
 }
 

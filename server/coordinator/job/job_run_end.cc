@@ -214,7 +214,7 @@ void JobRun::OnExported(const absl::StatusOr<std::string>& folder) {
 }
 
 void JobRun::Complete() {
-  if (failure_.has_value() && version_ < job_.last_step) {
+  if (failure_.has_value() && (!AtEnd() || failure_->non_finite)) {
     EndBy(*failure_);
     return;
   }
@@ -238,6 +238,10 @@ void JobRun::TellEnd() {
   done.set_loss(last_loss_);
   done.set_checkpoint(newest_checkpoint_.has_value() ? newest_checkpoint_->path : "");
   done.set_interrupted(interrupted_);
+  done.set_early(!interrupted_ && version_ < job_.last_step);
+  if (validation_.has_value()) {
+    *done.mutable_validation() = *validation_;
+  }
   Append(std::move(event));
   LogInfo("{} is {} at step {} of {}", job_.id, state_, version_, job_.last_step);
   if (!suspended_ || !interrupted_) {

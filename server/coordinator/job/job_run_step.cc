@@ -17,17 +17,20 @@ namespace {
 constexpr int64_t kMaxAttempts = 3;
 // Attempts that end because a worker is lost are none of those.
 constexpr int64_t kMaxLosses = 64;
-constexpr int64_t kAttemptsOfARun = kMaxAttempts + kMaxLosses + 1;  // of one step, at most
+// Of one step and of the validation before it, at most.
+constexpr int64_t kAttemptsOfARun = 2 * (kMaxAttempts + kMaxLosses + 1);
 constexpr absl::Duration kFirstStallNotice = absl::Seconds(60);
 
 }  // namespace
 
-void JobRun::RequestPlan(int64_t step) {
+void JobRun::RequestPlan(int64_t step, bool of_validation) {
   plan_requested_ = step;
+  plan_validates_ = of_validation;
   plan_groups_ = groups_.groups();
   next_plan_.reset();
-  environment_.plan([this, step, request = ++plan_requests_, inputs = measurements_->Inputs()] {
-    auto plan = job_.steps->Plan(step, inputs);
+  environment_.plan([this, step, of_validation, request = ++plan_requests_,
+                     inputs = measurements_->Inputs()] {
+    auto plan = of_validation ? job_.steps->PlanValidation(inputs) : job_.steps->Plan(step, inputs);
     environment_.post([this, request, plan = std::move(plan)] { OnPlanned(request, plan); });
   });
 }
@@ -37,11 +40,14 @@ void JobRun::OnPlanned(int64_t request, absl::StatusOr<plan::StepPlan> plan) {
     return;
   }
   if (!plan.ok()) {
-    Fail(fmt::format("cannot plan step {}: {}", plan_requested_, Message(plan.status())));
+    Fail(fmt::format("cannot plan {}{}: {}",
+                     plan_validates_ ? "the validation before step " : "step ", plan_requested_,
+                     Message(plan.status())));
     return;
   }
   if (plan->targets <= 0) {
-    Fail(fmt::format("no sample of step {} has a token that loss is taken on", plan_requested_));
+    Fail(fmt::format("no sample of {}{} has a token that loss is taken on",
+                     plan_validates_ ? "the validation before step " : "step ", plan_requested_));
     return;
   }
   SHOAL_CHECK(plan->workers.size() == plan_groups_);
@@ -53,7 +59,8 @@ void JobRun::OnPlanned(int64_t request, absl::StatusOr<plan::StepPlan> plan) {
 }
 
 void JobRun::OpenStep() {
-  if (version_ >= job_.last_step) {
+  validating_ = ValidationDue(version_);
+  if (AtEnd() && !validating_) {
     Finish(/*interrupted=*/false);
     return;
   }
@@ -91,8 +98,9 @@ void JobRun::OpenStep() {
     failures_ = losses_ = 0;
   }
   phase_ = Phase::kPlanning;
-  if (plan_requested_ != step_ || plan_groups_ != groups_.groups()) {
-    RequestPlan(step_);
+  if (plan_requested_ != step_ || plan_validates_ != validating_ ||
+      plan_groups_ != groups_.groups()) {
+    RequestPlan(step_, validating_);
   }
   if (!next_plan_.has_value()) {
     return;
@@ -157,6 +165,7 @@ proto::StepWork JobRun::MakeWork() {
   work.set_minibatch_targets(plan_.targets);
   work.set_packs(plan_.packs());
   work.set_slot(slots_++);
+  work.set_validates(validating_);
   return work;
 }
 
@@ -167,7 +176,7 @@ void JobRun::OnBegun() {
   phase_ = Phase::kRunning;
   next_stall_notice_ = environment_.clock.Now() + kFirstStallNotice;
   Change();
-  if (!measurements_->ShapePlans()) {
+  if (validating_ || !measurements_->ShapePlans()) {
     RequestNextPlan();
   }
   for (size_t group = 0; phase_ == Phase::kRunning && group < groups_.groups(); ++group) {
@@ -177,10 +186,28 @@ void JobRun::OnBegun() {
   }
 }
 
-void JobRun::RequestNextPlan() {
-  if (step_ < job_.last_step && plan_requested_ == step_) {
-    RequestPlan(step_ + 1);
+void JobRun::RequestFirstPlan() {
+  const bool validates = ValidationDue(version_);
+  if (validates || !AtEnd()) {
+    RequestPlan(version_ + 1, validates);
   }
+}
+
+// Once the plan of what is at hand is taken.
+void JobRun::RequestNextPlan() {
+  if (plan_requested_ != step_ || plan_validates_ != validating_) {
+    return;
+  }
+  const int64_t next = validating_ ? step_ : step_ + 1;
+  const bool validates = !validating_ && ValidationDue(step_);
+  if (validates || next <= job_.last_step) {
+    RequestPlan(next, validates);
+  }
+}
+
+std::string JobRun::AtHand() const {
+  return validating_ ? fmt::format("the validation after step {}", version_)
+                     : fmt::format("step {}", step_);
 }
 
 std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& request) {
@@ -310,7 +337,7 @@ void JobRun::OnFailedReport(size_t worker, const proto::FinishedReport& report) 
 void JobRun::DropAttempt(const absl::Status& reason) {
   environment_.metrics.dropped_attempts.Increment();
   if (++failures_ >= kMaxAttempts) {
-    SaveAndFail(fmt::format("step {} failed {} times, the last time because {}", step_, failures_,
+    SaveAndFail(fmt::format("{} failed {} times, the last time because {}", AtHand(), failures_,
                             Message(reason)));
     return;
   }
@@ -319,7 +346,7 @@ void JobRun::DropAttempt(const absl::Status& reason) {
 
 // The next attempt of the step, with the workers that there are now.
 void JobRun::OpenAgain(const std::string& reason) {
-  LogWarning("step {} attempt {} is dropped and begins again: {}", step_, attempt_, reason);
+  LogWarning("{} attempt {} is dropped and begins again: {}", AtHand(), attempt_, reason);
   Record(
       {{"event", "attempt_dropped"}, {"step", step_}, {"attempt", attempt_}, {"reason", reason}});
   if (std::ranges::find(absent_, true) == absent_.end()) {
@@ -333,7 +360,7 @@ void JobRun::OpenAgain(const std::string& reason) {
 void JobRun::DropForMembers(const std::string& reason) {
   environment_.metrics.dropped_attempts.Increment();
   if (++losses_ > kMaxLosses) {
-    SaveAndFail(fmt::format("step {} lost workers in {} attempts, the last time because {}", step_,
+    SaveAndFail(fmt::format("{} lost workers in {} attempts, the last time because {}", AtHand(),
                             losses_, reason));
     return;
   }

@@ -39,6 +39,9 @@ proto::SavedRun JobRun::DescribeRun() const {
     *run.add_workers() = ToSaved(worker);
   }
   *run.mutable_shard_map() = plan::ToMessage(job_.shard_map);
+  if (validation_.has_value()) {
+    *run.mutable_validation() = *validation_;
+  }
   return run;
 }
 
@@ -165,9 +168,7 @@ void JobRun::DecideOnAnswers() {
       takeover_.reset();
       phase_ = Phase::kConfiguring;
       SetState("loading");
-      if (version_ < job_.last_step) {
-        RequestPlan(version_ + 1);
-      }
+      RequestFirstPlan();
       Configure();
       return;
     case TakeoverDecision::What::kCommit:
@@ -220,6 +221,7 @@ void JobRun::GoOn(const TakeoverDecision& decision) {
       Append(std::move(event));
     }
   }
+  TakeOverValidation(takeover_->run.saved);
   const absl::Time now = environment_.clock.Now();
   proto::JobEvent event;
   event.mutable_restart()->set_seconds(absl::ToDoubleSeconds(now - environment_.started));

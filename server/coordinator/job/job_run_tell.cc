@@ -2,6 +2,7 @@
 // where each worker's time went.
 #include <numeric>
 
+#include "core/base/logging.h"
 #include "core/rpc/member_session.h"
 #include "server/coordinator/job/job_run.h"
 #include "server/coordinator/record/event_json.h"
@@ -150,6 +151,9 @@ void JobRun::RecordEvent(const proto::JobEvent& event) {
       if (!last_steps_.empty()) {
         line["time_shares"] = MeanShares(last_steps_);
       }
+      break;
+    case proto::JobEvent::kValidation:
+      line = ToJson(event.validation());
       break;
     case proto::JobEvent::kCheckpoint:
       line = ToJson(event.checkpoint());

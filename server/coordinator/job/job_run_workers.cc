@@ -238,8 +238,8 @@ bool JobRun::MustDropWithout(size_t group) const {
   bool wanted = job_.job.train.synchronization == plan::Synchronization::kLayer;
   bool in_hand = GroupWorks(group) || (draws_.has_value() && draws_->Left(index) > 0);
   for (size_t stage = 0; stage < groups_.stages(); ++stage) {
-    wanted = wanted ||
-             pushes_[groups_.WorkerAt(group, stage)] != proto::NextStepRequest::PUSHES_OF_PACKS;
+    wanted = wanted || (!validating_ && pushes_[groups_.WorkerAt(group, stage)] !=
+                                            proto::NextStepRequest::PUSHES_OF_PACKS);
     in_hand = in_hand || ledger_->Left(index, stage) > 0;
   }
   return (in_hand && wanted) || (present() == 0 && !ledger_->done());
@@ -313,7 +313,7 @@ void JobRun::StartRound(size_t group) {
 
 void JobRun::EndOfRounds() {
   if (phase_ == Phase::kRunning && std::ranges::find(working_, true) == working_.end()) {
-    PrepareStep();
+    validating_ ? EndValidation() : PrepareStep();
   }
 }
 

@@ -123,6 +123,13 @@ void CoordinatorMetrics::OnStep(const proto::StepEvent& step, const StepContext&
       context.unix_seconds);
 }
 
+void CoordinatorMetrics::OnValidation(const proto::ValidationEvent& validation) {
+  Set("shoal_train_validation_loss", "Mean loss per target token of the last validation.",
+      validation.loss());
+  Set("shoal_train_best_validation_loss", "The lowest of the job's validations.",
+      validation.best_loss());
+}
+
 void CoordinatorMetrics::OnCheckpoint(const CheckpointContext& checkpoint) {
   checkpoint_duration.Observe(checkpoint.seconds);
   checkpoint_bytes.Increment(static_cast<double>(checkpoint.bytes));

@@ -37,6 +37,8 @@ struct CoordinatorMetrics {
   // Call when a step is committed.
   void OnStep(const proto::StepEvent& step, const StepContext& context);
 
+  void OnValidation(const proto::ValidationEvent& validation);
+
   struct CheckpointContext {
     double seconds = 0;
     int64_t bytes = 0;

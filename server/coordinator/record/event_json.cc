@@ -23,6 +23,18 @@ Json ToJson(const proto::StepEvent& event) {
   return line;
 }
 
+Json ToJson(const proto::ValidationEvent& event) {
+  return {{"event", "validation"},
+          {"step", event.step()},
+          {"loss", event.loss()},
+          {"tokens", event.tokens()},
+          {"target_tokens", event.target_tokens()},
+          {"seconds", event.seconds()},
+          {"best_loss", event.best_loss()},
+          {"best_step", event.best_step()},
+          {"since_best", event.since_best()}};
+}
+
 Json ToJson(const proto::CheckpointEvent& event) {
   Json line = {{"event", "checkpoint"}, {"step", event.step()}};
   if (!event.error().empty()) {
@@ -35,10 +47,14 @@ Json ToJson(const proto::CheckpointEvent& event) {
 }
 
 Json ToJson(const proto::DoneEvent& event) {
-  return {{"event", event.interrupted() ? "interrupted" : "done"},
-          {"step", event.step()},
-          {"loss", event.loss()},
-          {"checkpoint", event.checkpoint()}};
+  Json line = {{"event", event.interrupted() ? "interrupted" : "done"},
+               {"step", event.step()},
+               {"loss", event.loss()},
+               {"checkpoint", event.checkpoint()}};
+  if (event.early()) {
+    line["early"] = true;
+  }
+  return line;
 }
 
 Json ToJson(const proto::RestartEvent& event) {

@@ -10,6 +10,7 @@
 namespace shoal::server {
 
 Json ToJson(const proto::StepEvent& event);
+Json ToJson(const proto::ValidationEvent& event);
 Json ToJson(const proto::CheckpointEvent& event);
 Json ToJson(const proto::RestartEvent& event);
 Json ToJson(const proto::DoneEvent& event);

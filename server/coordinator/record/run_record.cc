@@ -132,7 +132,7 @@ absl::Status RunRecord::AppendToTensorBoard(std::string_view lines) {
   for (const absl::string_view text :
        absl::StrSplit(absl::string_view(lines.data(), lines.size()), '\n', absl::SkipEmpty())) {
     const Json line = Json::parse(std::string(text));
-    if (line["event"] != "step") {
+    if (line["event"] != "step" && line["event"] != "validation") {
       continue;
     }
     const int64_t step = line["step"];
@@ -147,8 +147,12 @@ absl::Status RunRecord::AppendToTensorBoard(std::string_view lines) {
         scalars.emplace_back(std::move(tag), value.get<double>());
       }
     };
-    for (const auto& [tag, key] : kScalars) {
-      add(tag, line.value(key, Json()));
+    if (line["event"] == "validation") {
+      add("validation/loss", line.value("loss", Json()));
+    } else {
+      for (const auto& [tag, key] : kScalars) {
+        add(tag, line.value(key, Json()));
+      }
     }
     const Json shares = line.value("time_shares", Json::object());  // outlives its items()
     for (const auto& [kind, share] : shares.items()) {

@@ -25,6 +25,8 @@ class StepPlanner {
   virtual ~StepPlanner() = default;
   // The first step is 1. Thread-safe; may take tens of milliseconds for a large minibatch.
   virtual absl::StatusOr<plan::StepPlan> Plan(int64_t step, const PlanInputs& inputs) const = 0;
+  // Of the samples that are not trained on: the same packs each time, whoever is to run them.
+  virtual absl::StatusOr<plan::StepPlan> PlanValidation(const PlanInputs& inputs) const = 0;
   virtual double LearningRate(int64_t step) const = 0;
 };
 

@@ -135,8 +135,8 @@ absl::StatusOr<std::string> FakeCheckpointFiles::Finish(
   }
   const std::string path = fmt::format("step-{}", checkpoint.step);
   disk_.saved[path] = written;
-  disk_.complete[checkpoint.step] = {
-      .step = checkpoint.step, .path = path, .loss = checkpoint.loss};
+  disk_.complete[checkpoint.step] = checkpoint;
+  disk_.complete[checkpoint.step].path = path;
   return path;
 }
 

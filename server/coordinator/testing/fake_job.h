@@ -18,8 +18,13 @@ namespace shoal::server::testing {
 // over the worker groups, some of which may get nothing.
 class FakeSteps final : public StepPlanner {
  public:
+  static constexpr int64_t kValidationStep = 999'999;
   FakeSteps(uint64_t seed, int64_t samples) : seed_(seed), samples_(samples) {}
   absl::StatusOr<plan::StepPlan> Plan(int64_t step, const PlanInputs& inputs) const override;
+  // Of the samples of a step that no run comes to.
+  absl::StatusOr<plan::StepPlan> PlanValidation(const PlanInputs& inputs) const override {
+    return Plan(kValidationStep, inputs);
+  }
   double LearningRate(int64_t step) const override { return 1.0 / static_cast<double>(step); }
 
   static int64_t Targets(int64_t sample) { return sample % 7 + 1; }

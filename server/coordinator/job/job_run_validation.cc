@@ -1,0 +1,80 @@
+// Validation: between two steps the workers take the loss of samples that are not trained on. It
+// runs as an attempt of the step to come, through the same ledger, in which nothing is pushed; that
+// step's own attempts follow it.
+#include <cmath>
+
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "server/coordinator/job/job_run.h"
+#include "server/coordinator/step/validation.h"
+
+namespace shoal::server {
+
+bool JobRun::AtEnd() const {
+  return version_ >= job_.last_step || EndsEarly(validation_, job_.job.train.early_stop);
+}
+
+bool JobRun::IsValidated(int64_t version) const {
+  return validation_.has_value() && validation_->step() >= version;
+}
+
+bool JobRun::ValidationDue(int64_t version) const {
+  return !stop_requested_ && !IsValidated(version) &&
+         job_.job.data.validation.DueAfter(version, job_.job.train.steps);
+}
+
+void JobRun::EndValidation() {
+  if (!ledger_->done()) {
+    DropAttempt(Internal("not all packs were run"));
+    return;
+  }
+  const absl::Time now = environment_.clock.Now();
+  environment_.metrics.OnPhase("validation", now);
+  proto::ValidationEvent result;
+  result.set_step(version_);
+  result.set_loss(ledger_->LossSum() / static_cast<double>(plan_.targets));
+  result.set_tokens(plan_.tokens);
+  result.set_target_tokens(plan_.targets);
+  result.set_seconds(absl::ToDoubleSeconds(now - step_opened_));
+  if (!std::isfinite(result.loss())) {
+    SaveAndFail(fmt::format("the validation after step {} has the loss {}; lower "
+                            "train.learning_rate, or look at the data",
+                            version_, result.loss()),
+                /*non_finite=*/true);
+    return;
+  }
+  Judge(validation_, job_.job.train.early_stop.minimum_change, result);
+  validation_ = result;
+  Log(environment_.store.SaveRun(job_.id, DescribeRun(), /*begins=*/false));
+  TellValidation();
+  validating_ = false;
+  phase_ = Phase::kPlanning;  // no attempt is open
+  attempts_before_ = attempt_;
+  step_ = version_;  // the step to come is still to be opened
+  AfterCommit();
+}
+
+void JobRun::TellValidation() {
+  environment_.metrics.OnValidation(*validation_);
+  proto::JobEvent event;
+  *event.mutable_validation() = *validation_;
+  Append(std::move(event));
+}
+
+// What an earlier life knew of it.
+void JobRun::TakeOverValidation(const proto::SavedRun& saved) {
+  if (!saved.has_validation() || saved.validation().step() > version_ ||
+      IsValidated(saved.validation().step())) {
+    return;
+  }
+  validation_ = saved.validation();
+  int64_t told = -1;
+  for (const proto::JobEvent& event : events_->After(0)) {
+    told = event.has_validation() ? event.validation().step() : told;
+  }
+  if (told < validation_->step()) {
+    TellValidation();
+  }
+}
+
+}  // namespace shoal::server
