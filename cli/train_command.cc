@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "cli/checkpoint_command.h"
-#include "cli/data/data_source.h"
+#include "cli/data/training_data.h"
 #include "cli/launcher/launcher.h"
 #include "cli/launcher/supervisor.h"
 #include "cli/plan/pipeline_report.h"
@@ -50,6 +50,9 @@ class Training {
   absl::StatusOr<ExitCode> Run() {
     SHOAL_RETURN_IF_ERROR(Check());
     SHOAL_RETURN_IF_ERROR(OpenTrace());
+    if (!job_.cluster.local) {  // tokenising may take long
+      SHOAL_RETURN_IF_ERROR(AwaitServers(0, [] { return absl::OkStatus(); }));
+    }
     SHOAL_RETURN_IF_ERROR(PrepareData());
     SHOAL_RETURN_IF_ERROR(PlanPipeline());
     const StopSignals signals;  // from here on processes run that must be taken down
@@ -88,10 +91,8 @@ class Training {
 
   absl::Status Check() {
     SHOAL_ASSIGN_OR_RETURN(job_, ReadJob(options_.job_file, options_.overrides));
-    if (options_.steps > job_.train.steps) {
-      return InvalidArgument(
-          "--steps {} is beyond train.steps {} of {}: raise train.steps (the schedule ends there)",
-          options_.steps, job_.train.steps, options_.job_file);
+    if (job_.train.epochs == 0) {
+      SHOAL_RETURN_IF_ERROR(CheckLastStep());
     }
     SHOAL_RETURN_IF_ERROR(CheckCluster(job_, options_.job_file, options_.metrics_port));
     if (options_.detach) {
@@ -100,7 +101,11 @@ class Training {
     const auto spec = CheckModel(job_);
     SHOAL_RETURN_IF_ERROR(At("model", spec.status()));
     spec_ = *spec;
-    SHOAL_RETURN_IF_ERROR(At("data.train", CheckData(job_)));
+    SHOAL_RETURN_IF_ERROR(At("train.groups", CheckGroups(job_, spec_)));
+    SHOAL_RETURN_IF_ERROR(At("data.train", CheckData(job_.data.train)));
+    if (!job_.data.validation.path.empty()) {
+      SHOAL_RETURN_IF_ERROR(At("data.validation.path", CheckData(job_.data.validation.path)));
+    }
     SHOAL_ASSIGN_OR_RETURN(coordinator_, CoordinatorOf(job_, options_.token_file, options_.tls));
     SHOAL_ASSIGN_OR_RETURN(gpus_, CheckGpus(job_));
     if (job_.cluster.local) {
@@ -126,6 +131,15 @@ class Training {
       report_.OnNotice("warning: " + room);
     }
     return CreateDirectories(Directory());
+  }
+
+  absl::Status CheckLastStep() const {
+    return options_.steps <= job_.train.steps
+               ? absl::OkStatus()
+               : InvalidArgument(
+                     "--steps {} is beyond the {} steps of {}: raise train.steps or "
+                     "train.epochs (the schedule ends there)",
+                     options_.steps, job_.train.steps, options_.job_file);
   }
 
   absl::Status CompareWithCheckpoint() {
@@ -192,22 +206,33 @@ class Training {
   }
 
   absl::Status PrepareData() {
-    SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder,
-                           OpenDataEncoder(job_.model, job_.data.chat_template));
-    worker::PrepareOptions prepare = worker::PrepareOptionsOf(job_.data);
-    prepare.progress = [this](int64_t done, int64_t total) {
+    auto prepared = PrepareTrainingData(job_, DataFolder(), [this](int64_t done, int64_t total) {
       report_.OnProgress("tokenising, bytes", done, total);
-    };
-    SHOAL_ASSIGN_OR_RETURN(
-        data_, worker::PrepareCached(job_.data.train, DataFolder(), *encoder.encoder, prepare));
+    });
     report_.Clear();
+    SHOAL_RETURN_IF_ERROR(prepared.status());
+    data_ = *std::move(prepared);
     if (!options_.json) {
-      streams_.out << job_.data.train << ": " << worker::Describe(data_.summary) << std::endl;
+      streams_.out << job_.data.train << ": " << worker::Describe(data_.train.summary) << std::endl;
+      if (data_.validation.has_value()) {
+        streams_.out << "validation: " << worker::Describe(data_.validation->summary) << std::endl;
+      }
     }
-    for (const std::string& warning : DataWarnings(job_, spec_, data_.summary)) {
+    for (const std::string& warning : DataWarnings(job_, spec_, data_.train.summary)) {
       report_.OnNotice("warning: " + warning);
     }
-    return absl::OkStatus();
+    return SettleEpochs();
+  }
+
+  absl::Status SettleEpochs() {
+    if (job_.train.epochs == 0) {
+      return absl::OkStatus();
+    }
+    const double epochs = job_.train.epochs;
+    SHOAL_RETURN_IF_ERROR(
+        At("train.epochs", plan::SettleEpochs(job_.train, data_.train.summary.samples)));
+    report_.OnNotice(fmt::format("train.epochs {}: {} steps", epochs, job_.train.steps));
+    return CheckLastStep();
   }
 
   // Rates that the job leaves open are measured before processes take the machine, and go with the
@@ -217,7 +242,7 @@ class Training {
       return absl::OkStatus();
     }
     SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches,
-                           TokenFileMinibatches(job_, data_.path));
+                           TokenFileMinibatches(job_, data_.train.path));
     const auto planned = ReportPipeline(job_, spec_, minibatches);
     SHOAL_RETURN_IF_ERROR(At("cluster.pipeline.stages", planned.status()));
     if (job_.cluster.local) {
@@ -261,16 +286,17 @@ class Training {
     return supervisor_.has_value() ? supervisor_->Check(start_again) : absl::OkStatus();
   }
 
+  absl::Status AwaitServers(int64_t servers, const std::function<absl::Status()>& check) {
+    return AwaitCluster(
+        *coordinator_.Connect(), servers, absl::Seconds(job_.cluster.start_timeout_seconds),
+        [this](const std::string& text) { report_.OnNotice(text); }, check);
+  }
+
   absl::Status Submit(const StopSignals& signals) {
+    SHOAL_RETURN_IF_ERROR(AwaitServers(cluster_ == nullptr ? 0 : job_.cluster.servers, [&] {
+      return signals.count() > 0 ? absl::CancelledError(signals.reason()) : CheckProcesses(signals);
+    }));
     const auto coordinator = coordinator_.Connect();
-    SHOAL_RETURN_IF_ERROR(AwaitCluster(
-        *coordinator, cluster_ == nullptr ? 0 : job_.cluster.servers,
-        absl::Seconds(job_.cluster.start_timeout_seconds),
-        [this](const std::string& text) { report_.OnNotice(text); },
-        [&] {
-          return signals.count() > 0 ? absl::CancelledError(signals.reason())
-                                     : CheckProcesses(signals);
-        }));
     if (options_.resume == kResumeAuto && cluster_ == nullptr) {
       // Whoever followed the job is gone, or the coordinator was, and the job goes on.
       SHOAL_ASSIGN_OR_RETURN(const auto job, FindJobOf(Directory(), *coordinator));
@@ -288,7 +314,10 @@ class Training {
       *request.mutable_pipeline() = *pipeline_;
     }
     std::error_code error;
-    request.set_token_file(fs::absolute(data_.path, error).string());
+    request.set_token_file(fs::absolute(data_.train.path, error).string());
+    if (data_.validation.has_value()) {
+      request.set_validation_file(fs::absolute(data_.validation->path, error).string());
+    }
     request.set_stop_after_step(options_.steps);
     request.set_resume(resumed_.has_value());
     request.set_trace(trace_ != nullptr);
@@ -404,13 +433,30 @@ class Training {
     }
   }
 
+  static std::string ValidationOf(const RunEnd& end) {
+    if (!end.validation.has_value()) {
+      return "";
+    }
+    const proto::ValidationEvent& newest = *end.validation;
+    std::string text =
+        fmt::format("\nvalidation loss {:.4f} after step {}, the lowest {:.4f} after step {}",
+                    newest.loss(), newest.step(), newest.best_loss(), newest.best_step());
+    if (end.early) {
+      text += fmt::format(
+          "\nended early: {} validations in a row brought no lower one (train.early_stop)",
+          newest.since_best());
+    }
+    return text;
+  }
+
   std::string Reached(const RunEnd& end) const {
     std::string text = fmt::format("step {} reached, loss {:.4f}", end.step, end.loss);
     if (report_.first_loss().has_value()) {
       text += fmt::format(" (from {:.4f}), {} tokens in {}", *report_.first_loss(),
                           WithThousands(report_.tokens()), FormatSeconds(report_.seconds()));
     }
-    const worker::PrepareSummary& data = data_.summary;
+    text += ValidationOf(end);
+    const worker::PrepareSummary& data = data_.train.summary;
     text += fmt::format(
         "\ndata: {} samples, {} skipped as too long, {} without a target, {} truncated\n",
         WithThousands(data.samples), data.skipped_oversize, data.skipped_no_target, data.truncated);
@@ -435,7 +481,7 @@ class Training {
   plan::ModelSpec spec_;
   Machine machine_;
   std::vector<int> gpus_;  // of the local workers
-  worker::PreparedData data_;
+  TrainingData data_;
   std::optional<proto::PipelinePlan> pipeline_;  // to submit
   std::unique_ptr<LocalCluster> cluster_;
   std::optional<Supervisor> supervisor_;  // of cluster_

@@ -174,7 +174,7 @@ absl::StatusOr<Simulation> OpenSimulation(const SimulationSource& source) {
   SHOAL_RETURN_IF_ERROR(OpenCluster(source, simulation));
   SettlePolicy(!source.cluster.empty(), simulation);
   if (source.lengths.empty()) {
-    const absl::Status data = CheckData(job);
+    const absl::Status data = CheckData(job.data.train);
     SHOAL_RETURN_IF_ERROR(source.data.empty()
                               ? AtKey(data, "data.train", source.job_file, source.overrides)
                               : Annotate(data, "--data"));

@@ -47,6 +47,20 @@ chart::Panel PanelOf(const std::vector<RunHistory>& runs, const std::string& key
   return panel;
 }
 
+// Beside the loss on what is trained on, in the same colour.
+void AddValidation(const std::vector<RunHistory>& runs, chart::Panel& panel) {
+  for (size_t i = 0; i < runs.size(); ++i) {
+    Points points = CurveOf(runs[i], "validation_loss");
+    if (!points.empty()) {
+      panel.curves.push_back(
+          {.name = runs.size() == 1 ? "validation" : runs[i].name + ", validation",
+           .colour = kColours[i % kColours.size()],
+           .style = chart::Curve::Style::kDashes,
+           .points = std::move(points)});
+    }
+  }
+}
+
 // On the curve of the loss, at the last step before.
 void AddMarks(const RunHistory& run, chart::Panel& panel) {
   const Points losses = CurveOf(run, "loss");
@@ -110,6 +124,7 @@ chart::Chart PlotOf(const std::vector<RunHistory>& runs) {
   if (std::ranges::any_of(runs, [](const auto& run) { return !CurveOf(run, "mfu").empty(); })) {
     panels.push_back(PanelOf(runs, "mfu", "MFU", "share of what devices can compute"));
   }
+  AddValidation(runs, panels.front());
   for (const RunHistory& run : runs) {
     AddMarks(run, panels.front());
   }

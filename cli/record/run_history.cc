@@ -55,6 +55,12 @@ absl::Status TakeLine(const Json& line, const std::string& where, RunHistory& ru
     run.steps.push_back(std::move(taken));
     return absl::OkStatus();
   }
+  if (event == "validation") {
+    if (!run.steps.empty() && run.steps.back().step == step) {
+      SHOAL_ASSIGN_OR_RETURN(run.steps.back().values["validation_loss"], object.Number("loss"));
+    }
+    return absl::OkStatus();
+  }
   if (event == "start" || event == "resume") {
     while (!run.steps.empty() && run.steps.back().step > step) {
       run.steps.pop_back();

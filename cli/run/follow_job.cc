@@ -66,6 +66,8 @@ class Follower {
       }
       stepped_ = true;
       reporter_.OnStep(event.step());
+    } else if (event.has_validation()) {
+      reporter_.OnValidation(event.validation());
     } else if (event.has_checkpoint() && !event.checkpoint().error().empty()) {
       reporter_.OnNotice(
           fmt::format("warning: the checkpoint of step {} failed and is tried again: {}",
@@ -87,6 +89,10 @@ class Follower {
       end_.step = event.done().step();
       end_.loss = event.done().loss();
       end_.checkpoint = event.done().checkpoint();
+      end_.early = event.done().early();
+      if (event.done().has_validation()) {
+        end_.validation = event.done().validation();
+      }
       if (event.done().interrupted() && !lost_.ok()) {
         Fail(std::string(Message(lost_)));
       }

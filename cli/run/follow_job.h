@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -23,6 +24,7 @@ class RunReporter {
  public:
   virtual ~RunReporter() = default;
   virtual void OnStep(const proto::StepEvent& event) = 0;
+  virtual void OnValidation(const proto::ValidationEvent& event) = 0;
   virtual void OnCheckpoint(const proto::CheckpointEvent& event) = 0;
   virtual void OnState(const std::string& state) = 0;
   // For a person: "stopping ...".
@@ -37,6 +39,8 @@ struct RunEnd {
   double loss = 0;
   std::string checkpoint;  // newest complete one known of; empty: none
   std::string message;     // why it failed; one line, then maybe the end of a log
+  bool early = false;      // reached by train.early_stop
+  std::optional<proto::ValidationEvent> validation;  // the newest
 };
 
 // Interrupted with nothing to go on from is a failure.

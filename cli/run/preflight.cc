@@ -87,8 +87,28 @@ absl::Status AtKey(const absl::Status& status, const std::string& key, const std
   return Annotate(status, place.starts_with("--set") ? place : fmt::format("{}: {}", place, key));
 }
 
-absl::Status CheckData(const plan::Job& job) {
-  return worker::ListDataFiles(job.data.train).status();
+absl::Status CheckData(const std::string& data) { return worker::ListDataFiles(data).status(); }
+
+absl::Status CheckGroups(const plan::Job& job, const plan::ModelSpec& spec) {
+  std::vector<bool> has_tensors(job.train.groups.size(), false);
+  for (const plan::UnitSpec& unit : plan::BuildUnits(spec)) {
+    for (const plan::TensorSpec& tensor : unit.tensors) {
+      const auto first = std::ranges::find_if(
+          job.train.groups, [&](const auto& group) { return plan::Matches(group, tensor.name); });
+      if (first != job.train.groups.end()) {
+        has_tensors[static_cast<size_t>(first - job.train.groups.begin())] = true;
+      }
+    }
+  }
+  const auto without = std::ranges::find(has_tensors, false);
+  if (without == has_tensors.end()) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument(
+      "no tensor of the model is of the group '{}' (names are like "
+      "model.layers.0.mlp.up_proj.weight, "
+      "and the first group that fits counts)",
+      job.train.groups[static_cast<size_t>(without - has_tensors.begin())].match);
 }
 
 absl::Status CheckCluster(const plan::Job& job, const std::string& job_file, int metrics_port) {
@@ -168,6 +188,9 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
   if (job.plan.pack_groups == 0) {
     job.plan.pack_groups = before->plan.pack_groups;
   }
+  if (job.train.epochs > 0) {  // SettleEpochs says how many once the data is read
+    job.train.steps = before->train.steps;
+  }
   std::vector<std::string> lines;
   std::vector<std::string> refused;
   for (const plan::JobDifference& difference : plan::Differences(*before, job)) {
@@ -175,7 +198,11 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
     const std::string values = fmt::format("{} in the checkpoint's job, {} now",
                                            shown(difference.first), shown(difference.second));
     lines.push_back(fmt::format("{}: {}", difference.key, values));
-    if (difference.key.starts_with("data.") || difference.key == "train.minibatch_samples" ||
+    // What is not trained on changes nothing of what is, unless it is a part of the same samples.
+    const bool of_data =
+        difference.key.starts_with("data.") && (!difference.key.starts_with("data.validation.") ||
+                                                difference.key == "data.validation.fraction");
+    if (of_data || difference.key == "train.minibatch_samples" ||
         difference.key == "plan.pack_groups") {
       refused.push_back(fmt::format("{} ({})", difference.key, values));
     }

@@ -34,11 +34,14 @@ absl::Status CheckCluster(const plan::Job& job, const std::string& job_file, int
 absl::Status AtKey(const absl::Status& status, const std::string& key, const std::string& job_file,
                    const std::vector<std::string>& overrides);
 
-// data.train can be read.
-absl::Status CheckData(const plan::Job& job);
+// What data.train names, or another key of samples, can be read.
+absl::Status CheckData(const std::string& data);
 
 // Every weight file is there and whole, shapes are right.
 absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job);
+
+// Each of train.groups has a tensor of the model.
+absl::Status CheckGroups(const plan::Job& job, const plan::ModelSpec& spec);
 
 // Of --resume, beside a checkpoint's step.
 inline constexpr const char* kResumeNewest = "newest";

@@ -1,5 +1,7 @@
 #include "cli/run/train_report.h"
 
+#include <cmath>
+
 #include "fmt/format.h"
 #include "server/coordinator/record/event_json.h"
 
@@ -25,11 +27,27 @@ void TrainReport::OnStep(const proto::StepEvent& event) {
   bar_.Step({.step = event.step(),
              .total_steps = event.total_steps(),
              .loss = event.loss(),
+             .validation_loss = validation_loss_,
              .grad_norm = event.grad_norm(),
              .learning_rate = event.learning_rate(),
              .tokens_per_second = event.tokens_per_second(),
              .step_seconds = event.step_seconds(),
              .mfu = event.mfu()});
+}
+
+void TrainReport::OnValidation(const proto::ValidationEvent& event) {
+  validation_loss_ = event.loss();
+  if (json_) {
+    PrintJson(streams_.out, server::ToJson(event));
+    return;
+  }
+  std::string text = fmt::format("validation after step {}: loss {:.4f} (perplexity {:.4g})",
+                                 event.step(), event.loss(), std::exp(event.loss()));
+  if (event.since_best() > 0) {
+    text +=
+        fmt::format(", the lowest was {:.4f} after step {}", event.best_loss(), event.best_step());
+  }
+  bar_.Line(text);
 }
 
 void TrainReport::OnCheckpoint(const proto::CheckpointEvent& event) {
@@ -73,13 +91,16 @@ void TrainReport::PrintEnd(const RunEnd& end) {
   }
   switch (end.kind) {
     case RunEnd::Kind::kReached:
-    case RunEnd::Kind::kInterrupted:
-      PrintJson(streams_.out,
-                {{"event", end.kind == RunEnd::Kind::kReached ? "done" : "interrupted"},
-                 {"step", end.step},
-                 {"loss", end.loss},
-                 {"checkpoint", end.checkpoint}});
+    case RunEnd::Kind::kInterrupted: {
+      proto::DoneEvent done;
+      done.set_step(end.step);
+      done.set_loss(end.loss);
+      done.set_checkpoint(end.checkpoint);
+      done.set_interrupted(end.kind == RunEnd::Kind::kInterrupted);
+      done.set_early(end.early);
+      PrintJson(streams_.out, server::ToJson(done));
       return;
+    }
     case RunEnd::Kind::kFailed:
     case RunEnd::Kind::kNonFinite:
       PrintJson(streams_.out, {{"event", "failed"},

@@ -18,6 +18,7 @@ class TrainReport : public RunReporter {
   TrainReport(Streams& streams, bool json, Clock& clock = RealClock());
 
   void OnStep(const proto::StepEvent& event) override;
+  void OnValidation(const proto::ValidationEvent& event) override;
   void OnCheckpoint(const proto::CheckpointEvent& event) override;
   void OnState(const std::string& state) override;
   void OnTrace(const proto::TraceEvent& event) override;
@@ -42,6 +43,7 @@ class TrainReport : public RunReporter {
   ProgressBar bar_;
   TraceRecorder* recorder_ = nullptr;
   std::optional<double> first_loss_;
+  std::optional<double> validation_loss_;  // the newest
   int64_t tokens_ = 0;
   double seconds_ = 0;
 };

@@ -87,8 +87,13 @@ void ProgressBar::Draw(const std::string& text) {
 }
 
 std::string ProgressBar::StepLine(const StepProgress& progress) const {
+  const std::string validation =
+      progress.validation_loss.has_value()
+          ? fmt::format(" (validation {:.4f})", *progress.validation_loss)
+          : "";
   return fmt::format(
-      "step {}/{}, loss {:.4f}, {} tokens/s", progress.step, progress.total_steps, progress.loss,
+      "step {}/{}, loss {:.4f}{}, {} tokens/s", progress.step, progress.total_steps, progress.loss,
+      validation,
       WithThousands(static_cast<int64_t>(std::clamp(progress.tokens_per_second, 0.0, 1e15))));
 }
 

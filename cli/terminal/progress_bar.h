@@ -18,6 +18,7 @@ struct StepProgress {
   int64_t step = 0;
   int64_t total_steps = 0;
   double loss = 0;
+  std::optional<double> validation_loss;  // the newest
   double grad_norm = 0;
   double learning_rate = 0;
   double tokens_per_second = 0;

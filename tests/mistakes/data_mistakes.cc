@@ -139,23 +139,20 @@ std::vector<Mistake> OfJobs() {
 
 // What runs all the same, with a warning.
 std::vector<Mistake> Warnings() {
-  const std::string nobody =
-      " --token-file {shared}/token --set cluster.coordinator=127.0.0.1:1"
-      " --set cluster.start_timeout_seconds=0.1";
   return {
       {.name = "MinibatchAboveTheData",
        .files = {{"job.yaml", Job("train: {minibatch_samples: 100}\n")}},
-       .command = "train {at}/job.yaml" + nobody,
+       .command = "train {at}/job.yaml --steps 1",
        .says = {"train.minibatch_samples is 100, and there are 50 samples", "about 2.0 times"},
-       .code = 1,
+       .code = 0,
        .kind = Mistake::Kind::kWarning,
        .program = true},
       {.name = "SequencesAbovePositions",
        .files = {{"job.yaml", Job()}},
-       .command = "train {at}/job.yaml --set model={at}/model" + nobody,
+       .command = "train {at}/job.yaml --steps 1 --set model={at}/model",
        .says = {"the model was made for 16 positions", "data.max_sequence_tokens: 16",
                 "data.oversize: skip or truncate"},
-       .code = 1,
+       .code = 0,
        .kind = Mistake::Kind::kWarning,
        .make =
            [](Place& place) {

@@ -89,7 +89,7 @@ std::vector<Mistake> Resumes() {
               {"cluster: --detach needs a cluster that stays (cluster.coordinator)"}),
       OfTrain("DetachAndOverwrite", "--detach --overwrite", {"--overwrite excludes --detach"}),
       OfTrain("StepsBeyondTheSchedule", "--steps 1000",
-              {"--steps 1000 is beyond train.steps 100 of {at}/job.yaml: raise train.steps"}),
+              {"--steps 1000 is beyond the 100 steps of {at}/job.yaml: raise train.steps"}),
   };
 }
 
