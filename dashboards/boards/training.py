@@ -35,11 +35,14 @@ NOW = Row('Now', (
 ))
 
 LEARNING = Row('Learning', (
-    Panel('Loss', 'Mean loss per target token of the last step, and its mean over five minutes. '
-          'Good: the mean falls, then flattens.', 'short',
+    Panel('Loss', 'Mean loss per target token of the last step, its mean over five minutes, and '
+          'where the job has a validation that of the last one and the lowest. Good: the mean '
+          'falls, then flattens. A validation that rises while the loss falls: too many passes.',
+          'short',
           (Query('shoal_train_loss{JOB}', 'loss'),
-           Query('avg_over_time(shoal_train_loss{JOB}[5m])',
-                 'mean of 5 min')), low=None),
+           Query('avg_over_time(shoal_train_loss{JOB}[5m])', 'mean of 5 min'),
+           Query('shoal_train_validation_loss{JOB}', 'validation'),
+           Query('shoal_train_best_validation_loss{JOB}', 'lowest validation')), low=None),
     Panel('Gradient norm', 'Norm of the gradient before clipping, on a logarithmic axis. Good: '
           'within one order of magnitude. Spikes come before divergence.', 'short',
           (Query('shoal_train_grad_norm{JOB} > 0', 'norm'),), log=True),
