@@ -11,6 +11,8 @@
 namespace shoal::cli {
 namespace {
 
+std::string VersionText() { return fmt::format("shoal {}", rpc::ProgramVersion()); }
+
 int Fail(Streams& streams, std::string_view message, ExitCode code) {
   streams.err << Paint(streams.err_terminal, Colour::kRed, "shoal: error:") << " " << message
               << std::endl;
@@ -78,11 +80,20 @@ std::string Explain(const CLI::App& command, const CLI::ParseError& error) {
              : fmt::format("{} what? say {}", PathOf(command), fmt::join(subcommands, ", "));
 }
 
+void AddVersion(CLI::App& app, CommandAction& action) {
+  AddCommand(app, "version", "The version of this program", "shoal version")->callback([&action] {
+    action = [](Streams& streams) {
+      streams.out << VersionText() << "\n";
+      return ExitCode::kDone;
+    };
+  });
+}
+
 }  // namespace
 
 int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   CLI::App app("Post-trains language models with sharded parameter servers.", "shoal");
-  app.set_version_flag("--version", fmt::format("shoal {}", rpc::ProgramVersion()));
+  app.set_version_flag("--version", VersionText());
   app.require_subcommand(1);
   app.footer("`shoal COMMAND --help` shows a command's options and an example.");
   CommandAction action;
@@ -102,6 +113,8 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   AddTls(app, action);
   AddDoctor(app, action);
   AddBench(app, action);
+  AddVersion(app, action);
+  AddCompletion(app, action);
   if (arguments.empty()) {
     streams.err << app.help();
     return static_cast<int>(ExitCode::kUsage);

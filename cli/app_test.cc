@@ -32,7 +32,9 @@ const std::vector<std::vector<std::string>>& Commands() {
                                                                  {"status"},
                                                                  {"doctor"},
                                                                  {"bench", "transport"},
-                                                                 {"bench", "store"}};
+                                                                 {"bench", "store"},
+                                                                 {"version"},
+                                                                 {"completion"}};
   return commands;
 }
 
@@ -63,6 +65,28 @@ TEST(App, VersionIsData) {
   const Outcome run = Shoal({"--version"});
   EXPECT_EQ(run.code, 0);
   EXPECT_THAT(run.out, testing::MatchesRegex("shoal [0-9]+\\.[0-9]+\\.[0-9]+\\+[0-9a-f]{8}\n"));
+  EXPECT_EQ(Shoal({"version"}).out, run.out);
+}
+
+// As bash does it, for words so far and the one under way.
+TEST(App, BashCompletesCommandsAndOptions) {
+  const std::string script = ::testing::TempDir() + "/completion.bash";
+  ASSERT_TRUE(WriteFileAtomically(script, Shoal({"completion", "bash"}).out).ok());
+  const auto complete = [&script](const std::string& words) {
+    const std::string command = fmt::format(
+        "bash -c 'source {}; COMP_WORDS=({}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _shoal; "
+        "echo ${{COMPREPLY[@]}}'",
+        script, words);
+    FILE* const pipe = popen(command.c_str(), "r");
+    char line[4096] = {};
+    EXPECT_NE(fgets(line, sizeof(line), pipe), nullptr) << command;
+    EXPECT_EQ(pclose(pipe), 0);
+    return std::string(line);
+  };
+  EXPECT_EQ(complete("shoal gen"), "generate\n");
+  EXPECT_EQ(complete("shoal data ins"), "inspect\n");
+  EXPECT_EQ(complete("shoal data inspect --minib"), "--minibatch-samples\n");
+  EXPECT_EQ(complete("shoal train job.yaml --over"), "--overwrite\n");
 }
 
 TEST(App, UsageErrorsAreOneLineAndExitCodeTwo) {
@@ -96,8 +120,8 @@ TEST(App, WhatIsMisspeltIsNamedWithTheNearest) {
 }
 
 TEST(App, WhatIsLikeNothingGetsNoSuggestion) {
-  const Outcome command = Shoal({"completion"});
-  EXPECT_THAT(command.err, HasSubstr("unknown command 'completion'; known are train, generate,"));
+  const Outcome command = Shoal({"xyzzy"});
+  EXPECT_THAT(command.err, HasSubstr("unknown command 'xyzzy'; known are train, generate,"));
   EXPECT_EQ(Shoal({"train", "job.yaml", "--distributed"}).err,
             "shoal: error: unknown option --distributed (see shoal train --help)\n");
 }

@@ -1,10 +1,13 @@
 #include "cli/generate_command.h"
 
-#include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <optional>
 
 #include "CLI/CLI.hpp"
 #include "cli/data/data_source.h"
+#include "cli/generated_text.h"
 #include "cli/model_loader.h"
 #include "core/base/clock.h"
 #include "core/base/flag_checks.h"
@@ -16,103 +19,167 @@
 namespace shoal::cli {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // what a half character decodes to
-
-struct Prompt {
-  std::vector<int32_t> tokens;
-  std::vector<int32_t> stops;
-};
-
-absl::StatusOr<Prompt> ChatPrompt(const GenerateOptions& options, const LoadedModel& model) {
-  SHOAL_ASSIGN_OR_RETURN(const plan::Template kind,
-                         TemplateFor(options.chat_template, model.tokenizer.get()));
-  SHOAL_ASSIGN_OR_RETURN(const auto chat,
-                         worker::ChatTemplate::Create(kind, *model.tokenizer, model.special));
-  const worker::ChatMessage message{worker::Role::kUser, options.prompt};
-  Prompt prompt;
-  SHOAL_ASSIGN_OR_RETURN(prompt.tokens, chat.EncodePrompt({&message, 1}));
-  prompt.stops.push_back(chat.end_of_turn());
-  return prompt;
-}
-
-absl::StatusOr<Prompt> TextPrompt(const GenerateOptions& options, const LoadedModel& model) {
-  Prompt prompt;
-  SHOAL_ASSIGN_OR_RETURN(prompt.tokens, model.tokenizer->Encode(options.prompt));
+absl::StatusOr<std::vector<int32_t>> TextPrompt(const std::string& text, const LoadedModel& model) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, model.tokenizer->Encode(text));
   const auto bos = static_cast<int32_t>(model.special.bos);
-  if (bos >= 0 && (prompt.tokens.empty() || prompt.tokens.front() != bos)) {
-    prompt.tokens.insert(prompt.tokens.begin(), bos);
+  if (bos >= 0 && (tokens.empty() || tokens.front() != bos)) {
+    tokens.insert(tokens.begin(), bos);
   }
-  return prompt;
+  return tokens;
 }
 
-// Decoding a piece on its own would lose the space before its first word, so the whole is decoded
-// each time and what is new is handed out, except for a character whose last bytes are still to
-// come.
-class Streamer {
- public:
-  Streamer(const worker::Tokenizer& tokenizer, std::span<const int32_t> prompt)
-      : tokenizer_(tokenizer),
-        ids_(prompt.begin(), prompt.end()),
-        printed_(tokenizer.Decode(ids_).size()) {}
-
-  std::string Add(int32_t id) {
-    ids_.push_back(id);
-    const std::string text = tokenizer_.Decode(ids_);
-    if (text.ends_with(kReplacement) || text.size() < printed_) {
-      return "";
+absl::StatusOr<std::vector<std::string>> LinesOf(std::istream& lines) {
+  std::vector<std::string> prompts;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty()) {
+      prompts.push_back(line);
     }
-    return Rest(text);
   }
-  std::string Finish() { return Rest(tokenizer_.Decode(ids_)); }
+  if (prompts.empty()) {
+    return InvalidArgument("there is no line with a prompt");
+  }
+  return prompts;
+}
+
+absl::StatusOr<std::vector<std::string>> PromptsOf(const GenerateOptions& options,
+                                                   std::istream& in) {
+  if (options.prompts_file == "-") {
+    return LinesOf(in);
+  }
+  if (!options.prompts_file.empty()) {
+    std::ifstream file(options.prompts_file);
+    if (!file) {
+      return NotFound("--prompts {}: cannot open it", options.prompts_file);
+    }
+    auto lines = LinesOf(file);
+    SHOAL_RETURN_IF_ERROR(Annotate(lines.status(), "--prompts " + options.prompts_file));
+    return lines;
+  }
+  std::vector<std::string> prompts = options.prompts;
+  for (std::string& prompt : prompts) {
+    if (prompt == "-") {
+      prompt.assign(std::istreambuf_iterator<char>(in), {});
+    }
+  }
+  return prompts;
+}
+
+// One after the other, with one model.
+class Generation {
+ public:
+  Generation(const GenerateOptions& options, LoadedModel model, Streams& streams)
+      : options_(options), model_(std::move(model)), streams_(streams) {
+    for (const int64_t stop : model_.special.stops) {
+      stop_tokens_.push_back(static_cast<int32_t>(stop));
+    }
+  }
+
+  absl::Status OpenChat() {
+    SHOAL_ASSIGN_OR_RETURN(const plan::Template kind,
+                           TemplateFor(options_.chat_template, model_.tokenizer.get()));
+    SHOAL_ASSIGN_OR_RETURN(chat_,
+                           worker::ChatTemplate::Create(kind, *model_.tokenizer, model_.special));
+    stop_tokens_.push_back(chat_->end_of_turn());
+    return absl::OkStatus();
+  }
+
+  absl::Status Answer(const std::string& prompt) {
+    std::vector<int32_t> tokens;
+    if (chat_.has_value()) {
+      const worker::ChatMessage message{worker::Role::kUser, prompt};
+      SHOAL_ASSIGN_OR_RETURN(tokens, chat_->EncodePrompt({&message, 1}));
+    } else {
+      SHOAL_ASSIGN_OR_RETURN(tokens, TextPrompt(prompt, model_));
+    }
+    return Continue(prompt, tokens).status();
+  }
+
+  // Until the input ends.
+  absl::Status Converse() {
+    const bool asks = streams_.err_terminal.interactive;
+    std::vector<worker::ChatMessage> messages;
+    for (std::string line;
+         streams_.err << (asks ? "> " : "") << std::flush, std::getline(streams_.in, line);) {
+      if (line.empty()) {
+        continue;
+      }
+      messages.push_back({worker::Role::kUser, line});
+      SHOAL_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, chat_->EncodePrompt(messages));
+      SHOAL_ASSIGN_OR_RETURN(std::string reply, Continue(line, tokens));
+      messages.push_back({worker::Role::kAssistant, std::move(reply)});
+    }
+    return absl::OkStatus();
+  }
 
  private:
-  std::string Rest(const std::string& text) {
-    std::string piece = text.size() > printed_ ? text.substr(printed_) : "";
-    printed_ = std::max(printed_, text.size());
-    return piece;
+  absl::StatusOr<std::string> Continue(const std::string& prompt,
+                                       const std::vector<int32_t>& prompt_tokens) {
+    TokenText pieces(*model_.tokenizer, prompt_tokens);
+    StopStrings stops(options_.stops);
+    std::string text;
+    const auto emit = [&](const std::string& piece) {
+      text += piece;
+      if (!options_.json) {
+        streams_.out << piece << std::flush;
+      }
+    };
+    const worker::GenerateOptions generate{.max_new_tokens = options_.max_new_tokens,
+                                           .temperature = options_.temperature,
+                                           .top_k = options_.top_k,
+                                           .top_p = options_.top_p,
+                                           .seed = options_.seed,
+                                           .stop_tokens = stop_tokens_,
+                                           .on_token = [&](int32_t id) {
+                                             emit(stops.Add(pieces.Add(id)));
+                                             return !stops.stopped();
+                                           }};
+    const absl::Time start = RealClock().Now();
+    SHOAL_ASSIGN_OR_RETURN(
+        const std::vector<int32_t> tokens,
+        worker::Generate(*model_.transformer, *model_.weights, prompt_tokens, generate));
+    const double seconds = absl::ToDoubleSeconds(RealClock().Now() - start);
+    emit(stops.Add(pieces.Finish()));
+    emit(stops.Finish());
+    if (options_.json) {
+      PrintJson(streams_.out, {{"event", "generation"},
+                               {"prompt", prompt},
+                               {"text", text},
+                               {"prompt_tokens", prompt_tokens.size()},
+                               {"tokens", tokens.size()},
+                               {"seconds", seconds}});
+    } else {
+      streams_.out << std::endl;
+    }
+    return text;
   }
-  const worker::Tokenizer& tokenizer_;
-  std::vector<int32_t> ids_;
-  size_t printed_;
+
+  const GenerateOptions& options_;
+  LoadedModel model_;
+  Streams& streams_;
+  std::vector<int32_t> stop_tokens_;
+  std::optional<worker::ChatTemplate> chat_;
 };
 
 }  // namespace
 
 absl::StatusOr<ExitCode> RunGenerate(const GenerateOptions& options, Streams& streams) {
-  SHOAL_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(options.model, options.compute));
-  SHOAL_ASSIGN_OR_RETURN(Prompt prompt,
-                         options.chat ? ChatPrompt(options, model) : TextPrompt(options, model));
-  for (const int64_t stop : model.special.stops) {
-    prompt.stops.push_back(static_cast<int32_t>(stop));
+  const bool converses = options.prompts.empty() && options.prompts_file.empty();
+  if (converses && !options.chat) {
+    return InvalidArgument(
+        "say --prompt TEXT, --prompts FILE (a prompt a line), or --chat for a conversation");
   }
-  Streamer streamer(*model.tokenizer, prompt.tokens);
-  std::string text;
-  const auto emit = [&](const std::string& piece) {
-    text += piece;
-    if (!options.json) {
-      streams.out << piece << std::flush;
-    }
-  };
-  worker::GenerateOptions generate{.max_new_tokens = options.max_new_tokens,
-                                   .temperature = options.temperature,
-                                   .seed = options.seed,
-                                   .stop_tokens = prompt.stops,
-                                   .on_token = [&](int32_t id) { emit(streamer.Add(id)); }};
-  const absl::Time start = RealClock().Now();
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::vector<int32_t> tokens,
-      worker::Generate(*model.transformer, *model.weights, prompt.tokens, generate));
-  const double seconds = absl::ToDoubleSeconds(RealClock().Now() - start);
-  emit(streamer.Finish());
-  if (options.json) {
-    PrintJson(streams.out, {{"event", "generation"},
-                            {"prompt", options.prompt},
-                            {"text", text},
-                            {"prompt_tokens", prompt.tokens.size()},
-                            {"tokens", tokens.size()},
-                            {"seconds", seconds}});
-  } else {
-    streams.out << "\n";
+  SHOAL_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(options.model, options.compute));
+  Generation generation(options, std::move(model), streams);
+  if (options.chat) {
+    SHOAL_RETURN_IF_ERROR(generation.OpenChat());
+  }
+  if (converses) {
+    SHOAL_RETURN_IF_ERROR(generation.Converse());
+    return ExitCode::kDone;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, PromptsOf(options, streams.in));
+  for (const std::string& prompt : prompts) {
+    SHOAL_RETURN_IF_ERROR(generation.Answer(prompt));
   }
   return ExitCode::kDone;
 }
@@ -124,9 +191,18 @@ void AddGenerate(CLI::App& app, CommandAction& action) {
                  "shoal generate --model checkpoints/huggingface --prompt \"Once upon a time\" "
                  "--max-new-tokens 40");
   command->add_option("--model", options->model, "Hugging Face folder")->required();
-  command->add_option("--prompt", options->prompt, "Text to go on from")->required();
+  CLI::Option* prompts =
+      command
+          ->add_option("--prompt", options->prompts,
+                       "Text to go on from, or - for all of stdin (may be repeated)")
+          ->allow_extra_args(false);
+  command
+      ->add_option("--prompts", options->prompts_file,
+                   "File with a prompt a line, or - for stdin's lines")
+      ->excludes(prompts);
   command->add_flag("--chat", options->chat,
-                    "The prompt is a user's message, put through the chat template");
+                    "A prompt is a user's message, put through the chat template; without one, "
+                    "stdin's lines are the turns of a conversation");
   command
       ->add_option("--template", options->chat_template,
                    "With --chat: auto, plain, chatml or llama3")
@@ -138,11 +214,26 @@ void AddGenerate(CLI::App& app, CommandAction& action) {
   command->add_option("--temperature", options->temperature, "0: the most likely token each time")
       ->check(AtLeast(0.0))
       ->capture_default_str();
+  command
+      ->add_option("--top-k", options->top_k,
+                   "With a temperature: one of so many, the likeliest; 0: of all")
+      ->check(AtLeast(0))
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", options->top_p,
+                   "With a temperature: one of the likeliest that have this probability together")
+      ->check(CLI::Range(1e-6, 1.0))
+      ->capture_default_str();
+  command
+      ->add_option("--stop", options->stops,
+                   "Text that ends the continuation, and is no part of it (may be repeated)")
+      ->allow_extra_args(false);
   command->add_option("--seed", options->seed, "Of the sampling")->capture_default_str();
   command->add_option("--compute", options->compute, "auto, fp32 or bf16")
       ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
       ->capture_default_str();
-  command->add_flag("--json", options->json, "A JSON line at the end instead of text as it comes");
+  command->add_flag("--json", options->json,
+                    "A JSON line for each prompt at its end, instead of text as it comes");
   command->callback([options, &action] {
     action = [options](Streams& streams) { return RunGenerate(*options, streams); };
   });

@@ -82,7 +82,8 @@ function(shoal_program name)
   shoal_compile_together(${name} "")
   target_link_options(${name} PRIVATE LINKER:--disable-new-dtags)
   set_target_properties(${name} PROPERTIES
-    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin BUILD_RPATH "$ORIGIN/../lib")
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin BUILD_RPATH "$ORIGIN/../lib"
+    INSTALL_RPATH "$ORIGIN/../lib")
 endfunction()
 
 # shoal_test(NAME SOURCES ... DEPENDS ... [LABELS ...] [TIMEOUT seconds] [PROCESSORS n]): one

@@ -9,7 +9,7 @@
 #pragma once
 
 #include <functional>
-#include <ostream>
+#include <iostream>
 #include <string>
 #include <vector>
 
@@ -42,6 +42,7 @@ struct Streams {
   std::ostream& err;
   Terminal out_terminal;  // what `out` and `err` are connected to
   Terminal err_terminal;
+  std::istream& in = std::cin;
 };
 
 // What parsing the command line leaves behind: the command to run.
@@ -67,6 +68,7 @@ void AddCompare(CLI::App& app, CommandAction& action);
 void AddDoctor(CLI::App& app, CommandAction& action);
 void AddTls(CLI::App& app, CommandAction& action);
 void AddBench(CLI::App& app, CommandAction& action);
+void AddCompletion(CLI::App& app, CommandAction& action);
 
 // A command (or sub-command) with its example, shown at the end of its --help.
 CLI::App* AddCommand(CLI::App& parent, const std::string& name, const std::string& description,

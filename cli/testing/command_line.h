@@ -24,10 +24,11 @@ struct Outcome {
   std::string err;
 };
 
-inline Outcome Shoal(const std::vector<std::string>& arguments) {
+inline Outcome Shoal(const std::vector<std::string>& arguments, const std::string& input = "") {
+  std::istringstream in(input);
   std::ostringstream out;
   std::ostringstream err;
-  Streams streams{out, err, {}, {}};
+  Streams streams{out, err, {}, {}, in};
   const int code = RunShoal(arguments, streams);
   return {code, out.str(), err.str()};
 }

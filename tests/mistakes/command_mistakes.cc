@@ -17,9 +17,9 @@ Mistake WithFile(const std::string& name, const std::string& file, const std::st
 
 std::vector<Mistake> Words() {
   return {
-      Of("UnknownCommand", "completion",
-         {"unknown command 'completion'; known are train, generate", "(see shoal --help)"}),
-      Of("UnknownCommandLikeNone", "version", {"unknown command 'version'; known are train"}),
+      Of("UnknownCommand", "kubectl",
+         {"unknown command 'kubectl'; known are train, generate", "(see shoal --help)"}),
+      Of("UnknownCommandLikeNone", "xyzzy", {"unknown command 'xyzzy'; known are train"}),
       Of("MisspeltCommand", "trian job.yaml", {"unknown command 'trian'; did you mean train?"}),
       Of("MisspeltVerb", "data inspekt",
          {"unknown command 'inspekt'; did you mean inspect?", "(see shoal data --help)"}),
@@ -40,7 +40,7 @@ std::vector<Mistake> Words() {
 std::vector<Mistake> OfModels() {
   const std::string generate = "generate --model {shared}/model ";
   return {
-      Of("NoPrompt", generate, {"--prompt is required (see shoal generate --help)"}),
+      Of("NoPrompt", generate, {"say --prompt TEXT, --prompts FILE (a prompt a line), or --chat"}),
       Of("NoModelToGenerate", "generate --prompt x", {"--model is required"}),
       Of("NothingToGenerate", generate + "--prompt x --max-new-tokens 0",
          {"--max-new-tokens: is '0', expected an integer of at least 1"}),

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
+#include <utility>
 
 #include "core/base/random.h"
 #include "core/base/status.h"
@@ -137,20 +139,44 @@ class Generator {
   const GenerateMemory& memory_;
 };
 
-int32_t Sample(const std::vector<float>& logits, double temperature, Random& random) {
-  const auto largest = std::max_element(logits.begin(), logits.end());
-  if (temperature <= 0) {
-    return static_cast<int32_t>(largest - logits.begin());
+// Those that one may be drawn of: all, or the most likely ones, most likely first.
+std::vector<int32_t> Candidates(const std::vector<float>& logits, const GenerateOptions& options) {
+  std::vector<int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto all = std::ssize(ids);
+  const int64_t most = options.top_k > 0 ? std::min(options.top_k, all) : all;
+  if (most < all || options.top_p < 1) {
+    std::ranges::partial_sort(ids, ids.begin() + most, std::greater(), [&logits](int32_t id) {
+      return std::pair(logits[static_cast<size_t>(id)], -id);
+    });
+    ids.resize(static_cast<size_t>(most));
   }
-  std::vector<double> cumulative(logits.size());
-  double sum = 0;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    sum += std::exp((static_cast<double>(logits[i]) - static_cast<double>(*largest)) / temperature);
-    cumulative[i] = sum;
+  return ids;
+}
+
+// Relative to that of the most likely token.
+std::vector<double> Probabilities(const std::vector<float>& logits, const std::vector<int32_t>& ids,
+                                  double temperature) {
+  const double largest = static_cast<double>(*std::ranges::max_element(logits));
+  std::vector<double> probabilities;
+  for (const int32_t id : ids) {
+    const double logit = static_cast<double>(logits[static_cast<size_t>(id)]);
+    probabilities.push_back(std::exp((logit - largest) / temperature));
   }
-  const auto chosen =
-      std::upper_bound(cumulative.begin(), cumulative.end() - 1, random.Uniform() * sum);
-  return static_cast<int32_t>(chosen - cumulative.begin());
+  return probabilities;
+}
+
+int32_t Sample(const std::vector<float>& logits, const GenerateOptions& options, Random& random) {
+  if (options.temperature <= 0) {
+    return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+  }
+  const std::vector<int32_t> ids = Candidates(logits, options);
+  std::vector<double> cumulative = Probabilities(logits, ids, options.temperature);
+  std::partial_sum(cumulative.begin(), cumulative.end(), cumulative.begin());
+  const auto last =
+      std::lower_bound(cumulative.begin(), cumulative.end() - 1, options.top_p * cumulative.back());
+  const auto chosen = std::upper_bound(cumulative.begin(), last, random.Uniform() * *last);
+  return ids[static_cast<size_t>(chosen - cumulative.begin())];
 }
 
 absl::Status ValidatePrompt(const plan::ModelSpec& spec, std::span<const int32_t> prompt,
@@ -162,8 +188,12 @@ absl::Status ValidatePrompt(const plan::ModelSpec& spec, std::span<const int32_t
     return OutOfRange("generate: the prompt has {} tokens, the model takes {} in all",
                       prompt.size(), spec.max_positions);
   }
-  if (options.max_new_tokens < 0 || !(options.temperature >= 0)) {
-    return InvalidArgument("generate: max_new_tokens and temperature must not be negative");
+  if (options.max_new_tokens < 0 || !(options.temperature >= 0) || options.top_k < 0 ||
+      !(options.top_p > 0 && options.top_p <= 1)) {
+    return InvalidArgument(
+        "generate: max_new_tokens, temperature and top_k must not be negative, and top_p lies "
+        "above "
+        "0 and at most at 1");
   }
   for (const int32_t token : prompt) {
     if (token < 0 || token >= spec.vocabulary) {
@@ -200,9 +230,9 @@ absl::StatusOr<std::vector<int32_t>> Generate(Transformer& model, UnitSource& so
       SHOAL_ASSIGN_OR_RETURN(logits,
                              generator.Step(std::span<const int32_t>(&result.back(), 1), position));
     }
-    result.push_back(Sample(logits, options.temperature, random));
-    if (options.on_token) {
-      options.on_token(result.back());
+    result.push_back(Sample(logits, options, random));
+    if (options.on_token && !options.on_token(result.back())) {
+      break;
     }
     if (std::find(options.stop_tokens.begin(), options.stop_tokens.end(), result.back()) !=
         options.stop_tokens.end()) {

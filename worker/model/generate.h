@@ -15,10 +15,15 @@ namespace shoal::worker {
 struct GenerateOptions {
   int64_t max_new_tokens = 64;
   double temperature = 0;  // 0: the most likely token each time
-  uint64_t seed = 0;       // for temperature > 0; the same seed gives the same tokens
+  // With a temperature, of which tokens one is drawn: the most likely ones, so many (0: all), and
+  // of those the fewest whose probabilities add up to top_p.
+  int64_t top_k = 0;
+  double top_p = 1;
+  uint64_t seed = 0;  // for temperature > 0; the same seed gives the same tokens
   std::vector<int32_t>
       stop_tokens;  // generation ends after one of these (which is part of the result)
-  std::function<void(int32_t)> on_token;  // called with each new token as it comes; may be empty
+  // Called with each new token as it comes; false ends generation. May be empty.
+  std::function<bool(int32_t)> on_token;
 };
 
 // Returns only the new tokens. The prompt needs at least one token (including a
