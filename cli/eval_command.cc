@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 
 #include "CLI/CLI.hpp"
@@ -146,6 +147,28 @@ void Print(const EvalOptions& options, const worker::PrepareSummary& data, const
   }
 }
 
+// The model is what the job has left, or else what it begins with.
+absl::Status TakeJobFor(const CLI::App& command, EvalOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(const auto job, TakeJob(command, options.source));
+  if (job.has_value()) {
+    const std::string exported = job->checkpoint.directory + "/huggingface";
+    std::error_code error;
+    if (command.count("--model") == 0 &&
+        std::filesystem::exists(exported + "/config.json", error)) {
+      options.source.model = exported;
+    }
+    if (options.source.input.empty()) {
+      options.source.input = job->data.validation.path;
+    }
+    if (command.count("--compute") == 0) {
+      options.compute = plan::ComputeDType(*job) == DType::kBF16 ? "bf16" : "fp32";
+    }
+  }
+  return options.source.input.empty()
+             ? InvalidArgument("--data is required, or a --job with data.validation.path")
+             : absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ExitCode> RunEval(const EvalOptions& options, Streams& streams) {
@@ -181,8 +204,10 @@ void AddEval(CLI::App& app, CommandAction& action) {
   CLI::App* command =
       AddCommand(app, "eval", "Loss per target token, and exact match where answers can be checked",
                  "shoal eval --model checkpoints/huggingface --data test.jsonl");
-  command->add_option("--data", options->source.input, std::string(kSamplesHelp))->required();
+  command->add_option("--data", options->source.input,
+                      std::string(kSamplesHelp) + " (default: data.validation.path of --job)");
   AddSourceOptions(*command, options->source);
+  AddJobOption(*command, options->source);
   command
       ->add_option("--microbatch-tokens", options->microbatch_tokens,
                    "Tokens that go through the model together")
@@ -202,8 +227,11 @@ void AddEval(CLI::App& app, CommandAction& action) {
       ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
       ->capture_default_str();
   command->add_flag("--json", options->json, "A JSON line instead of text");
-  command->callback([options, &action] {
-    action = [options](Streams& streams) { return RunEval(*options, streams); };
+  command->callback([options, command, &action] {
+    action = [options, command](Streams& streams) -> absl::StatusOr<ExitCode> {
+      SHOAL_RETURN_IF_ERROR(TakeJobFor(*command, *options));
+      return RunEval(*options, streams);
+    };
   });
 }
 

@@ -44,6 +44,24 @@ TEST_F(EvalCommandTest, AFreshModelKnowsNothing) {
   EXPECT_TRUE(line["exact_match"].is_null());
 }
 
+TEST_F(EvalCommandTest, TheJobSaysWhatIsLeftOpen) {
+  const std::string job =
+      Write("job.yaml",
+            "model: model\ndata: {train: train.jsonl, template: chatml, max_sequence_tokens: 256, "
+            "oversize: skip, validation: {path: train.jsonl}}\ntrain: {compute: fp32}\n"
+            "checkpoint: {directory: out}\n");
+  const Outcome of_job = Shoal({"eval", "--job", job, "--answers", "0", "--json"});
+  ASSERT_EQ(of_job.code, 0) << of_job.err;
+  const Outcome said = Eval(
+      train_, {"--max-sequence-tokens", "256", "--oversize", "skip", "--answers", "0", "--json"});
+  EXPECT_EQ(of_job.out, said.out);
+  std::filesystem::create_directories(folder_ + "/out");
+  std::filesystem::rename(model(), folder_ + "/out/huggingface");
+  EXPECT_EQ(Shoal({"eval", "--job", job, "--answers", "0", "--json"}).out, said.out)
+      << "the model that the job has left";
+  ExpectRefused(Shoal({"eval", "--model", model()}), "--data is required");
+}
+
 TEST_F(EvalCommandTest, HowSamplesArePackedDoesNotChangeTheLoss) {
   const auto together = EvalJson(train_, {"--answers", "0", "--limit", "20"});
   const auto alone =

@@ -29,9 +29,9 @@ nlohmann::json SummaryJson(const worker::PrepareSummary& summary) {
           {"skipped_no_target", summary.skipped_no_target}};
 }
 
-void AddFile(CLI::App& command, DataSourceOptions& source, const std::string& or_what = "") {
-  command.add_option("file", source.input, std::string(kSamplesHelp) + or_what)->required();
-  AddSourceOptions(command, source);
+// Whether the command line, or the job, says all that is needed.
+absl::Status CheckSource(const DataSourceOptions& source) {
+  return source.input.empty() ? InvalidArgument("file is required, or --job") : absl::OkStatus();
 }
 
 }  // namespace
@@ -173,18 +173,30 @@ void AddData(CLI::App& app, CommandAction& action) {
   CLI::App* prepare_command =
       AddCommand(*parent, "prepare", "Tokenise once into the file that training maps",
                  "shoal data prepare train.jsonl --model path/to/model --output train.tokens");
-  AddFile(*prepare_command, prepare->source);
+  prepare_command->add_option("file", prepare->source.input, std::string(kSamplesHelp));
+  AddSourceOptions(*prepare_command, prepare->source);
+  AddJobOption(*prepare_command, prepare->source);
   prepare_command->add_option("--output", prepare->output, "Token file to write")->required();
   prepare_command->add_flag("--json", prepare->json, "A JSON line instead of text");
-  prepare_command->callback([prepare, &action] {
-    action = [prepare](Streams& streams) { return RunDataPrepare(*prepare, streams); };
+  prepare_command->callback([prepare, prepare_command, &action] {
+    action = [prepare, prepare_command](Streams& streams) -> absl::StatusOr<ExitCode> {
+      SHOAL_ASSIGN_OR_RETURN(const auto job, TakeJob(*prepare_command, prepare->source));
+      if (job.has_value() && prepare->source.input.empty()) {
+        prepare->source.input = job->data.train;
+      }
+      SHOAL_RETURN_IF_ERROR(CheckSource(prepare->source));
+      return RunDataPrepare(*prepare, streams);
+    };
   });
 
   auto inspect = std::make_shared<DataInspectOptions>();
   CLI::App* inspect_command = AddCommand(
       *parent, "inspect", "Lengths, what packing makes of them, and a sample with its loss mask",
-      "shoal data inspect train.jsonl --model path/to/model --sample 3");
-  AddFile(*inspect_command, inspect->source, "; or a token file");
+      "shoal data inspect --job job.yaml --sample 3");
+  inspect_command->add_option("file", inspect->source.input,
+                              std::string(kSamplesHelp) + "; or a token file");
+  AddSourceOptions(*inspect_command, inspect->source);
+  AddJobOption(*inspect_command, inspect->source);
   inspect_command
       ->add_option("--microbatch-tokens", inspect->microbatch_tokens,
                    "Tokens that go through the model together")
@@ -197,8 +209,20 @@ void AddData(CLI::App& app, CommandAction& action) {
   inspect_command->add_option("--sample", inspect->sample, "The one to show, counted from 0")
       ->capture_default_str();
   inspect_command->add_flag("--json", inspect->json, "JSON lines instead of text");
-  inspect_command->callback([inspect, &action] {
-    action = [inspect](Streams& streams) { return RunDataInspect(*inspect, streams); };
+  inspect_command->callback([inspect, inspect_command, &action] {
+    action = [inspect, inspect_command](Streams& streams) -> absl::StatusOr<ExitCode> {
+      SHOAL_ASSIGN_OR_RETURN(const auto job, TakeJob(*inspect_command, inspect->source));
+      if (job.has_value()) {
+        const auto take = [inspect_command](const char* option, auto& into, const auto& value) {
+          into = inspect_command->count(option) == 0 ? value : into;
+        };
+        take("file", inspect->source.input, job->data.train);
+        take("--microbatch-tokens", inspect->microbatch_tokens, job->data.microbatch_tokens);
+        take("--minibatch-samples", inspect->minibatch_samples, job->train.minibatch_samples);
+      }
+      SHOAL_RETURN_IF_ERROR(CheckSource(inspect->source));
+      return RunDataInspect(*inspect, streams);
+    };
   });
 }
 

@@ -77,6 +77,30 @@ TEST_F(DataCommandTest, InspectShowsLengthsPackingAndAMaskedSample) {
   ExpectRefused(Data("inspect", train_, {"--sample", "50"}), "--sample 50");
 }
 
+TEST_F(DataCommandTest, TheJobSaysWhatIsLeftOpen) {
+  Write("questions.jsonl", R"({"question":"1 + 1?","answer":"2"})"
+                           "\n");
+  const std::string job = Write("job.yaml",
+                                "model: model\ndata: {train: questions.jsonl, template: chatml, "
+                                "fields: {prompt: question, completion: answer}, "
+                                "max_sequence_tokens: 64, microbatch_tokens: 128}\n"
+                                "train: {minibatch_samples: 7}\n");
+  const Outcome of_job = Shoal({"data", "inspect", "--job", job, "--json"});
+  ASSERT_EQ(of_job.code, 0) << of_job.err;
+  const std::string path =
+      std::filesystem::path(folder_ + "/questions.jsonl").lexically_normal().string();
+  const Outcome said = Data("inspect", path,
+                            {"--template", "chatml", "--field", "prompt=question", "--field",
+                             "completion=answer", "--max-sequence-tokens", "64",
+                             "--microbatch-tokens", "128", "--minibatch-samples", "7", "--json"});
+  EXPECT_EQ(of_job.out, said.out);
+  const Outcome other = Shoal({"data", "inspect", "--job", job, "--json", "--template", "plain"});
+  EXPECT_NE(other.out, of_job.out) << "the command line wins";
+  EXPECT_EQ(Shoal({"data", "prepare", "--job", job, "--output", folder_ + "/t.tokens"}).code, 0);
+  ExpectRefused(Shoal({"data", "inspect", train_}), "--model is required, or --job");
+  ExpectRefused(Shoal({"data", "inspect", "--model", model()}), "file is required, or --job");
+}
+
 TEST_F(DataCommandTest, BrokenLinesAreNamedByFileAndLine) {
   const std::string good = R"({"prompt":"1 + 1?","completion":"2"})"
                            "\n";

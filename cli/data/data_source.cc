@@ -1,8 +1,11 @@
 #include "cli/data/data_source.h"
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "CLI/CLI.hpp"
+#include "cli/run/preflight.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
 #include "core/data/jsonl.h"
@@ -13,17 +16,15 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// By plan::OversizePolicy.
+constexpr std::array<std::string_view, 3> kOversizeNames = {"error", "skip", "truncate"};
+
 absl::StatusOr<plan::OversizePolicy> ParseOversize(const std::string& name) {
-  if (name == "error") {
-    return plan::OversizePolicy::kError;
+  const auto found = std::ranges::find(kOversizeNames, name);
+  if (found == kOversizeNames.end()) {
+    return InvalidArgument("--oversize {}: choose error, skip or truncate", name);
   }
-  if (name == "skip") {
-    return plan::OversizePolicy::kSkip;
-  }
-  if (name == "truncate") {
-    return plan::OversizePolicy::kTruncate;
-  }
-  return InvalidArgument("--oversize {}: choose error, skip or truncate", name);
+  return static_cast<plan::OversizePolicy>(found - kOversizeNames.begin());
 }
 
 }  // namespace
@@ -76,8 +77,7 @@ absl::StatusOr<std::map<std::string, std::string>> ParseFields(
 }
 
 void AddSourceOptions(CLI::App& command, DataSourceOptions& source) {
-  command.add_option("--model", source.model, "Folder with the tokenizer and config.json")
-      ->required();
+  command.add_option("--model", source.model, "Folder with the tokenizer and config.json");
   command
       .add_option("--template", source.chat_template,
                   "plain, chatml, llama3, or auto by the tokenizer's tokens")
@@ -95,6 +95,40 @@ void AddSourceOptions(CLI::App& command, DataSourceOptions& source) {
   command.add_option("--oversize", source.oversize, "error, skip or truncate")
       ->check(CLI::IsMember({"error", "skip", "truncate"}))
       ->capture_default_str();
+}
+
+void AddJobOption(CLI::App& command, DataSourceOptions& source) {
+  command.add_option("--job", source.job,
+                     "Job file that says what the command line leaves open: model, template, "
+                     "fields, lengths");
+}
+
+absl::StatusOr<std::optional<plan::Job>> TakeJob(const CLI::App& command,
+                                                 DataSourceOptions& source) {
+  std::optional<plan::Job> job;
+  if (!source.job.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(job, ReadJob(source.job, {}));
+    const plan::DataOptions& data = job->data;
+    const auto take = [&command](const char* option, auto& into, auto value) {
+      if (command.count(option) == 0) {
+        into = std::move(value);
+      }
+    };
+    std::vector<std::string> fields;
+    for (const auto& [ours, theirs] : data.fields) {
+      fields.push_back(fmt::format("{}={}", ours, theirs));
+    }
+    take("--model", source.model, job->model);
+    take("--template", source.chat_template, std::string(plan::Name(data.chat_template)));
+    take("--field", source.fields, fields);
+    take("--max-sequence-tokens", source.max_sequence_tokens, data.max_sequence_tokens);
+    take("--oversize", source.oversize,
+         std::string(kOversizeNames[static_cast<size_t>(data.oversize)]));
+  }
+  if (source.model.empty()) {
+    return InvalidArgument("--model is required, or --job");
+  }
+  return job;
 }
 
 absl::StatusOr<OpenedSource> OpenSource(const DataSourceOptions& source) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +46,7 @@ inline constexpr std::string_view kSamplesHelp =
 
 // How to tokenise samples: same choices as a job's data section.
 struct DataSourceOptions {
+  std::string job;  // a job file that says what else is left open; empty: none
   std::string input;
   std::string model;  // folder with the tokenizer and config.json
   std::string chat_template = "plain";
@@ -55,6 +57,13 @@ struct DataSourceOptions {
 
 // Adds all options but the file.
 void AddSourceOptions(CLI::App& command, DataSourceOptions& source);
+
+// Adds --job: what is left open on the command line is the job's.
+void AddJobOption(CLI::App& command, DataSourceOptions& source);
+// The job of --job, which fills in what `command` was not given; nullopt without one.
+// InvalidArgument where the model is not known then.
+absl::StatusOr<std::optional<plan::Job>> TakeJob(const CLI::App& command,
+                                                 DataSourceOptions& source);
 
 struct OpenedSource {
   DataEncoder encoder;
