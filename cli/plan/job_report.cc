@@ -7,6 +7,7 @@
 
 #include "cli/terminal/terminal.h"
 #include "core/base/bytes.h"
+#include "core/base/status.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 
@@ -48,8 +49,18 @@ int64_t PartitionsOfUnit(const JobReport& planned, int unit) {
       [unit](const plan::PartitionSpec& partition) { return partition.unit == unit; });
 }
 
+// Units that follow each other and are alike have one row.
 void PrintUnits(const JobReport& planned, Streams& streams) {
   Table table(Columns("unit", {"parameters", "partitions", "largest partition"}));
+  std::vector<std::string> row;
+  std::string first;
+  std::string last;
+  const auto add = [&] {
+    if (!row.empty()) {
+      row.front() = first == last ? first : fmt::format("{} to {}, each", first, last);
+      table.Add(row);
+    }
+  };
   for (const plan::UnitSpec& unit : planned.units) {
     int64_t parameters = 0;
     for (const plan::TensorSpec& tensor : unit.tensors) {
@@ -59,12 +70,40 @@ void PrintUnits(const JobReport& planned, Streams& streams) {
     for (const plan::PartitionSpec& partition : planned.partitions) {
       largest = partition.unit == unit.index ? std::max(largest, partition.count) : largest;
     }
-    table.Add({unit.name, WithThousands(parameters),
-               std::to_string(PartitionsOfUnit(planned, unit.index)), WithThousands(largest)});
+    const std::vector<std::string> next = {"", WithThousands(parameters),
+                                           std::to_string(PartitionsOfUnit(planned, unit.index)),
+                                           WithThousands(largest)};
+    if (row.empty() || !std::equal(next.begin() + 1, next.end(), row.begin() + 1)) {
+      add();
+      row = next;
+      first = unit.name;
+    }
+    last = unit.name;
   }
+  add();
   table.Add({"all", WithThousands(plan::ParameterCount(planned.spec)),
              std::to_string(planned.partitions.size()), ""});
   streams.out << table.Render(streams.out_terminal) << "\n";
+}
+
+// Of a local job: whether this machine has the memory and the cores.
+void PrintFit(const JobReport& planned, Streams& streams) {
+  if (!planned.fit.has_value()) {
+    return;
+  }
+  const MachineFit& fit = *planned.fit;
+  streams.out << (fit.memory.ok()
+                      ? fmt::format("it fits this machine: {} of {} available\n",
+                                    FormatBytes(planned.memory.total()),
+                                    FormatBytes(fit.available_bytes))
+                      : fmt::format("it does not fit this machine: {}\n", Message(fit.memory)));
+  const int64_t workers = planned.job.cluster.workers;
+  if (planned.job.train.device == plan::DeviceKind::kCpu && workers > fit.cores) {
+    streams.out << fmt::format(
+        "{} workers share {} cores: they take turns, and steps take longer than planned\n", workers,
+        fit.cores);
+  }
+  streams.out << "\n";
 }
 
 // Prints nothing if workers compute on the CPU.
@@ -147,9 +186,11 @@ void PrintMemory(const JobReport& planned, Streams& streams) {
 void PrintSteps(const JobReport& planned, Streams& streams) {
   const plan::StepTraffic& traffic = planned.traffic;
   streams.out << fmt::format(
-      "a step moves {} of weights in {} gets and {} of gradients in {} pushes\n\n",
-      FormatBytes(traffic.get_bytes), WithThousands(traffic.fetches),
-      FormatBytes(traffic.push_bytes), WithThousands(traffic.pushes));
+      "a step has {} samples, and moves {} of weights in {} gets and {} of gradients in {} "
+      "pushes\n\n",
+      WithThousands(planned.job.train.minibatch_samples), FormatBytes(traffic.get_bytes),
+      WithThousands(traffic.fetches), FormatBytes(traffic.push_bytes),
+      WithThousands(traffic.pushes));
   Table table({{"step", Table::Align::kRight},
                {"tokens", Table::Align::kRight},
                {"targets", Table::Align::kRight},
@@ -230,6 +271,7 @@ nlohmann::json WorkerJson(const JobReport& planned, size_t stage) {
 void PrintPlan(const JobReport& planned, Streams& streams) {
   PrintUnits(planned, streams);
   PrintMemory(planned, streams);
+  PrintFit(planned, streams);
   PrintSteps(planned, streams);
   streams.out << "\n";
   if (planned.pipeline.has_value()) {
@@ -264,6 +306,12 @@ void PrintJsonPlan(const JobReport& planned, Streams& streams) {
                             {"tokens", planned.steps[i].tokens},
                             {"target_tokens", planned.steps[i].targets},
                             {"microbatches", counts}});
+  }
+  if (planned.fit.has_value()) {
+    PrintJson(streams.out, {{"event", "machine"},
+                            {"fits", planned.fit->memory.ok()},
+                            {"available_bytes", planned.fit->available_bytes},
+                            {"cores", planned.fit->cores}});
   }
   const plan::StepTraffic& traffic = planned.traffic;
   PrintJson(streams.out, {{"event", "plan"},

@@ -20,6 +20,13 @@ namespace shoal::cli {
 // The verdict is the mean of this many steps.
 inline constexpr int64_t kVerdictSteps = 50;
 
+// What this machine offers for a job that runs on it.
+struct MachineFit {
+  int64_t available_bytes = 0;
+  int cores = 0;
+  absl::Status memory;  // says what is missing
+};
+
 struct JobReport {
   plan::Job job;
   plan::ModelSpec spec;
@@ -27,6 +34,7 @@ struct JobReport {
   std::vector<plan::PartitionSpec> partitions;
   plan::ShardMap shards;
   plan::MemoryPlan memory;
+  std::optional<MachineFit> fit;  // of a local job
   Simulation simulation;
   Verdict verdict;
   std::vector<plan::StepPlan> steps;

@@ -11,6 +11,7 @@
 #include "cli/plan/servers_report.h"
 #include "cli/plan/simulation.h"
 #include "cli/run/command.h"
+#include "cli/run/machine.h"
 #include "cli/run/preflight.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
@@ -103,6 +104,16 @@ absl::StatusOr<JobReport> MakePlan(const PlanCommandOptions& options) {
   }
   SHOAL_ASSIGN_OR_RETURN(planned.memory,
                          CheckMemory(planned.spec, planned.job, /*available_bytes=*/0, stages));
+  if (planned.job.cluster.local) {
+    const Machine machine = ExamineMachine();
+    if (machine.memory.ok()) {
+      planned.fit = {
+          .available_bytes = machine.memory->available,
+          .cores = UsableCores(machine),
+          .memory =
+              CheckMemory(planned.spec, planned.job, machine.memory->available, stages).status()};
+    }
+  }
   int64_t microbatches = 0;
   for (const plan::StepPlan& step : planned.steps) {
     for (const auto& worker : step.workers) {

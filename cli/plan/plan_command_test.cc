@@ -120,7 +120,19 @@ TEST_F(PlanCommandTest, TablesSayTheSame) {
   EXPECT_THAT(text.out, HasSubstr("embedding"));
   EXPECT_THAT(text.out, HasSubstr("3 of them"));
   EXPECT_THAT(text.out, HasSubstr("weights are kept for the step"));
-  EXPECT_THAT(text.out, HasSubstr("a step moves"));
+  EXPECT_THAT(text.out, HasSubstr("a step has 16 samples, and moves"));
+  EXPECT_THAT(text.out, HasSubstr("block.0 to block.")) << "alike blocks have one row";
+  EXPECT_THAT(text.out, HasSubstr("it fits this machine: "));
+}
+
+TEST_F(PlanCommandTest, SaysWhereThisMachineIsTooSmall) {
+  const Outcome text = Plan({"--set", "cluster.local.workers=300", "--set",
+                             "data.microbatch_tokens=16000000", "--steps", "1"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("it does not fit this machine: the job needs "));
+  EXPECT_THAT(text.out, HasSubstr("300 workers share "));
+  EXPECT_EQ(PlanJson({"--set", "cluster.coordinator=there:1"})["machine"].size(), 0U)
+      << "it runs elsewhere";
 }
 
 TEST_F(PlanCommandTest, KubernetesGetsCountsMemoryAndGrace) {
