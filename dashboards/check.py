@@ -39,6 +39,7 @@ UNSHOWN = {
     'shoal_ps_gpu_ranges_total': 'shown as workers count them',
     'shoal_train_flops_total': 'shoal_train_mfu_ratio is shown, which is made of it',
     'shoal_checkpoint_bytes_total': 'the room that they take is shown',
+    'shoal_coordinator_refused_versions_total': 'for alerts: versions by process are shown',
     'shoal_coordinator_term': 'starts of processes are shown',
     'shoal_train_start_timestamp_seconds': 'for alerts: how long a job has trained',
 }

@@ -192,6 +192,9 @@ absl::StatusOr<proto::RegisterReply> CoordinatorCore::Register(
   if (ending_) {
     return Unavailable("the coordinator was told to end");
   }
+  if (request.version() != members_.version()) {
+    environment_.metrics.refused_versions.Increment();
+  }
   const size_t members = members_.size();
   SHOAL_ASSIGN_OR_RETURN(const Member member, members_.Register(request, environment_.clock.Now()));
   // Before the answer, so that a later life of this coordinator knows it. A repeated call finds a

@@ -346,10 +346,10 @@ def skew(cluster, watch):
         for name in cluster.members:
             if cluster.running[name].poll() is not None:
                 cluster.start_member(name)
-        time.sleep(0.1)  # each lives for a moment, in which it is to be read
+        time.sleep(0.1)
     watch.expected.add('ShoalTargetDown')  # of who ends again and again
     with meanwhile(start_again):
-        resolved = watch.expect('ShoalVersionSkew', 600, shoal_job=processes.JOB)
+        resolved = watch.expect('ShoalVersionSkew', shoal_job=processes.JOB)
         cluster.kill('coordinator', signal.SIGTERM)
         cluster.start_coordinator()
         resolved()

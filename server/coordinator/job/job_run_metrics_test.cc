@@ -39,5 +39,17 @@ TEST(JobRunMetricsTest, SayWhatJobItIsSinceWhenAndWhereItsTimeWent) {
   EXPECT_NEAR(phases, steps, 1e-6 * steps);
 }
 
+TEST(JobRunMetricsTest, CountMembersThatAreRefusedForTheirVersion) {
+  SimWorld world({.steps = 1});
+  world.At("work", 1, [&] {
+    proto::RegisterRequest request;
+    request.set_role(proto::ROLE_WORKER);
+    request.set_version("another");
+    EXPECT_FALSE(world.core().Register(request).ok());
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_EQ(ValueOf(world.metrics.Text(), "shoal_coordinator_refused_versions_total"), 1);
+}
+
 }  // namespace
 }  // namespace shoal::server

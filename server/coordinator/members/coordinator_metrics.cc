@@ -51,8 +51,9 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
       silently_lost_servers(metrics.counter("shoal_coordinator_members_lost_total",
                                             "Members lost without a word.", {{"role", "server"}})),
       silently_lost_workers(metrics.counter("shoal_coordinator_members_lost_total",
-                                            "Members lost without a word.", {{"role", "worker"}})) {
-}
+                                            "Members lost without a word.", {{"role", "worker"}})),
+      refused_versions(metrics.counter("shoal_coordinator_refused_versions_total",
+                                       "Registrations refused for their version.")) {}
 
 void CoordinatorMetrics::OnMemberLost(proto::Role role) {
   (role == proto::ROLE_SERVER ? silently_lost_servers : silently_lost_workers).Increment();

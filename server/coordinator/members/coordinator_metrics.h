@@ -77,6 +77,7 @@ struct CoordinatorMetrics {
   Metrics::Gauge& oldest_worker_lease;
   Metrics::Counter& silently_lost_servers;
   Metrics::Counter& silently_lost_workers;
+  Metrics::Counter& refused_versions;
 };
 
 }  // namespace shoal::server

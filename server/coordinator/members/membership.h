@@ -110,6 +110,7 @@ class Membership {
   int64_t issued() const { return issued_; }
   // The lease that members get from now on when they register or renew.
   absl::Duration lease() const { return options_.lease; }
+  const std::string& version() const { return options_.version; }
   void set_lease(absl::Duration lease) { options_.lease = lease; }
 
  private:
