@@ -35,8 +35,8 @@ struct MemberOptions {
   std::function<bool()> stop = nullptr;         // ends that wait, with Cancelled
   int64_t free_memory_bytes = 0;                // of the host, for a job; 0: unknown
   int metrics_port = 0;                         // at the host of the address; 0: none
-  std::string instructions = "";                // as HostFacts have them; of a worker
-  std::string gpu = "";
+  std::string instructions = {};                // as HostFacts have them; of a worker
+  std::string gpu = {};
 };
 
 // Whether the coordinator does not take this process, now or later.
