@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/testing/command_line.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
