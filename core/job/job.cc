@@ -82,8 +82,12 @@ std::vector<JobDifference> Differences(const Job& first, const Job& second) {
 }
 
 std::string ToYaml(const Job& job) {
+  proto::Job message = ToMessage(job);
+  if (job.train.epochs > 0) {
+    message.mutable_train()->clear_steps();  // one of them is said
+  }
   std::string text;
-  PrintSection(ToMessage(job), 0, text);
+  PrintSection(message, 0, text);
   return text;
 }
 

@@ -140,7 +140,9 @@ absl::Status CheckTrain(TrainOptions& train, const JobSources& sources,
     }
     train.epochs = steps->level > epochs->level ? 0 : train.epochs;
   }
-  if (train.epochs == 0) {
+  if (train.epochs > 0) {
+    train.steps = TrainOptions().steps;  // SettleEpochs says how many
+  } else {
     SHOAL_RETURN_IF_ERROR(Annotate(CheckSchedule(train),
                                    Place(sources, "train.warmup_steps", "train.steps", file_name)));
   }

@@ -256,7 +256,9 @@ TEST(ParseJob, RefusesContradictions) {
               HasSubstr("is more than"));
   EXPECT_EQ(RefusalOf("train:\n  steps: 5\n  epochs: 2\n"),
             "job.yaml:5: train.epochs contradicts train.steps: say one of them");
-  EXPECT_EQ(MustParse(kExample, {"train.epochs=2"}).train.epochs, 2) << "an override wins";
+  const Job job = MustParse(kExample, {"train.epochs=2"});
+  EXPECT_EQ(job.train.epochs, 2) << "an override wins";
+  EXPECT_EQ(MustParse(ToYaml(job)), job);
   EXPECT_EQ(RefusalOf("train: {decay_steps: 5}"),
             "job.yaml:3: train.decay_steps contradicts train.schedule: only wsd has it");
   EXPECT_THAT(RefusalOf("train: {schedule: wsd, decay_power: 2}"),
