@@ -1,12 +1,13 @@
 // A cluster that stays: job after job on the same processes, queued, stopped, failed, with the
 // coordinator killed in between; each job has the bits that it has alone.
+#include "tests/integration/service.h"
+
 #include <signal.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
 
-#include "tests/integration/service.h"
 #include "tests/support/process_memory.h"
 
 namespace shoal::testing {
