@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/data/token_file.h"
 #include "xxhash.h"
@@ -79,9 +80,17 @@ absl::StatusOr<HeldOut> HoldOut(const PreparedData& data, double fraction,
   };
   split.train.from_cache = split.validation.from_cache = open().ok();
   if (!split.train.from_cache) {
+    SHOAL_RETURN_IF_ERROR(CreateDirectories(cache_directory));
     SHOAL_RETURN_IF_ERROR(Split(*file, fraction, split.train.path, split.validation.path));
     SHOAL_RETURN_IF_ERROR(open());
   }
+  // What was left out or cut belongs to the whole.
+  const PrepareSummary part = split.train.summary;
+  split.train.summary = data.summary;
+  split.train.summary.samples = part.samples;
+  split.train.summary.tokens = part.tokens;
+  split.train.summary.targets = part.targets;
+  split.train.summary.longest = part.longest;
   return split;
 }
 

@@ -66,12 +66,23 @@ TEST_F(HoldOutTest, TheSameSamplesAreHeldOutOfMoreData) {
 
 TEST_F(HoldOutTest, ASplitIsMadeOnceForEachFraction) {
   const PreparedData all = Write("all", 100, 100);
-  EXPECT_FALSE(HoldOut(all, 0.1, folder_.path())->train.from_cache);
-  const auto again = HoldOut(all, 0.1, folder_.path());
+  const std::string cache = folder_ / "new";
+  EXPECT_FALSE(HoldOut(all, 0.1, cache)->train.from_cache);
+  const auto again = HoldOut(all, 0.1, cache);
   EXPECT_TRUE(again->train.from_cache);
-  const auto more = HoldOut(all, 0.3, folder_.path());
+  const auto more = HoldOut(all, 0.3, cache);
   EXPECT_FALSE(more->train.from_cache);
   EXPECT_NE(more->train.path, again->train.path);
+}
+
+TEST_F(HoldOutTest, WhatWasLeftOutBeforeIsStillTold) {
+  PreparedData all = Write("all", 100, 100);
+  all.summary.skipped_oversize = 3;
+  all.summary.truncated = 2;
+  const auto split = HoldOut(all, 0.1, folder_.path());
+  EXPECT_EQ(split->train.summary.skipped_oversize, 3);
+  EXPECT_EQ(split->train.summary.truncated, 2);
+  EXPECT_EQ(split->train.summary.samples + split->validation.summary.samples, 100);
 }
 
 TEST_F(HoldOutTest, NothingHeldOutIsRefused) {
