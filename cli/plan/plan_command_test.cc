@@ -175,6 +175,8 @@ TEST_F(PlanCommandTest, BadInputIsRefusedInOneLine) {
   ExpectRefused(Plan({"--json", "--kubernetes"}), "--kubernetes");
   ExpectRefused(Plan({"--set", "model=absent"}), "absent");
   ExpectRefused(Plan({"--set", "data.train=" + folder_ + "/absent.jsonl"}), "absent.jsonl");
+  ExpectRefused(Plan({"--set", "data.validation.fraction=1e-9"}),
+                "data.validation.fraction: ");  // as it is trained on, without what is held out
   ExpectRefused(Plan({"--set", "data.oversize=error", "--set", "data.max_sequence_tokens=64"}),
                 "train.jsonl:");
 }

@@ -13,6 +13,7 @@
 #include "core/base/check.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/data/held_out.h"
 #include "core/data/token_file.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/step/lengths.h"
@@ -151,9 +152,14 @@ absl::StatusOr<sim::Minibatches> DataMinibatches(const plan::Job& job) {
   SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder,
                          OpenDataEncoder(job.model, job.data.chat_template));
   SHOAL_ASSIGN_OR_RETURN(const auto folder, TemporaryFolder::Create());
-  SHOAL_ASSIGN_OR_RETURN(const worker::PreparedData data,
+  SHOAL_ASSIGN_OR_RETURN(worker::PreparedData data,
                          worker::PrepareCached(job.data.train, folder->path(), *encoder.encoder,
                                                worker::PrepareOptionsOf(job.data)));
+  if (const double fraction = job.data.validation.fraction; fraction > 0) {
+    auto split = worker::HoldOut(data, fraction, folder->path());
+    SHOAL_RETURN_IF_ERROR(Annotate(split.status(), "data.validation.fraction"));
+    data = std::move(split->train);
+  }
   return TokenFileMinibatches(job, data.path);  // its map outlives the folder
 }
 
@@ -168,6 +174,7 @@ absl::StatusOr<Simulation> OpenSimulation(const SimulationSource& source) {
   if (!source.data.empty()) {
     std::error_code error;
     job.data.train = std::filesystem::absolute(source.data, error).string();
+    job.data.validation = {};  // of the job's own
   }
   SHOAL_RETURN_IF_ERROR(
       AtKey(OpenModel(source, simulation), "model", source.job_file, source.overrides));
