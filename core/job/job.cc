@@ -105,8 +105,10 @@ bool Matches(const ParameterGroup& group, const std::string& tensor) {
 }
 
 absl::Status SettleEpochs(TrainOptions& train, int64_t samples) {
-  const double minibatches = std::ceil(train.epochs * static_cast<double>(samples) /
-                                       static_cast<double>(train.minibatch_samples));
+  constexpr double kRounded = 1e-12;  // 1.1 as a double is a little more than that
+  const double minibatches =
+      std::ceil(train.epochs * static_cast<double>(samples) /
+                static_cast<double>(train.minibatch_samples) * (1 - kRounded));
   constexpr double kMostSteps = 1e9;
   if (!(minibatches <= kMostSteps)) {
     return InvalidArgument("{} epochs of {} samples are more than {:.0f} steps", train.epochs,
@@ -122,7 +124,7 @@ absl::Status CheckSchedule(const TrainOptions& train) {
     return InvalidArgument("train.warmup_steps ({}) is more than train.steps ({})",
                            train.warmup_steps, train.steps);
   }
-  if (train.warmup_steps + train.decay_steps > train.steps) {
+  if (train.decay_steps > train.steps - train.warmup_steps) {
     return InvalidArgument(
         "train.warmup_steps ({}) and train.decay_steps ({}) are more than train.steps ({})",
         train.warmup_steps, train.decay_steps, train.steps);

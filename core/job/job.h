@@ -330,7 +330,7 @@ absl::Status SettleEpochs(TrainOptions& train, int64_t samples);
 
 // Learning rate of optimizer step `step` (the first is 1): linear warm-up to learning_rate, then
 // the schedule. Those that end with the steps would reach minimum_learning_rate one step after the
-// last; inverse-sqrt is learning_rate * sqrt(warmup_steps / step), never below the minimum.
+// last; inverse-sqrt is learning_rate * sqrt(max(1, warmup_steps) / step), never below the minimum.
 double LearningRateAt(const TrainOptions& train, int64_t step);
 
 }  // namespace shoal::plan

@@ -126,12 +126,17 @@ absl::Status CheckPipeline(const Job& job, const JobSources& sources,
   return absl::OkStatus();
 }
 
-absl::Status CheckTrain(TrainOptions& train, const JobSources& sources,
-                        const std::string& file_name) {
-  const auto contradicts = [&](const char* key, const std::string& with, const std::string& why) {
+// Makes the refusal of a key for another one.
+auto Contradicts(const JobSources& sources, const std::string& file_name) {
+  return [&](const char* key, const char* with, const char* why) {
     return InvalidArgument("{}: {} contradicts {}: {}", Place(sources, key, with, file_name), key,
                            with, why);
   };
+}
+
+absl::Status CheckTrain(TrainOptions& train, const JobSources& sources,
+                        const std::string& file_name) {
+  const auto contradicts = Contradicts(sources, file_name);
   const JobSource* steps = Highest(sources, {"train.steps"});
   const JobSource* epochs = Highest(sources, {"train.epochs"});
   if (train.epochs > 0 && steps != nullptr && epochs != nullptr) {
@@ -153,8 +158,7 @@ absl::Status CheckTrain(TrainOptions& train, const JobSources& sources,
     }
     if (group.freeze && group != ParameterGroup{.match = group.match, .freeze = true}) {
       return InvalidArgument(
-          "{}: the group '{}' of train.groups is frozen: what else it says has "
-          "no effect",
+          "{}: the group '{}' of train.groups is frozen: what else it says has no effect",
           Place(sources, "train.groups", "train.groups", file_name), group.match);
     }
   }
@@ -177,10 +181,7 @@ absl::Status CheckTrain(TrainOptions& train, const JobSources& sources,
 absl::Status CheckValidation(const Job& job, const JobSources& sources,
                              const std::string& file_name) {
   const ValidationOptions& validation = job.data.validation;
-  const auto contradicts = [&](const char* key, const char* with, const char* why) {
-    return InvalidArgument("{}: {} contradicts {}: {}", Place(sources, key, with, file_name), key,
-                           with, why);
-  };
+  const auto contradicts = Contradicts(sources, file_name);
   if (!validation.enabled()) {
     const std::pair<const char*, bool> needs[] = {
         {"data.validation.every_steps", validation.every_steps > 0},

@@ -252,6 +252,9 @@ TEST(ParseJob, RefusesContradictions) {
             "job.yaml:5: train.warmup_steps (6) is more than train.steps (5)");
   EXPECT_THAT(Refusal(kExample, {"train.steps=5"}),
               StartsWith("--set train.steps=5: train.warmup_steps (10)"));
+  EXPECT_THAT(
+      Refusal(kExample, {"train.schedule=wsd", "train.decay_steps=9223372036854775807"}),
+      HasSubstr("(10) and train.decay_steps (9223372036854775807) are more than train.steps"));
   EXPECT_THAT(RefusalOf("train: {learning_rate: 1e-4, minimum_learning_rate: 1e-3}"),
               HasSubstr("is more than"));
   EXPECT_EQ(RefusalOf("train:\n  steps: 5\n  epochs: 2\n"),

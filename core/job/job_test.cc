@@ -474,6 +474,7 @@ TEST(SettleEpochs, AreTheStepsOfSoManyPasses) {
   EXPECT_EQ(steps(1, 33), 2);
   EXPECT_EQ(steps(0.5, 64), 1);
   EXPECT_EQ(steps(0.001, 1), 1);
+  EXPECT_EQ(steps(1.1, 320), 11) << "not 11.000000000000002 rounded up";
   TrainOptions train = {.epochs = 1, .minibatch_samples = 32, .warmup_steps = 11};
   EXPECT_REFUSED(SettleEpochs(train, 320), "train.warmup_steps (11)");
   train = {.epochs = 1e6, .minibatch_samples = 1};
