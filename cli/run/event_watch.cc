@@ -110,11 +110,11 @@ absl::Status EventWatch::ReadStream() {
   return absl::IsDeadlineExceeded(status) ? absl::OkStatus() : status;
 }
 
-bool EventWatch::GoesOn(const absl::Status& failure, bool answers) {
+bool EventWatch::GoesOn(const absl::Status& failure, bool answers, absl::Time now) {
   const bool away =
       as_told_ && !answers && (absl::IsUnavailable(failure) || absl::IsDeadlineExceeded(failure));
   const absl::Duration patience = away ? std::max(patience_, told_) : patience_;
-  const absl::Duration left = broken_since_ + patience - clock_.Now();
+  const absl::Duration left = broken_since_ + patience - now;
   if (left < absl::ZeroDuration() || absl::IsUnauthenticated(failure) ||
       absl::IsNotFound(failure)) {
     status_ = failure;
@@ -142,14 +142,15 @@ void EventWatch::Follow() {
       return;
     }
     // An answer after none, or a stream that lived, was a connection, though no event came.
-    const bool connected = answers && (!answered || clock_.Now() - begun > kConnected);
+    const absl::Time now = clock_.Now();
+    const bool connected = answers && (!answered || now - begun > kConnected);
     if (status.ok() || connected) {
       broken_since_ = absl::InfiniteFuture();
     }
     answered = answers;
     if (!status.ok()) {
-      broken_since_ = std::min(broken_since_, clock_.Now());
-      if (!GoesOn(status, answers)) {
+      broken_since_ = std::min(broken_since_, now);
+      if (!GoesOn(status, answers, now)) {
         return;
       }
     }

@@ -50,7 +50,8 @@ class EventWatch {
   absl::Status Ask();
   absl::Status ReadStream();
   // False: it is given up.
-  bool GoesOn(const absl::Status& failure, bool answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool GoesOn(const absl::Status& failure, bool answers, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Take(const proto::JobEvent& event);
   bool HasEventOrEnd() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool EndedOrStop() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -188,12 +188,14 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
   if (job.plan.pack_groups == 0) {
     job.plan.pack_groups = before->plan.pack_groups;
   }
-  if (job.train.epochs > 0) {  // SettleEpochs says how many once the data is read
-    job.train.steps = before->train.steps;
+  plan::Job now = job;
+  if (now.train.epochs > 0) {  // the checkpoint has the steps that they were
+    now.train.epochs = before->train.epochs;
+    now.train.steps = before->train.steps;
   }
   std::vector<std::string> lines;
   std::vector<std::string> refused;
-  for (const plan::JobDifference& difference : plan::Differences(*before, job)) {
+  for (const plan::JobDifference& difference : plan::Differences(*before, now)) {
     const auto shown = [](const std::string& value) { return value.empty() ? "none" : value; };
     const std::string values = fmt::format("{} in the checkpoint's job, {} now",
                                            shown(difference.first), shown(difference.second));
@@ -210,8 +212,7 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
   if (!refused.empty() && !accept) {
     return FailedPrecondition(
         "--resume from {} would go on with other packs of samples: {}; take these values back, or "
-        "say "
-        "--accept-changes",
+        "say --accept-changes",
         checkpoint.path, absl::StrJoin(refused, ", "));
   }
   return lines;

@@ -96,6 +96,14 @@ TEST_F(PreflightTest, AResumePacksAsItsCheckpoint) {
   EXPECT_EQ(left_open.plan.pack_groups, 3);
 }
 
+TEST_F(PreflightTest, StepsThatEpochsWereAreNoChange) {
+  const server::CheckpointInfo checkpoint = Write(plan::ToYaml(job_));
+  plan::Job in_epochs = job_;
+  in_epochs.train.epochs = 0.5;
+  EXPECT_THAT(*CheckResumedJob(checkpoint, in_epochs, false), ElementsAre());
+  EXPECT_EQ(in_epochs.train.epochs, 0.5);
+}
+
 TEST_F(PreflightTest, AFlippedByteIsFoundBeforeAnythingRuns) {
   Write(plan::ToYaml(job_));
   const std::string damaged = server::CheckpointPath(folder_.path(), 3);
