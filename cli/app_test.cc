@@ -88,6 +88,7 @@ TEST(App, BashCompletesCommandsAndOptions) {
   EXPECT_EQ(complete("shoal data ins"), "inspect\n");
   EXPECT_EQ(complete("shoal data inspect --minib"), "--minibatch-samples\n");
   EXPECT_EQ(complete("shoal train job.yaml --over"), "--overwrite\n");
+  EXPECT_EQ(complete("shoal train --fault"), "\n") << "hidden";
 }
 
 TEST(App, UsageErrorsAreOneLineAndExitCodeTwo) {

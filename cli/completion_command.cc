@@ -18,6 +18,9 @@ void AddCases(const CLI::App& command, const std::string& path, std::string& cas
     AddCases(*below, path.empty() ? below->get_name() : path + " " + below->get_name(), cases);
   }
   for (const CLI::Option* option : command.get_options()) {
+    if (option->get_group().empty()) {
+      continue;  // hidden
+    }
     for (const std::string& name : option->get_lnames()) {
       words.push_back("--" + name);
     }

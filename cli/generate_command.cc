@@ -1,15 +1,16 @@
 #include "cli/generate_command.h"
 
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 #include "CLI/CLI.hpp"
 #include "cli/data/data_source.h"
 #include "cli/generated_text.h"
 #include "cli/model_loader.h"
 #include "core/base/clock.h"
+#include "core/base/file.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
 #include "core/data/chat_template.h"
@@ -47,10 +48,9 @@ absl::StatusOr<std::vector<std::string>> PromptsOf(const GenerateOptions& option
     return LinesOf(in);
   }
   if (!options.prompts_file.empty()) {
-    std::ifstream file(options.prompts_file);
-    if (!file) {
-      return NotFound("--prompts {}: cannot open it", options.prompts_file);
-    }
+    const auto text = ReadFile(options.prompts_file);
+    SHOAL_RETURN_IF_ERROR(Annotate(text.status(), "--prompts"));
+    std::istringstream file(*text);
     auto lines = LinesOf(file);
     SHOAL_RETURN_IF_ERROR(Annotate(lines.status(), "--prompts " + options.prompts_file));
     return lines;
@@ -168,6 +168,10 @@ absl::StatusOr<ExitCode> RunGenerate(const GenerateOptions& options, Streams& st
     return InvalidArgument(
         "say --prompt TEXT, --prompts FILE (a prompt a line), or --chat for a conversation");
   }
+  std::vector<std::string> prompts;
+  if (!converses) {
+    SHOAL_ASSIGN_OR_RETURN(prompts, PromptsOf(options, streams.in));
+  }
   SHOAL_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(options.model, options.compute));
   Generation generation(options, std::move(model), streams);
   if (options.chat) {
@@ -177,7 +181,6 @@ absl::StatusOr<ExitCode> RunGenerate(const GenerateOptions& options, Streams& st
     SHOAL_RETURN_IF_ERROR(generation.Converse());
     return ExitCode::kDone;
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, PromptsOf(options, streams.in));
   for (const std::string& prompt : prompts) {
     SHOAL_RETURN_IF_ERROR(generation.Answer(prompt));
   }

@@ -117,7 +117,9 @@ TEST_F(GenerateCommandTest, BadInputIsRefusedInOneLine) {
   ExpectRefused(Shoal({"generate", "--model", model()}), "--prompt");
   ExpectRefused(Generate({"--prompts", "x"}), "--prompts");
   ExpectRefused(Shoal({"generate", "--model", model(), "--prompts", folder_ + "/absent"}),
-                "--prompts " + folder_ + "/absent: cannot open it");
+                "--prompts: cannot open " + folder_ + "/absent");
+  ExpectRefused(Shoal({"generate", "--model", folder_ + "/absent", "--prompts", folder_}),
+                "--prompts");  // before the model is looked for
   ExpectRefused(Generate({"--top-p", "0"}), "--top-p");
   ExpectRefused(Shoal({"generate", "--model", folder_ + "/absent", "--prompt", "x"}), "absent");
   ExpectRefused(Generate({"--template", "pirate"}), "pirate");
