@@ -15,13 +15,7 @@ std::vector<int64_t> Layout::unit_counts() const {
   return counts;
 }
 
-int64_t Layout::largest_partition() const {
-  int64_t largest = 0;
-  for (const plan::PartitionSpec& partition : partitions) {
-    largest = std::max(largest, partition.count);
-  }
-  return largest;
-}
+int64_t Layout::largest_partition() const { return plan::LargestCount(partitions); }
 
 absl::StatusOr<Layout> MakeLayout(const std::vector<plan::UnitSpec>& units,
                                   const std::vector<plan::PartitionSpec>& partitions,

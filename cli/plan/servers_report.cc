@@ -30,11 +30,7 @@ ServersSize Describe(const plan::Job& job, const std::vector<plan::PartitionSpec
   const int64_t slot_bytes = plan::PushSlotBytes(partitions, job.service.gradient_type);
   const plan::ReachedInGpu reached = plan::PlanReachedInGpu(job);
   ServersSize size{.servers = servers};
-  for (int server = 0; server < servers; ++server) {
-    std::vector<plan::PartitionSpec> held;
-    for (const int id : plan::PartitionsOf(map, server)) {
-      held.push_back(partitions[static_cast<size_t>(id)]);
-    }
+  for (const auto& held : plan::PartitionsByServer(partitions, map, servers)) {
     const plan::ServerMemory memory =
         plan::PlanServerMemory(held, slot_bytes, job.service, job.cluster.workers, reached);
     size.most_partitions = std::max(size.most_partitions, held.size());

@@ -24,4 +24,12 @@ std::vector<PartitionSpec> BuildPartitions(const std::vector<UnitSpec>& units,
   return partitions;
 }
 
+int64_t LargestCount(std::span<const PartitionSpec> partitions) {
+  int64_t largest = 0;
+  for (const PartitionSpec& partition : partitions) {
+    largest = std::max(largest, partition.count);
+  }
+  return largest;
+}
+
 }  // namespace shoal::plan

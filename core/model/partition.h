@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/model/model_spec.h"
@@ -26,5 +27,8 @@ inline constexpr int64_t kPartitionAlignment = 64;
 // fp32 (4 bytes per element).
 std::vector<PartitionSpec> BuildPartitions(const std::vector<UnitSpec>& units,
                                            int64_t partition_bytes);
+
+// Returns the elements of the largest; 0: there is none.
+int64_t LargestCount(std::span<const PartitionSpec> partitions);
 
 }  // namespace shoal::plan

@@ -44,4 +44,13 @@ std::vector<int> PartitionsOf(const ShardMap& map, int server) {
   return ids;
 }
 
+std::vector<std::vector<PartitionSpec>> PartitionsByServer(
+    const std::vector<PartitionSpec>& partitions, const ShardMap& map, int servers) {
+  std::vector<std::vector<PartitionSpec>> held(static_cast<size_t>(servers));
+  for (const PartitionSpec& partition : partitions) {
+    held[static_cast<size_t>(map.primary(partition.id))].push_back(partition);
+  }
+  return held;
+}
+
 }  // namespace shoal::plan

@@ -25,5 +25,8 @@ ShardMap PlaceShards(const std::vector<PartitionSpec>& partitions, int servers, 
 
 // Returns the ids of the partitions whose primary is `server`, ascending.
 std::vector<int> PartitionsOf(const ShardMap& map, int server);
+// Returns the partitions by primary, of so many servers.
+std::vector<std::vector<PartitionSpec>> PartitionsByServer(
+    const std::vector<PartitionSpec>& partitions, const ShardMap& map, int servers);
 
 }  // namespace shoal::plan

@@ -319,11 +319,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
   plan.groups = workers / std::max<int64_t>(1, static_cast<int64_t>(stages.size()));
   const ReachedInGpu reached = PlanReachedInGpu(job);
   const int64_t slot_bytes = PushSlotBytes(partitions, job.service.gradient_type);
-  for (int server = 0; server < servers; ++server) {
-    std::vector<PartitionSpec> held;
-    for (const int id : PartitionsOf(map, server)) {
-      held.push_back(partitions[static_cast<size_t>(id)]);
-    }
+  for (const auto& held : PartitionsByServer(partitions, map, servers)) {
     plan.servers.push_back(PlanServerMemory(held, slot_bytes, job.service, workers, reached));
   }
   const int64_t push_bytes = servers * job.service.push_slots * slot_bytes;

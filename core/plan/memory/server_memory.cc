@@ -21,14 +21,6 @@ int64_t StateArray(int64_t count, int64_t element) {
   return ServerPages(count * element) + kStagger;
 }
 
-int64_t LargestCount(std::span<const PartitionSpec> held) {
-  int64_t largest = 0;
-  for (const PartitionSpec& partition : held) {
-    largest = std::max(largest, partition.count);
-  }
-  return largest;
-}
-
 // Returns the size of the region of weights that clients read.
 int64_t WeightsBytes(std::span<const PartitionSpec> held, DType wire) {
   int64_t bytes =

@@ -12,14 +12,6 @@
 namespace shoal::plan {
 namespace {
 
-int64_t LargestOf(const std::vector<PartitionSpec>& partitions) {
-  int64_t largest = 0;
-  for (const PartitionSpec& partition : partitions) {
-    largest = std::max(largest, partition.count);
-  }
-  return largest;
-}
-
 // Elements by server, of those and of whoever else holds some.
 std::map<int, int64_t> LoadsOf(const std::vector<PartitionSpec>& partitions, const ShardMap& map,
                                std::span<const int> servers) {
@@ -142,7 +134,7 @@ ShardMap PlanTarget(const std::vector<PartitionSpec>& partitions, const ShardMap
   for (const int id : homeless) {
     placement.AddToLeast(partitions[static_cast<size_t>(id)]);
   }
-  placement.Balance(LargestOf(partitions));
+  placement.Balance(LargestCount(partitions));
   return placement.Map(now.generation + 1);
 }
 
@@ -157,7 +149,7 @@ int64_t MovedBytes(const std::vector<PartitionSpec>& partitions, const ShardMap&
 
 int64_t LeastBytes(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
                    std::span<const int> servers) {
-  const int64_t largest = LargestOf(partitions);
+  const int64_t largest = LargestCount(partitions);
   const std::map<int, int64_t> loads = LoadsOf(partitions, now, servers);
   int64_t total = 0;
   for (const auto& [server, load] : loads) {

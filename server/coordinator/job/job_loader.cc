@@ -290,11 +290,7 @@ std::vector<int64_t> ServersBytes(const plan::Job& job,
                                   int64_t clients, const plan::ShardMap& map, int servers) {
   const int64_t slot_bytes = plan::PushSlotBytes(partitions, job.service.gradient_type);
   std::vector<int64_t> bytes;
-  for (int server = 0; server < servers; ++server) {
-    std::vector<plan::PartitionSpec> held;
-    for (const int id : plan::PartitionsOf(map, server)) {
-      held.push_back(partitions[static_cast<size_t>(id)]);
-    }
+  for (const auto& held : plan::PartitionsByServer(partitions, map, servers)) {
     const plan::ServerMemory memory =
         plan::PlanServerMemory(held, slot_bytes, job.service, clients, plan::PlanReachedInGpu(job));
     bytes.push_back(memory.total() - plan::kServerProcessBytes);
