@@ -113,7 +113,7 @@ class QueueTest : public ::testing::Test {
           job.job.cluster.servers = request.job().cluster().servers();
           job.job.service.encryption = encryption_;
           job.job.train.exact_devices = exact_devices_;
-          job.job.cluster.workers = exact_devices_ ? 2 : 1;
+          job.job.cluster.workers = workers_;
           job.server_bytes = server_bytes_;
           return job;
         },
@@ -144,12 +144,22 @@ class QueueTest : public ::testing::Test {
     return states;
   }
 
+  void ComeWorker(const std::string& instructions) {
+    proto::RegisterRequest worker;
+    worker.set_role(proto::ROLE_WORKER);
+    worker.set_version("1");
+    worker.set_stays(true);
+    worker.mutable_facts()->set_instructions(instructions);
+    EXPECT_TRUE(coordinator_->Register(worker).ok());
+  }
+
   const TemporaryFolder folder_;
   testing::FakeDisk disk_;
   Metrics metrics_;
   ServerBytes server_bytes_;
   plan::Encryption encryption_ = plan::Encryption::kAuto;
   bool exact_devices_ = false;
+  int64_t workers_ = 1;
   uint64_t server_ = 0;  // incarnation of the only one
   std::unique_ptr<Coordinator> coordinator_;
 };
@@ -268,20 +278,25 @@ TEST_F(QueueTest, WhatIsOverIsForgottenInTime) {
 
 TEST_F(QueueTest, WithExactDevicesItWaitsForWorkersOfOneKind) {
   exact_devices_ = true;
-  const auto come = [this](const std::string& instructions, const std::string& gpu) {
-    proto::RegisterRequest worker;
-    worker.set_role(proto::ROLE_WORKER);
-    worker.set_version("1");
-    worker.set_stays(true);
-    worker.mutable_facts()->set_instructions(instructions);
-    worker.mutable_facts()->set_gpu(gpu);
-    EXPECT_TRUE(coordinator_->Register(worker).ok());
-  };
-  come("baseline", "");
+  workers_ = 2;
+  ComeWorker("baseline");
   ASSERT_TRUE(Submit("a").ok());
   EXPECT_THAT(States(), ElementsAre("waiting for 1 worker"));
-  come("x86-64-v4", "");
+  ComeWorker("x86-64-v4");
   EXPECT_THAT(States(), ElementsAre("waiting for 1 worker like the others (train.exact_devices)"));
+}
+
+TEST_F(QueueTest, WithExactDevicesOpenCountsAreOfOneKind) {
+  exact_devices_ = true;
+  workers_ = 0;
+  server_bytes_ = [](int servers) {
+    return std::vector<int64_t>(static_cast<size_t>(servers), (2 << 20) / servers);
+  };
+  for (const char* kind : {"baseline", "x86-64-v4", "x86-64-v4"}) {
+    ComeWorker(kind);
+  }
+  ASSERT_TRUE(Submit("a", /*waits=*/true).ok());
+  EXPECT_THAT(States(), ElementsAre("waiting for 1 server")) << "and for no third worker";
 }
 
 // Without a job: what callers get, and that no call blocks longer than asked.

@@ -5,8 +5,26 @@
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
 #include "server/coordinator/coordinator_core.h"
+#include "server/coordinator/job/worker_kind.h"
 
 namespace shoal::server {
+namespace {
+
+// Where the job leaves the count open: of those that are there, alike if it asks for that, whole
+// groups, one at least.
+int64_t WantedWorkers(const LoadedJob& job, std::vector<Member> there) {
+  const plan::ClusterOptions& cluster = job.job.cluster;
+  if (cluster.workers > 0) {
+    return cluster.workers;
+  }
+  if (job.job.train.exact_devices) {
+    KeepOneKind(job.job, job.workers_kind, there);
+  }
+  const int64_t stages = cluster.pipeline.stages;
+  return std::max(stages, std::ssize(there) / stages * stages);
+}
+
+}  // namespace
 
 bool TakeOutcomeOfEvents(SavedJob& saved) {
   if (!saved.outcome.empty() || saved.events.empty() || !EndsJob(saved.events.back())) {
@@ -98,8 +116,7 @@ absl::StatusOr<proto::SubmitJobReply> CoordinatorCore::Submit(
                            DecideServers(servers, {.servers = cluster.servers,
                                                    .waits = job.request.wait_for_servers(),
                                                    .bytes = job.server_bytes}));
-    cluster.workers =
-        cluster.workers > 0 ? cluster.workers : std::max(cluster.pipeline.stages, workers());
+    cluster.workers = WantedWorkers(job, members_.members(proto::ROLE_WORKER));
     *job.request.mutable_job() = plan::ToMessage(job.job);
   }
   SHOAL_RETURN_IF_ERROR(environment_.store.BeginJob(job.id, job.request.SerializeAsString()));
@@ -265,14 +282,10 @@ void CoordinatorCore::Offer(JobRun& run) {
   std::vector<Member> servers = FreeMembers(proto::ROLE_SERVER);
   std::vector<Member> workers = FreeMembers(proto::ROLE_WORKER);
   if (run.job().servers == 0) {
-    // Counts that the job leaves open: those that are there, one at least, and whole groups.
+    // Counts that the job leaves open: those that are there, one at least.
     const plan::ClusterOptions& cluster = run.job().job.cluster;
-    const auto wanted = [](int64_t count, const std::vector<Member>& there) {
-      return std::max<int64_t>(1, count > 0 ? count : std::ssize(there));
-    };
-    const int64_t stages = cluster.pipeline.stages;
-    run.Take(wanted(cluster.servers, servers),
-             std::max(stages, wanted(cluster.workers, workers) / stages * stages));
+    run.Take(cluster.servers > 0 ? cluster.servers : std::max<int64_t>(1, std::ssize(servers)),
+             WantedWorkers(run.job(), workers));
     Prepare(run.job().job);
   }
   run.Offer(std::move(servers), std::move(workers));
