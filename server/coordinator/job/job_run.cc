@@ -446,9 +446,9 @@ void JobRun::Tick() {
     return;
   }
   if (phase_ == Phase::kShort && now >= NextTick()) {
-    SaveAndFail(
-        fmt::format("still waiting for {} after {:.0f} s (cluster.recovery_timeout_seconds); {}",
-                    Missing(), job_.job.cluster.recovery_timeout_seconds, last_lost_));
+    SaveAndFail(fmt::format(
+        "still waiting for {} after {:.0f} s (cluster.recovery_timeout_seconds){}", Missing(),
+        job_.job.cluster.recovery_timeout_seconds, last_lost_.empty() ? "" : "; " + last_lost_));
     return;
   }
   if (phase_ == Phase::kRunning && now >= next_stall_notice_) {

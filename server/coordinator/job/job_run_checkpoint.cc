@@ -28,7 +28,7 @@ bool JobRun::CheckpointDue() const {
     return false;  // as a run finds it that takes over
   }
   const absl::Time now = environment_.clock.Now();
-  return (options.every_steps > 0 && version_ % options.every_steps == 0) ||
+  return (options.every_steps > 0 && version_ > 0 && version_ % options.every_steps == 0) ||
          (options.every_seconds > 0 &&
           now - checkpoint_started_ >= absl::Seconds(options.every_seconds)) ||
          (options.best && validation_.has_value() && validation_->best_step() == version_) ||

@@ -23,6 +23,7 @@ void JobRun::Stop(const std::string& reason, bool for_good) {
     // Later steps are lost with the member.
     version_ = newest_checkpoint_.has_value() ? newest_checkpoint_->step : 0;
     last_loss_ = newest_checkpoint_.has_value() ? newest_checkpoint_->loss : 0;
+    validation_ = newest_checkpoint_.has_value() ? newest_checkpoint_->validation : std::nullopt;
     TellEnd();
     return;
   }
@@ -214,7 +215,7 @@ void JobRun::OnExported(const absl::StatusOr<std::string>& folder) {
 }
 
 void JobRun::Complete() {
-  if (failure_.has_value() && (!AtEnd() || failure_->non_finite)) {
+  if (failure_.has_value() && interrupted_) {  // else all was done when it came
     EndBy(*failure_);
     return;
   }

@@ -21,6 +21,11 @@ constexpr int64_t kMaxLosses = 64;
 constexpr int64_t kAttemptsOfARun = 2 * (kMaxAttempts + kMaxLosses + 1);
 constexpr absl::Duration kFirstStallNotice = absl::Seconds(60);
 
+std::string NameOfWork(int64_t step, bool validates) {
+  return validates ? fmt::format("the validation after step {}", step - 1)
+                   : fmt::format("step {}", step);
+}
+
 }  // namespace
 
 void JobRun::RequestPlan(int64_t step, bool of_validation) {
@@ -39,15 +44,13 @@ void JobRun::OnPlanned(int64_t request, absl::StatusOr<plan::StepPlan> plan) {
   if (closed() || request != plan_requests_) {
     return;
   }
+  const std::string what = NameOfWork(plan_requested_, plan_validates_);
   if (!plan.ok()) {
-    Fail(fmt::format("cannot plan {}{}: {}",
-                     plan_validates_ ? "the validation before step " : "step ", plan_requested_,
-                     Message(plan.status())));
+    Fail(fmt::format("cannot plan {}: {}", what, Message(plan.status())));
     return;
   }
   if (plan->targets <= 0) {
-    Fail(fmt::format("no sample of {}{} has a token that loss is taken on",
-                     plan_validates_ ? "the validation before step " : "step ", plan_requested_));
+    Fail(fmt::format("no sample of {} has a token that loss is taken on", what));
     return;
   }
   SHOAL_CHECK(plan->workers.size() == plan_groups_);
@@ -205,10 +208,7 @@ void JobRun::RequestNextPlan() {
   }
 }
 
-std::string JobRun::AtHand() const {
-  return validating_ ? fmt::format("the validation after step {}", version_)
-                     : fmt::format("step {}", step_);
-}
+std::string JobRun::AtHand() const { return NameOfWork(step_, validating_); }
 
 std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& request) {
   proto::NextStepReply reply;

@@ -165,6 +165,14 @@ TEST(ValidationTest, IsToldInMetricsAndRecord) {
   EXPECT_THAT(world.disk.record, HasSubstr("\"event\":\"validation\""));
 }
 
+// Though no step is left.
+TEST(ValidationTest, AFailureInTheLastOneIsTold) {
+  SimWorld world({.workers = 1, .steps = 2, .validate_every = 5});
+  world.At("work", 3, [&] { world.KillWorker(0); });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_THAT(world.failure(), HasSubstr("still waiting for 1 worker"));
+}
+
 // In the middle of a validation, and between its record and the next step.
 TEST(ValidationTest, ASuccessorGoesOnWhereTheCoordinatorWas) {
   for (const auto& [point, nth] :

@@ -29,7 +29,9 @@ TEST(Judge, TheLowestIsTheBest) {
 }
 
 TEST(Judge, LittleBetterIsNotBetter) {
-  EXPECT_EQ(After({3, 2.75}, 0.5)->best_step(), 10);
+  EXPECT_EQ(After({3, 2.75}, 0.5)->best_step(), 20);
+  EXPECT_EQ(After({3, 2.75}, 0.5)->since_best(), 1);
+  EXPECT_EQ(After({3, 2.75, 2.25}, 0.5)->since_best(), 2) << "than the lowest so far";
   EXPECT_EQ(After({3, 2.75, 2.25}, 0.5)->best_step(), 30);
 }
 
