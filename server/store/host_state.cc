@@ -151,19 +151,23 @@ const float* HostState::Gradient(const Arrays& arrays, int64_t begin, int64_t en
 }
 
 void HostState::ClearFrozen() {
-  for (size_t p = 0; p < arrays_.size(); ++p) {
-    for (const UpdateRange& range : layout_.updates[p]) {
-      const auto count = static_cast<size_t>(range.end - range.begin);
-      if (!layout_.frozen(range)) {
+  if (std::ranges::none_of(layout_.rules, &UpdateRule::frozen)) {
+    return;
+  }
+  pool_->ParallelFor(std::ssize(update_chunks_), 1, [this](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Chunk& chunk = update_chunks_[static_cast<size_t>(i)];
+      const Arrays& arrays = arrays_[chunk.partition];
+      if (!layout_.rules[chunk.rule].frozen) {
         continue;
       }
-      if (arrays_[p].exact_sum != nullptr) {
-        std::fill_n(arrays_[p].exact_sum + range.begin, count, 0);
+      if (arrays.exact_sum != nullptr) {
+        std::fill(arrays.exact_sum + chunk.begin, arrays.exact_sum + chunk.end, 0);
       } else {
-        std::fill_n(arrays_[p].sum + range.begin, count, 0.0F);
+        std::fill(arrays.sum + chunk.begin, arrays.sum + chunk.end, 0.0F);
       }
     }
-  }
+  });
 }
 
 absl::StatusOr<std::vector<GradientStatistics>> HostState::Statistics() {

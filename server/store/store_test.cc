@@ -253,43 +253,81 @@ TEST_F(StoreTest, StepsFollowTheReference) {
   }
 }
 
+// Masters by partition after two steps; the second's squares of gradients.
+std::vector<std::vector<float>> TrainGroups(const std::vector<plan::ParameterGroup>& groups,
+                                            plan::Accumulate accumulate, double learning_rate,
+                                            double* squares) {
+  Fixture f({.accumulate = accumulate, .groups = groups}, 2);
+  for (int64_t step = 1; step <= 2; ++step) {
+    f.store->Clear();
+    for (const Push& push : AllPushes(f.partitions.size(), 1, 2)) {
+      Apply(*f.store, push);
+    }
+    *squares = 0;
+    const std::vector<PartitionStatistics> sealed = *f.store->Seal();
+    for (const PartitionStatistics& partition : sealed) {
+      *squares += partition.gradient.sum_of_squares;
+    }
+    EXPECT_TRUE(f.store->Commit(step, learning_rate, 1).ok());
+  }
+  std::vector<std::vector<float>> masters;
+  for (size_t i = 0; i < f.partitions.size(); ++i) {
+    masters.push_back(Master(*f.store, i));
+  }
+  return masters;
+}
+
 // A frozen tensor keeps its bits, and its gradient does not count; half the learning rate is what
 // half of it is for all.
 TEST_F(StoreTest, GroupsAreUpdatedAsTheySay) {
-  const auto train = [](const std::vector<plan::ParameterGroup>& groups,
-                        plan::Accumulate accumulate, double learning_rate, double* squares) {
-    Fixture f({.accumulate = accumulate, .groups = groups}, 2);
-    for (int64_t step = 1; step <= 2; ++step) {
-      f.store->Clear();
-      for (const Push& push : AllPushes(f.partitions.size(), 1, 2)) {
-        Apply(*f.store, push);
-      }
-      *squares = 0;
-      const std::vector<PartitionStatistics> sealed = *f.store->Seal();
-      for (const PartitionStatistics& partition : sealed) {
-        *squares += partition.gradient.sum_of_squares;
-      }
-      EXPECT_TRUE(f.store->Commit(step, learning_rate, 1).ok());
-    }
-    std::vector<std::vector<float>> masters;
-    for (size_t i = 0; i < f.partitions.size(); ++i) {
-      masters.push_back(Master(*f.store, i));
-    }
-    return masters;
-  };
   double squares = 0;
   for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
-    const auto still = train({{.match = "*", .freeze = true}}, accumulate, 1e-2, &squares);
+    const auto still = TrainGroups({{.match = "*", .freeze = true}}, accumulate, 1e-2, &squares);
     EXPECT_EQ(squares, 0);
     const Fixture f({}, 1);
     for (size_t i = 0; i < f.partitions.size(); ++i) {
       EXPECT_EQ(still[i], Master(*f.store, i));
     }
     const auto half =
-        train({{.match = "*", .learning_rate_scale = 0.5}}, accumulate, 1e-2, &squares);
+        TrainGroups({{.match = "*", .learning_rate_scale = 0.5}}, accumulate, 1e-2, &squares);
     EXPECT_GT(squares, 0);
-    EXPECT_EQ(half, train({}, accumulate, 5e-3, &squares));
+    EXPECT_EQ(half, TrainGroups({}, accumulate, 5e-3, &squares));
     EXPECT_NE(half, still);
+  }
+}
+
+// Ranges that begin and end within a partition.
+TEST_F(StoreTest, OnlyFrozenTensorsOfAPartitionStay) {
+  const std::vector<plan::ParameterGroup> norms = {{.match = "*norm*", .freeze = true}};
+  const std::vector<plan::ParameterGroup> others = {{.match = "*norm*"},
+                                                    {.match = "*", .freeze = true}};
+  const Fixture f({}, 1);
+  const UpdateRules rules(0, norms);
+  for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
+    double all_squares = 0;
+    double some_squares = 0;
+    double other_squares = 0;
+    const auto all = TrainGroups({}, accumulate, 1e-2, &all_squares);
+    const auto some = TrainGroups(norms, accumulate, 1e-2, &some_squares);
+    TrainGroups(others, accumulate, 1e-2, &other_squares);
+    EXPECT_GT(other_squares, 0);
+    EXPECT_NEAR(some_squares + other_squares, all_squares, 1e-6 * all_squares);
+    int64_t frozen = 0;
+    for (size_t p = 0; p < f.partitions.size(); ++p) {
+      const plan::PartitionSpec& spec = f.partitions[p];
+      const std::vector<float> still = Master(*f.store, p);
+      for (const UpdateRange& range : rules.Of(f.units[static_cast<size_t>(spec.unit)], spec)) {
+        const bool stays = rules.all()[range.rule].frozen;
+        frozen += stays && range.begin > 0 ? 1 : 0;
+        const auto begin = static_cast<size_t>(range.begin);
+        const auto count = static_cast<size_t>(range.end - range.begin);
+        const std::vector<float>& expected = stays ? still : all[p];
+        EXPECT_EQ(
+            std::memcmp(some[p].data() + begin, expected.data() + begin, count * sizeof(float)), 0)
+            << "partition " << p << " from " << begin;
+      }
+    }
+    EXPECT_GT(frozen, 0) << "one that does not begin with its partition";
   }
 }
 
