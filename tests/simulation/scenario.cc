@@ -56,6 +56,11 @@ SimOptions DrawOptions(uint64_t seed, Drawer& draw) {
   options.slow_worker = draw.Chance(0.3) ? draw.LogUniform(0.01, 0.2) : 0;
   options.sums = options.stages == 1 && draw.Chance(0.1);
   options.min_workers = draw.Chance(0.2) ? static_cast<int>(draw.Between(1, options.workers)) : 1;
+  if (options.stages == 1 && !options.layer && draw.Chance(0.2)) {
+    options.validate_every = draw.Between(1, 3);
+    options.keep_best = draw.Chance(0.5);
+    options.patience = draw.Chance(0.3) ? draw.Between(1, 3) : 0;
+  }
   return options;
 }
 
