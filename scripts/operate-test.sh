@@ -69,7 +69,7 @@ need_installed() {
 
 need_python() {
   python3 -c 'import ensurepip, venv' 2>/dev/null || install python3-venv
-  [ -x "$python" ] || python3 -m venv "$work/venv"
+  [ -x "$work/venv/bin/pip" ] || python3 -m venv --clear "$work/venv"
   cat {dashboards,tests/operate}/requirements.txt >"$work/requirements.txt"
   cat "$work/requirements.txt" tests/operate/constraints.txt >"$work/wanted.txt"
   cmp -s "$work/wanted.txt" "$work/installed.txt" || {
@@ -96,6 +96,12 @@ need_debian() {
   done
 }
 
+# With kubectl, of PyPI where this machine has none.
+need_kubectl() {
+  need_python
+  command -v kubectl >/dev/null || PATH=$work/venv/bin:$PATH
+}
+
 need_podman() {
   need_installed podman podman runc netavark aardvark-dns
   need_installed iptables iptables
@@ -111,19 +117,16 @@ need_podman() {
 }
 
 part_manifests() {
-  need_python
-  command -v kubectl >/dev/null || PATH=$work/venv/bin:$PATH
+  need_kubectl
   "$python" tests/operate/manifests.py
 }
 part_checkov() {
-  python3 -c 'import ensurepip, venv' 2>/dev/null || install python3-venv
+  need_kubectl
   [ -x "$work/checkov/bin/checkov" ] || {
     python3 -m venv "$work/checkov" # of its own: its dependencies are a hundred
     "$work/checkov/bin/pip" install -q --retries 2 checkov==3.3.30 ||
       skip "PyPI does not give checkov"
   }
-  need_python
-  command -v kubectl >/dev/null || PATH=$work/venv/bin:$PATH
   CHECKOV=$work/checkov/bin/checkov tests/operate/checkov.sh
 }
 part_units() {
@@ -159,13 +162,9 @@ part_dashboards() {
 part_alerts() {
   need_python
   need_debian prometheus-alertmanager prometheus prometheus-alertmanager
-  "$python" tests/operate/alerts.py
+  "$python" tests/operate/alerts.py "$@"
 }
-part_alerts-short() {
-  need_python
-  need_debian prometheus-alertmanager prometheus prometheus-alertmanager
-  "$python" tests/operate/alerts.py --short
-}
+part_alerts-short() { part_alerts --short; }
 part_tls() {
   need_installed openssl openssl
   python3 tests/operate/tls.py
@@ -190,7 +189,7 @@ part_slurm() {
   tests/operate/slurm.sh
 }
 part_kubernetes() {
-  need_python
+  need_kubectl
   need_podman
   [ "$(id -u)" = 0 ] || skip "a node takes root"
   need_installed dpkg-source dpkg-dev
@@ -198,7 +197,6 @@ part_kubernetes() {
   need_installed containerd containerd runc
   need_installed conntrack conntrack
   [ -x /usr/lib/cni/bridge ] || install containernetworking-plugins
-  command -v kubectl >/dev/null || PATH=$work/venv/bin:$PATH
   local built
   built=$(tests/operate/kubernetes/build.sh "${SHOAL_KUBERNETES:-$work/kubernetes}")
   "$python" tests/operate/kubernetes.py "$built"
@@ -210,9 +208,11 @@ if [ "${1:-}" = --part ]; then
   exit
 fi
 limit=()
+report=operate-all
 if [ "${1:-}" = --push ]; then
   parts=("${push[@]}")
   limit=(timeout --kill-after=60 "$part_seconds")
+  report=operate
 elif [ $# -gt 0 ]; then
   parts=("$@")
 fi
@@ -229,7 +229,7 @@ if [ -z "${SHOAL_BIN:-}" ]; then
   build release shoal shoal-coordinator shoal-server shoal-worker
   export SHOAL_BIN=$PWD/build/release/bin
 fi
-passed=0 failed=0 skipped=0 begin=$SECONDS
+passed=0 failed=0 skipped=0 cases='' begin=$SECONDS
 for part in "${parts[@]}"; do
   printf '\n== operate: %s\n' "$part"
   start=$SECONDS
@@ -241,12 +241,15 @@ for part in "${parts[@]}"; do
     ${limit[@]+"${limit[@]}"} "$0" --part "$part" || status=$?
   fi
   case $status in
-    0) passed=$((passed + 1)) ;;
-    77) skipped=$((skipped + 1)) ;;
-    *) failed=$((failed + 1)) ;;
+    0) passed=$((passed + 1)) word=run ;;
+    77) skipped=$((skipped + 1)) word=notrun ;;
+    *) failed=$((failed + 1)) word=fail ;;
   esac
+  cases+="<testcase name=\"$part\" time=\"$((SECONDS - start))\" status=\"$word\"/>"
   echo "$part: $((SECONDS - start)) s, status $status"
 done
+mkdir -p "$results"
+echo "<testsuite>$cases</testsuite>" >"$results/$report.xml" # for scripts/test_report.py
 printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 [ "$failed" = 0 ]
 [ "$passed" != 0 ] || exit 77

@@ -81,7 +81,7 @@ train rough &
 job=$!
 for does in 'restart shoal-worker' 'restart shoal-server' 'kill --signal=KILL shoal-server' \
   'restart shoal-coordinator'; do
-  wait_for "20 steps more" 120 came_to $(($(steps rough) + 20))
+  wait_for "10 steps more" 120 came_to $(($(steps rough) + 10))
   # shellcheck disable=SC2086  # words
   within systemctl $does
   echo "systemctl $does after $(steps rough) steps"
