@@ -104,6 +104,9 @@ void JobRun::SetState(const std::string& state) {
   state_ = state;
   if (phase_ != Phase::kWaiting || waiting_since_.has_value()) {  // its turn has come
     environment_.metrics.OnJob(job_.job);
+    if (validation_.has_value()) {  // of an earlier run or life
+      environment_.metrics.OnValidation(*validation_);
+    }
     environment_.metrics.OnState(
         state, absl::ToDoubleSeconds(environment_.clock.Now() - absl::UnixEpoch()));
   }

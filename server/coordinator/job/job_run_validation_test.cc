@@ -60,7 +60,10 @@ TEST(ValidationTest, ARunThatStopsEarlierAddsNone) {
     EXPECT_THAT(Validated(world), ElementsAre(3));
   }
   SimWorld again({.steps = 8, .validate_every = 3, .resume = true}, disk);
+  std::string at_first_work;
+  again.At("work", 1, [&] { at_first_work = again.metrics.Text(); });
   ASSERT_THAT(again.RunAndCheck(), IsEmpty());
+  EXPECT_THAT(at_first_work, HasSubstr("\nshoal_train_best_validation_loss "));
   EXPECT_THAT(Validated(again), ElementsAre(6, 8));
   EXPECT_EQ(again.done()->validation().best_step(), 3) << "the checkpoint knew";
   EXPECT_EQ(again.done()->validation().since_best(), 2);
