@@ -172,6 +172,9 @@ struct TransportStatistics {
   // device reaches them: "dma_buf", "peer_memory", "staged" (through the host), or "refused". Empty
   // if there were none.
   std::map<std::string, int64_t> gpu_ranges;
+  // Operations that RDMA devices reported as failed: "refused_by_peer", "no_answer" of the peer's
+  // device, "peer_not_ready", "local", "other". Those alone that came.
+  std::map<std::string, int64_t> device_errors;
 };
 
 class Transport {

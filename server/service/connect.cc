@@ -91,7 +91,8 @@ absl::StatusOr<proto::ConnectReply> HostedJob::Accept(const proto::ConnectReques
                            [&](size_t index, const std::string& offer) {
                              auto answer = AcceptOver(index, request, offer, granted);
                              // Registering slots may have changed the transport's totals.
-                             metrics_.FollowTransport(*transports_[index].transport);
+                             metrics_.FollowTransport(*transports_[index].transport,
+                                                      transports_[index].counted);
                              return answer;
                            }));
   proto::ConnectReply reply;

@@ -37,6 +37,7 @@ absl::StatusOr<proto::CommitReply> HostedJob::Commit(const proto::CommitRequest&
   return core_->Commit(request, [&]() -> absl::Status {
     SHOAL_RETURN_IF_ERROR(CommitAroundCheckpoint(request));
     metrics_.version.Set(static_cast<double>(request.step()));
+    FollowTransports();
     LogDebug("step {} attempt {}: committed", request.step(), request.attempt());
     return absl::OkStatus();
   });
@@ -50,6 +51,12 @@ absl::StatusOr<proto::GetChecksumsReply> HostedJob::GetChecksums(
 absl::StatusOr<proto::AdmitClientsReply> HostedJob::AdmitClients(
     const proto::AdmitClientsRequest& request) {
   return core_->AdmitClients(request);
+}
+
+void HostedJob::FollowTransports() {
+  for (EnabledTransport& enabled : transports_) {
+    metrics_.FollowTransport(*enabled.transport, enabled.counted);
+  }
 }
 
 PushVerdict HostedJob::TakePush(const ClientIdentity& client, const transport::PushHeader& header,

@@ -75,6 +75,7 @@ class HostedJob {
     std::unique_ptr<transport::Transport> transport;
     std::shared_ptr<transport::Region> weights;
     std::shared_ptr<transport::Region> gpu_weights;
+    transport::TransportStatistics counted;  // by metrics
   };
   // What a client is granted of the server's memory: the regions exposed to it, by index.
   struct GrantedRegions {
@@ -119,6 +120,8 @@ class HostedJob {
   PushVerdict TakePush(const ClientIdentity& client, const transport::PushHeader& header,
                        const PushPayload& payload);
 
+  void FollowTransports();
+
   const ParameterServiceOptions& options_;
   ServerMetrics& metrics_;
   rpc::NewestTerm& term_;
@@ -132,7 +135,8 @@ class HostedJob {
   plan::Job job_;
   plan::ShardMap shard_map_;
   int64_t slot_bytes_ = 0;
-  StoreBytes resident_;   // what metrics say that it holds
+  int64_t partitions_ = 0;  // with resident_: what metrics say that it holds
+  StoreBytes resident_;
   ServerGpu gpu_;         // with service.memory cuda
   std::string gpu_name_;  // among those of all machines; empty: clients do not reach it
   std::optional<PayloadsInGpu> payloads_in_gpu_;  // where it has one

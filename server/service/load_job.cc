@@ -100,7 +100,10 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const proto::Config
   return job;
 }
 
-HostedJob::~HostedJob() { metrics_.AddResidentBytes(resident_, -1); }
+HostedJob::~HostedJob() {
+  FollowTransports();
+  metrics_.AddHeld(partitions_, resident_, -1);
+}
 
 absl::Status HostedJob::Load() {
   SHOAL_ASSIGN_OR_RETURN(job_, plan::FromMessage(request_.job(), "the coordinator's job"));
@@ -151,7 +154,8 @@ absl::Status HostedJob::Load() {
     *reply_.mutable_gpu() = DescribeGpuUse(held);
   }
   resident_ = bytes;
-  metrics_.AddResidentBytes(resident_);
+  partitions_ = std::ssize(held);
+  metrics_.AddHeld(partitions_, resident_);
   metrics_.version.Set(static_cast<double>(store_->version()));
   LogInfo("{}: server {} of {}: {} partitions of {}, version {}, {} resident, {} threads",
           request_.job_id(), request_.server_index(), request_.servers(), held.size(),
@@ -242,9 +246,7 @@ absl::Status HostedJob::StartTransports(int64_t weights_bytes) {
       }
     }
   }
-  for (const EnabledTransport& other : enabled) {
-    metrics_.FollowTransport(*other.transport);
-  }
+  FollowTransports();
   std::erase_if(enabled, [](const EnabledTransport& e) { return e.weights == nullptr; });
   return absl::OkStatus();
 }

@@ -43,7 +43,9 @@ void ServerMetrics::CountRequest(const std::string& operation, absl::StatusCode 
       .Observe(absl::ToDoubleSeconds(duration));
 }
 
-void ServerMetrics::AddResidentBytes(const StoreBytes& bytes, int sign) {
+void ServerMetrics::AddHeld(int64_t partitions, const StoreBytes& bytes, int sign) {
+  metrics_.gauge("shoal_ps_partitions", "Partitions held")
+      .Increment(static_cast<double>(sign * partitions));
   const auto add = [&](const std::string& kind, int64_t value) {
     metrics_.gauge("shoal_ps_resident_bytes", "Memory of the partitions held", {{"kind", kind}})
         .Increment(static_cast<double>(sign * value));
@@ -67,14 +69,24 @@ void ServerMetrics::CountFallback(const std::string& from, const std::string& to
       .Increment();
 }
 
-void ServerMetrics::FollowTransport(const transport::Transport& transport) {
-  for (const auto& [route, ranges] : transport.statistics().gpu_ranges) {
-    RaiseTo(
-        metrics_.counter("shoal_ps_gpu_ranges_total",
-                         "Ranges of GPU memory, by how a device reaches them; refused: not at all",
-                         {{"transport", std::string(transport.name())}, {"route", route}}),
-        static_cast<double>(ranges));
+void ServerMetrics::FollowTransport(const transport::Transport& transport,
+                                    transport::TransportStatistics& counted) {
+  absl::MutexLock lock(&follow_mutex_);
+  const transport::TransportStatistics now = transport.statistics();
+  for (const auto& [route, ranges] : now.gpu_ranges) {
+    metrics_
+        .counter("shoal_ps_gpu_ranges_total",
+                 "Ranges of GPU memory, by how a device reaches them; refused: not at all",
+                 {{"transport", std::string(transport.name())}, {"route", route}})
+        .Increment(static_cast<double>(ranges - counted.gpu_ranges[route]));
   }
+  for (const auto& [kind, errors] : now.device_errors) {
+    metrics_
+        .counter("shoal_verbs_errors_total", "Operations that RDMA devices reported as failed.",
+                 {{"kind", kind}})
+        .Increment(static_cast<double>(errors - counted.device_errors[kind]));
+  }
+  counted = now;
 }
 
 Metrics::Counter& ServerMetrics::received_bytes(const std::string& transport) {

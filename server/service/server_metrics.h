@@ -3,7 +3,9 @@
 
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/metrics.h"
 #include "core/transport/transport.h"
@@ -20,12 +22,13 @@ class ServerMetrics {
   void CountRequest(const std::string& operation, absl::StatusCode code);
   void CountRequest(const std::string& operation, absl::StatusCode code, absl::Duration duration);
   // To be taken back with the sign -1.
-  void AddResidentBytes(const StoreBytes& bytes, int sign = 1);
+  void AddHeld(int64_t partitions, const StoreBytes& bytes, int sign = 1);
   void CountConnection(const std::string& transport);
   // `from` was preferred, `to` was taken.
   void CountFallback(const std::string& from, const std::string& to);
-  // Call after the transport may have registered memory.
-  void FollowTransport(const transport::Transport& transport);
+  // Counts what the transport counted since `counted`, which it brings up to date.
+  void FollowTransport(const transport::Transport& transport,
+                       transport::TransportStatistics& counted) ABSL_LOCKS_EXCLUDED(follow_mutex_);
   Metrics::Counter& received_bytes(const std::string& transport);
 
   Metrics::Gauge& queue_depth;
@@ -42,6 +45,7 @@ class ServerMetrics {
 
  private:
   Metrics& metrics_;
+  absl::Mutex follow_mutex_;
 };
 
 }  // namespace shoal::server

@@ -9,6 +9,7 @@
 namespace shoal::server {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -47,16 +48,32 @@ TEST(ServerMetrics, FollowWhatATransportCounts) {
   Metrics metrics;
   ServerMetrics server(metrics);
   CountingTransport transport;
-  server.FollowTransport(transport);
+  transport::TransportStatistics counted;
+  server.FollowTransport(transport, counted);
   EXPECT_THAT(metrics.Text(), Not(HasSubstr("shoal_ps_gpu_ranges_total")));
   transport.figures.gpu_ranges = {{"dma_buf", 3}, {"refused", 1}};
-  server.FollowTransport(transport);
+  server.FollowTransport(transport, counted);
   transport.figures.gpu_ranges["dma_buf"] = 5;
-  server.FollowTransport(transport);
+  transport.figures.device_errors = {{"no_answer", 2}};
+  server.FollowTransport(transport, counted);
   EXPECT_THAT(metrics.Text(),
               HasSubstr("shoal_ps_gpu_ranges_total{route=\"dma_buf\",transport=\"verbs\"} 5"));
   EXPECT_THAT(metrics.Text(),
               HasSubstr("shoal_ps_gpu_ranges_total{route=\"refused\",transport=\"verbs\"} 1"));
+  EXPECT_THAT(metrics.Text(), HasSubstr("shoal_verbs_errors_total{kind=\"no_answer\"} 2"));
+}
+
+TEST(ServerMetrics, AddUpTheTransportsOfJobs) {
+  Metrics metrics;
+  ServerMetrics server(metrics);
+  for (const int64_t errors : {4, 1, 3}) {
+    CountingTransport of_job;
+    of_job.figures.device_errors = {{"local", errors}};
+    transport::TransportStatistics counted;
+    server.FollowTransport(of_job, counted);
+    server.FollowTransport(of_job, counted);
+  }
+  EXPECT_THAT(metrics.Text(), HasSubstr("shoal_verbs_errors_total{kind=\"local\"} 8\n"));
 }
 
 TEST(ServerMetrics, ForgetAReleasedJob) {
@@ -65,6 +82,7 @@ TEST(ServerMetrics, ForgetAReleasedJob) {
   TestingClient client(&cluster.service(0), &cluster.client_transport(), 1, 1);
   ASSERT_OK(client.Connect());
   EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_ps_clients 1\n"));
+  EXPECT_THAT(cluster.MetricsText(0), ContainsRegex("shoal_ps_partitions [1-9]"));
   const std::string none_held = "shoal_ps_resident_bytes{kind=\"master\"} 0\n";
   EXPECT_THAT(cluster.MetricsText(0), Not(HasSubstr(none_held)));
   proto::ReleaseJobRequest request;
@@ -72,6 +90,7 @@ TEST(ServerMetrics, ForgetAReleasedJob) {
   ASSERT_OK(cluster.service(0).ReleaseJob(request).status());
   EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_ps_clients 0\n"));
   EXPECT_THAT(cluster.MetricsText(0), HasSubstr(none_held));
+  EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_ps_partitions 0\n"));
 }
 
 }  // namespace

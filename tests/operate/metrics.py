@@ -17,7 +17,8 @@ PROMTOOL = processes.DEBIAN / 'usr/bin/promtool'
 MAX_SERIES = 150  # of a worker: at 1,024 of them a Prometheus still holds them with ease
 UNITS = re.compile(r'_(seconds|bytes|ratio|total|info)(_total)?$')
 # Numbers without a unit.
-BARE = re.compile(r'_(loss|norm|rate|depth|clients|version|members|term|state|steps?)$')
+BARE = re.compile(r'_(loss|norm|rate|depth|clients|version|members|partitions|term|state|steps?|'
+                  r'flops)$')
 
 
 def findings_of(name, text, known):

@@ -18,6 +18,7 @@ absl::StatusOr<std::unique_ptr<WorkerJob>> WorkerJob::Create(const proto::JoinJo
     const auto peak = MeasurePeakFlops(opened.compute_device, plan::ComputeDType(context.job));
     if (peak.ok()) {
       job->peak_flops_ = *peak;
+      metrics->OnPeakFlops(*peak);
     } else {
       LogWarning("{}: no mfu is told: {}", options.name, Message(peak.status()));
     }

@@ -83,6 +83,13 @@ void WorkerMetrics::OnDeviceMemory(int64_t allocated_bytes, int64_t peak_bytes,
   set("budget", budget_bytes);
 }
 
+void WorkerMetrics::OnPeakFlops(double flops_per_second) {
+  metrics_
+      .gauge("shoal_worker_peak_flops",
+             "Floating-point operations a second that the worker's device computes at most.")
+      .Set(flops_per_second);
+}
+
 void WorkerMetrics::OnStageMessages(std::string_view path, int64_t sent_bytes,
                                     int64_t received_bytes) {
   // "nccl" of "NCCL 2.28.9"
@@ -171,6 +178,11 @@ void WorkerMetrics::UpdateTransport(const client::ClientStatistics::Transport& t
     raise("shoal_client_gpu_ranges_total",
           "Ranges of GPU memory, by how a device reaches them; refused: not at all.", ranges,
           {{"route", route}});
+  }
+  for (const auto& [kind, errors] : transport.memory.device_errors) {
+    Raise(metrics_.counter("shoal_verbs_errors_total",
+                           "Operations that RDMA devices reported as failed.", {{"kind", kind}}),
+          static_cast<double>(errors));
   }
 }
 

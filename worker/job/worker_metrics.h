@@ -32,6 +32,7 @@ class WorkerMetrics {
   void OnPush(const std::string& transport, absl::Duration took);
   // Of the device that the job runs on.
   void OnDeviceMemory(int64_t allocated_bytes, int64_t peak_bytes, int64_t budget_bytes);
+  void OnPeakFlops(double flops_per_second);
   // Counts a step's messages with one other stage, by transport or library.
   void OnStageMessages(std::string_view path, int64_t sent_bytes, int64_t received_bytes);
   // Brings counters up to these totals of the job.

@@ -18,6 +18,7 @@ TEST(WorkerMetrics, FollowTheClientsTotals) {
   client.reconnects = 2;
   client.transports = {{.name = "verbs", .get_bytes = 100, .push_bytes = 10, .rests = 1}};
   client.transports[0].memory.gpu_ranges = {{"peer_memory", 4}};
+  client.transports[0].memory.device_errors = {{"no_answer", 2}};
   worker.Update(time_kinds, client);
   client.transports[0].get_bytes = 150;
   worker.Update(time_kinds, client);
@@ -27,7 +28,7 @@ TEST(WorkerMetrics, FollowTheClientsTotals) {
         "shoal_client_push_bytes_total{transport=\"verbs\"} 10",
         "shoal_client_transport_rests_total{transport=\"verbs\"} 1",
         "shoal_client_gpu_ranges_total{route=\"peer_memory\",transport=\"verbs\"} 4",
-        "shoal_client_fallbacks_total 0"}) {
+        "shoal_verbs_errors_total{kind=\"no_answer\"} 2", "shoal_client_fallbacks_total 0"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }
@@ -51,6 +52,15 @@ TEST(WorkerMetrics, HaveHowLongPartitionsTookAndTheMemoryOfAGpuAlone) {
         "shoal_worker_device_memory_bytes{kind=\"budget\"} 200"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
+}
+
+TEST(WorkerMetrics, HaveWhatADeviceComputesOnceItIsMeasured) {
+  Metrics metrics;
+  WorkerMetrics worker(metrics);
+  EXPECT_THAT(metrics.Text(), Not(HasSubstr("shoal_worker_peak_flops")));
+  worker.OnPeakFlops(2.5e10);
+  worker.OnPeakFlops(3e10);
+  EXPECT_THAT(metrics.Text(), HasSubstr("shoal_worker_peak_flops 30000000000\n"));
 }
 
 TEST(WorkerMetrics, AddUpTheTotalsOfJobs) {

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_split.h"
 #include "core/base/host/host_facts.h"
+#include "core/base/memory/host_memory.h"
 #include "prometheus/metric_family.h"
 
 namespace shoal {
@@ -78,6 +79,10 @@ class ProcessMetrics final : public prometheus::Collectable {
     if (rlimit files = {}; getrlimit(RLIMIT_NOFILE, &files) == 0) {
       all.push_back(Gauge("process_max_fds", "File descriptors that may be open.",
                           static_cast<double>(files.rlim_cur)));
+    }
+    if (const auto memory = ReadHostMemory(); memory.ok()) {
+      all.push_back(Gauge("shoal_memory_limit_bytes", "Memory of the container or the machine.",
+                          static_cast<double>(memory->total)));
     }
     return all;
   }

@@ -1,5 +1,6 @@
 // What Prometheus clients say of their own process, by the names that all of them use: CPU time,
-// resident memory, open files, start. Read from /proc when asked for.
+// resident memory, open files, start; and beside them how much memory there is for it. Read from
+// /proc when asked for.
 #pragma once
 
 #include <memory>

@@ -17,7 +17,8 @@ TEST(ProcessMetrics, TellOfThisProcess) {
     const bool counts = family.type == prometheus::MetricType::Counter;
     values[family.name] = counts ? family.metric[0].counter.value : family.metric[0].gauge.value;
   }
-  EXPECT_EQ(values.size(), 5u);
+  EXPECT_EQ(values.size(), 6u);
+  EXPECT_GT(values["shoal_memory_limit_bytes"], values["process_resident_memory_bytes"]);
   EXPECT_GT(values["process_resident_memory_bytes"], 1 << 20);
   EXPECT_LT(values["process_resident_memory_bytes"], int64_t{1} << 40);
   const double now = absl::ToDoubleSeconds(RealClock().Now() - absl::UnixEpoch());

@@ -79,6 +79,7 @@ inline void VerbsConnectionState::TakeCompletion(size_t index, const ibv_wc& com
 
 void VerbsConnectionState::TakeError(size_t index, const ibv_wc& completion, EventSink& sink) {
   ConnectionRail& rail = *rails_[index];
+  rail.pair().device().CountError(completion.status);
   if ((completion.wr_id & ReceiveQueue::kReceive) == 0) {
     rail.sends().CompleteBefore(completion.wr_id,
                                 [&](const Work& work)

@@ -25,17 +25,27 @@ TEST_P(VerbsFaults, WithoutFaultsEverythingCompletesWell) {
 }
 
 TEST_P(VerbsFaults, AnErrorCompletionEndsTheConnectionAndOpensWhatIsUnknown) {
-  constexpr ibv_wc_status kStatuses[] = {
-      IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOC_PROT_ERR,  IBV_WC_REM_INV_REQ_ERR,  IBV_WC_REM_ACCESS_ERR,
-      IBV_WC_REM_OP_ERR,    IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR};
+  constexpr std::pair<ibv_wc_status, const char*> kStatuses[] = {
+      {IBV_WC_LOC_QP_OP_ERR, "local"},
+      {IBV_WC_LOC_PROT_ERR, "local"},
+      {IBV_WC_REM_INV_REQ_ERR, "refused_by_peer"},
+      {IBV_WC_REM_ACCESS_ERR, "refused_by_peer"},
+      {IBV_WC_REM_OP_ERR, "refused_by_peer"},
+      {IBV_WC_RETRY_EXC_ERR, "no_answer"},
+      {IBV_WC_RNR_RETRY_EXC_ERR, "peer_not_ready"}};
   for (size_t i = 0; i < std::size(kStatuses); ++i) {
+    const auto& [status, kind] = kStatuses[i];
     TwoHosts run(seed() + 100 * i);
     Random random(seed() + i);
-    run.fabric.faults().FailRequest(static_cast<int64_t>(random.Below(200)), kStatuses[i]);
+    run.fabric.faults().FailRequest(static_cast<int64_t>(random.Below(200)), status);
     run.Drive([&] { return run.a->closed || run.b->closed; });
     ASSERT_TRUE(run.a->closed || run.b->closed);
     run.AwaitEnds();
     EXPECT_FALSE(run.a->end.ok() && run.b->end.ok());
+    // At whichever of the two posted that request.
+    std::map<std::string, int64_t> errors = run.a->side.transport().statistics().device_errors;
+    errors.merge(run.b->side.transport().statistics().device_errors);
+    EXPECT_TRUE(errors.contains(kind)) << ibv_wc_status_str(status);
     run.ExpectUntouchedAfterClose();
   }
 }

@@ -197,6 +197,11 @@ class VerbsTransport final : public Transport {
           {"refused", gpu.by(GpuRoute::kNone)}};
       std::erase_if(statistics.gpu_ranges, [](const auto& route) { return route.second == 0; });
     }
+    for (const std::shared_ptr<VerbsDevice>& device : shared_->devices()) {
+      for (const auto& [kind, errors] : device->errors()) {
+        statistics.device_errors[kind] += errors;
+      }
+    }
     return statistics;
   }
 
