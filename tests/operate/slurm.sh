@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Part 7: deploy/slurm on a real Slurm of two nodes, both this host: one job runs undisturbed; one,
+# Part 7: deploy/slurm on a real Slurm of three nodes, all this host: one job runs undisturbed; one,
 # over TLS, is told to make room in the middle, exits with 75, goes back into the queue and resumes.
 # Both end with the same weights, to the bit. SHOAL_BIN: the programs' folder.
 set -euo pipefail
@@ -29,14 +29,14 @@ start() {  # log command...
   started+=($!)
 }
 
-mkdir -p "$folder"/{state,spool1,spool2}
+mkdir -p "$folder/state"
 head -c 128 /dev/urandom >"$folder/munge.key"
 chmod 600 "$folder/munge.key"
 start munged munged --foreground --force --key-file="$folder/munge.key" \
   --socket="$folder/munge.socket" --pid-file="$folder/munge.pid" --log-file="$folder/munge.log" \
   --seed-file="$folder/munge.seed"
-read -r ctld one two < <(PYTHONPATH=tests/operate python3 -c 'import processes
-print(*(processes.free_port() for _ in range(3)))')
+read -r ctld one two three < <(PYTHONPATH=tests/operate python3 -c 'import processes
+print(*(processes.free_port() for _ in range(4)))')
 cat >"$folder/slurm.conf" <<END
 ClusterName=test
 SlurmctldHost=$(hostname -s)(127.0.0.1)
@@ -58,19 +58,21 @@ MpiDefault=none
 SchedulerParameters=batch_sched_delay=0,sched_interval=2
 NodeName=n1 NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=$one CPUs=8
 NodeName=n2 NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=$two CPUs=8
+NodeName=n3 NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=$three CPUs=8
 PartitionName=all Nodes=ALL Default=YES State=UP
 END
 export SLURM_CONF=$folder/slurm.conf
 start slurmctld slurmctld -D -i
-start n1 slurmd -D -N n1
-start n2 slurmd -D -N n2
+for node in n1 n2 n3; do
+  start "$node" slurmd -D -N "$node"
+done
 for _ in $(seq 60); do
-  [ "$(sinfo --noheader --states=idle --format=%D 2>/dev/null)" != 2 ] || break
+  [ "$(sinfo --noheader --states=idle --format=%D 2>/dev/null)" != 3 ] || break
   sleep 1
 done
-[ "$(sinfo --noheader --states=idle --format=%D)" = 2 ] || {
-  tail -n 5 "$folder"/{slurmctld,n1,n2}.log >&2
-  fail "no two nodes are idle"
+[ "$(sinfo --noheader --states=idle --format=%D)" = 3 ] || {
+  tail -n 5 "$folder"/{slurmctld,n1,n2,n3}.log >&2
+  fail "no three nodes are idle"
 }
 
 shoal=$SHOAL_BIN/shoal
@@ -84,13 +86,13 @@ model: model
 data: {train: train.jsonl, template: chatml, max_sequence_tokens: 512, oversize: skip}
 train: {steps: 400, minibatch_samples: 8, warmup_steps: 2, threads_per_worker: 1}
 service: {accumulate: exact}
-cluster: {coordinator: "set:1", servers: 2, workers: 2}
+cluster: {coordinator: "set:1", servers: 3, workers: 3}
 checkpoint: {directory: $name-checkpoints, every_steps: 50}
 YAML
 done
 "$shoal" tls init "$folder/certificates" >/dev/null
 submit() {  # name [certificates]: prints the job's number
-  (cd "$folder" && sbatch --parsable --nodes=2 --cpus-per-task=4 \
+  (cd "$folder" && sbatch --parsable --nodes=3 --cpus-per-task=4 \
     --export="ALL,JOB=$folder/$1.yaml,SHOAL_BIN=$SHOAL_BIN${2:+,SHOAL_TLS=$2}" \
     "$root/deploy/slurm/shoal.sbatch")
 }
@@ -118,7 +120,7 @@ for _ in $(seq 600); do
   [ "$(steps preempted)" -lt 100 ] || break
   sleep 0.2
 done
-known='"instance":"server-0" "instance":"server-1" "instance":"worker-0" "instance":"worker-1" '
+known=$(printf '"instance":"%s" ' {server,worker}-{0,1,2})
 [ "$(targets "$job")" = "$known" ] || fail "/targets has $(targets "$job")"
 scancel --signal=TERM --batch "$job"
 for _ in $(seq 600); do
