@@ -203,7 +203,10 @@ part_kubernetes() {
 }
 
 if [ "${1:-}" = --part ]; then
-  mkdir -p "$work"
+  # Programs as a build has them, for what packs them up.
+  export SHOAL_BUILD=$work/build
+  mkdir -p "$SHOAL_BUILD"
+  ln -sfn "$SHOAL_BIN" "$SHOAL_BUILD/bin"
   "part_$2"
   exit
 fi

@@ -1,29 +1,34 @@
 #!/usr/bin/env bash
 # Part 7: the cluster of deploy/compose, on podman: it trains, twice on the same servers, over TLS,
 # and its Prometheus reads all of it. (Prometheus is Debian's, in an image made here: no registry is
-# reached. Grafana cannot be had; its files are read by dashboards/check.py.) SHOAL_BIN: the
-# programs' folder.
+# reached. Grafana cannot be had; its files are read by dashboards/check.py.) SHOAL_BUILD: a folder
+# with the programs in `bin`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 work=$PWD/build/operate
 fail() { echo "compose: $*" >&2; exit 1; }
-mkdir -p "$work/build"
-ln -sfn "$SHOAL_BIN" "$work/build/bin"
 folder=$(mktemp -d)
 port=$(PYTHONPATH=tests/operate python3 -c 'import processes; print(processes.free_port())')
 export SHOAL_IMAGE=localhost/shoal:operate-$$ PROMETHEUS_PORT=$port
 export PROMETHEUS_IMAGE=localhost/prometheus:operate-$$ COMPOSE_PROJECT_NAME=operate-$$
-compose() {
-  (cd "$folder/deploy/compose" && timeout --kill-after=5 120 "$work/venv/bin/podman-compose" "$@")
+compose_within() {  # SECONDS WORDS...
+  (cd "$folder/deploy/compose" &&
+    timeout --kill-after=5 "$1" "$work/venv/bin/podman-compose" "${@:2}")
 }
-finish() {
-  compose down --volumes >"$folder/down.log" 2>&1 || true
+compose() { compose_within 120 "$@"; }
+finish() {  # within the minute that operate-test.sh gives it
+  compose_within 35 down --volumes >"$folder/down.log" 2>&1 || {
+    local label=label=io.podman.compose.project=$COMPOSE_PROJECT_NAME
+    timeout 10 podman ps --all --quiet --filter "$label" |
+      timeout 10 xargs --no-run-if-empty podman rm --force --time 0 --volumes
+    timeout 5 podman network prune --force --filter "$label"
+  } >>"$folder/down.log" 2>&1 || true
   podman rmi --force "$SHOAL_IMAGE" "$PROMETHEUS_IMAGE" >/dev/null 2>&1 || true
   rm -rf "$folder"
 }
 trap finish EXIT
 
-deploy/image/build.sh --build "$work/build" --tag "$SHOAL_IMAGE"
+deploy/image/build.sh --build "$SHOAL_BUILD" --tag "$SHOAL_IMAGE"
 mkdir "$folder/prometheus"
 cp "$work/debian/usr/bin/prometheus" "$folder/prometheus/"
 cat >"$folder/prometheus/Containerfile" <<END
@@ -37,7 +42,7 @@ podman build --quiet --tag "$PROMETHEUS_IMAGE" "$folder/prometheus" >/dev/null
 cp -r deploy dashboards "$folder/"
 "$folder/deploy/compose/prepare.sh"
 data=$folder/deploy/compose/data
-shoal=$SHOAL_BIN/shoal
+shoal=$SHOAL_BUILD/bin/shoal
 "$shoal" data synth --kind mixed --samples 500 --seed 1 --output "$data/train.jsonl" >/dev/null
 "$shoal" data tokenizer "$data/train.jsonl" --vocabulary 320 --output "$data/tokenizer" >/dev/null
 "$shoal" model init --shape tiny --tokenizer "$data/tokenizer" --output "$data/model" >/dev/null

@@ -1,21 +1,19 @@
 #!/usr/bin/env bash
 # Part 2: the image of deploy/image, built twice from one build: one digest, at most 150 MB, four
 # programs that run as 65532 with a read-only root and no rights, a list of what is in it.
-# SHOAL_BIN: the programs' folder.
+# SHOAL_BUILD: a folder with the programs in `bin`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 most=150000000
 work=$PWD/build/operate
 tag=localhost/shoal:operate-$$
 fail() { echo "image: $*" >&2; exit 1; }
-mkdir -p "$work/build"
-ln -sfn "$SHOAL_BIN" "$work/build/bin"
 trap 'podman rmi --force "$tag" >/dev/null 2>&1 || true' EXIT
 
 "$work/venv/bin/hadolint" --ignore DL3006 deploy/image/Containerfile
-first=$(deploy/image/build.sh --build "$work/build" --tag "$tag")
+first=$(deploy/image/build.sh --build "$SHOAL_BUILD" --tag "$tag")
 podman rmi --force "$tag" >/dev/null
-second=$(deploy/image/build.sh --build "$work/build" --tag "$tag")
+second=$(deploy/image/build.sh --build "$SHOAL_BUILD" --tag "$tag")
 echo "$first"
 [ "$first" = "$second" ] || fail "two builds differ: $second"
 size=$(podman image inspect --format '{{.Size}}' "$tag")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Part 2, for GPUs: in the root folder of the image with the CUDA libraries each of them finds all
 # that it needs, and nothing from outside. (Whether a GPU takes them cannot be seen without one.)
-# SHOAL_BIN: the programs' folder.
+# SHOAL_BUILD: a folder with the programs in `bin`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 fail() { echo "image-cuda: $*" >&2; exit 1; }
@@ -10,9 +10,8 @@ skip() { echo "SKIPPED: $*"; exit 77; }
 [ -x "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ] || skip "there is no CUDA toolkit"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-ln -s "$SHOAL_BIN" "$folder/bin"
 root=$folder/rootfs
-deploy/image/rootfs.sh --with-cuda-libraries "$folder" "$root"
+deploy/image/rootfs.sh --with-cuda-libraries "$SHOAL_BUILD" "$root"
 libraries=()
 for path in "$root"/usr/lib/*.so.*; do
   libraries+=("$(basename "$path")")

@@ -4,6 +4,8 @@ kubernetes/node.sh): jobs in turn on the same servers, and every pod lost or rep
 runs. Each job ends with the hash of an undisturbed run.
 
   kubernetes.py PROGRAMS [SCENE...]      PROGRAMS: what build.sh made; SCENE: by name, default all
+
+SHOAL_BUILD: a folder with Shoal's programs in `bin`.
 """
 
 import contextlib
@@ -41,10 +43,8 @@ def make_images(folder, programs):
     """shoal's image and the one that holds a pod's namespaces, as files for the node."""
     images = folder / 'images'
     images.mkdir()
-    build = folder / 'build'
-    build.mkdir()
-    (build / 'bin').symlink_to(processes.PROGRAMS)
-    print(run(processes.ROOT / 'deploy/image/build.sh', '--build', build, '--tag', IMAGE).strip())
+    print(run(processes.ROOT / 'deploy/image/build.sh', '--build', os.environ['SHOAL_BUILD'],
+              '--tag', IMAGE).strip())
     pause = folder / 'pause'
     pause.mkdir()
     shutil.copy(programs / 'pause', pause)

@@ -1,13 +1,11 @@
 #!/usr/bin/env bash
 # A registry on this host alone: the image is pushed to it, and prepare.sh --digests pins what
 # compose pulls to what the registry has (under the names of Prometheus and Grafana here, since no
-# other registry is reached). SHOAL_BIN: the programs' folder.
+# other registry is reached). SHOAL_BUILD: a folder with the programs in `bin`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 work=$PWD/build/operate
 fail() { echo "registry: $*" >&2; exit 1; }
-mkdir -p "$work/build"
-ln -sfn "$SHOAL_BIN" "$work/build/bin"
 folder=$(mktemp -d)
 image=localhost/shoal:operate-$$
 export SHOAL_IMAGE=$image
@@ -27,7 +25,7 @@ finish() {
 }
 trap finish EXIT
 
-deploy/image/build.sh --build "$work/build" --tag "$image"
+deploy/image/build.sh --build "$SHOAL_BUILD" --tag "$image"
 for _ in $(seq 60); do
   ! curl -sf "http://$host/v2/" >/dev/null || break
   sleep 0.5

@@ -2,7 +2,7 @@
 # systemd's units on a real systemd, process 1 of a container: jobs on the service that they start.
 # One runs by itself; in the middle of another the worker and the server are restarted, the server
 # is killed, the coordinator is restarted; the last one is over TLS. All end with one hash.
-# SHOAL_BIN: the programs' folder.
+# SHOAL_BUILD: a folder with the programs in `bin`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 fail() { echo "systemd: $*" >&2; exit 1; }
@@ -24,15 +24,15 @@ mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus bookwor
   "$sources" 2>"$folder/mmdebstrap.log" ||
   fail "$(tail -n 3 "$folder/mmdebstrap.log")"
 
-ln -s "$SHOAL_BIN" "$folder/bin"
-scripts/bundle.sh --build "$folder" --no-build --data '' --output "$folder/bundle" 2>&1 | tail -n 1
+scripts/bundle.sh --build "$SHOAL_BUILD" --no-build --data '' --output "$folder/bundle" 2>&1 |
+  tail -n 1
 cp -r "$folder/bundle" "$root/opt/shoal"
 cp deploy/systemd/*.service "$root/etc/systemd/system/"
 install -d "$root"/{etc,srv}/shoal
 head -c 32 /dev/urandom | base64 >"$folder/token"
 install -m 600 "$folder/token" "$root/etc/shoal/token"
 sed 's/[a-z0-9]*\.example\.com/127.0.0.1/' deploy/systemd/shoal.env >"$root/etc/shoal/shoal.env"
-shoal=$SHOAL_BIN/shoal data=$root/srv/shoal
+shoal=$SHOAL_BUILD/bin/shoal data=$root/srv/shoal
 "$shoal" data synth --kind mixed --samples 500 --seed 1 --output "$data/train.jsonl" >/dev/null
 "$shoal" data tokenizer "$data/train.jsonl" --vocabulary 320 --output "$data/tokenizer" >/dev/null
 "$shoal" model init --shape examples/quickstart-model.json --tokenizer "$data/tokenizer" \
