@@ -165,7 +165,7 @@ def check_board(board, known):
 def check_alerts(known):
     groups = yaml.safe_load((HERE / 'alerts.yaml').read_text(encoding='utf-8'))['groups']
     tests = yaml.safe_load((HERE / 'alerts_test.yaml').read_text(encoding='utf-8'))['tests']
-    cases = [case for test in tests for case in test['alert_rule_test']]
+    cases = [case for test in tests for case in test.get('alert_rule_test', [])]
     runbook = DOCS / 'runbook.md'
     pages = runbook.read_text(encoding='utf-8') if runbook.exists() else ''
     rules = [rule for group in groups for rule in group['rules']]

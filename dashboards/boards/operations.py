@@ -56,16 +56,21 @@ MEMBERS = Row('Members', (
 
 RESOURCES = Row('What processes take', (
     Panel('Memory, by process', 'Memory that is resident. Good: flat after the first step of a '
-          'job, and below what the machine or the container has.', 'bytes',
-          (Query('process_resident_memory_bytes{WHO, component!=""}', '{{instance}}'),)),
+          'job.', 'bytes',
+          (Query('process_resident_memory_bytes{WHO, component!=""}', '{{instance}}'),), width=6),
+    Panel('Memory against its limit', 'Of the memory of its container, or where it is in none of '
+          'its machine, the part that is resident. Good: below 0.8; the alert ShoalMemoryNearLimit '
+          'fires at 0.92.', 'percentunit',
+          (Query('process_resident_memory_bytes{WHO, component!=""} / shoal_memory_limit_bytes',
+                 '{{instance}}'),), high=1, width=6),
     Panel('Cores, by process', 'CPU seconds a second. Good: near the threads of the process while '
           'a job trains; a server that uses all of its threads is worth another beside it.',
           'short', (Query('rate(process_cpu_seconds_total{WHO, component!=""}[RATE])',
-                          '{{instance}}'),)),
+                          '{{instance}}'),), width=6),
     Panel('File descriptors', 'Of those that a process may open, the part that is open. Good: '
           'below one half.', 'percentunit',
           (Query('process_open_fds{WHO, component!=""} / process_max_fds', '{{instance}}'),),
-          high=1),
+          high=1, width=6),
 ))
 
 SAFETY = Row('Checkpoints and failures', (

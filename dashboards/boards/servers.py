@@ -35,12 +35,16 @@ NOW = Row('Now', (
 SHARDS = Row('Shards', (
     Panel('Published version', 'Version of the weights that each server publishes: the step it '
           'stands at. Good: one line. A fall is a restore from a checkpoint.', 'short',
-          (Query('shoal_ps_param_version{WHO}', '{{instance}}'),)),
+          (Query('shoal_ps_param_version{WHO}', '{{instance}}'),), width=6),
     Panel('Bytes by server', 'What each server holds now. Good: bars of one length.', 'bytes',
-          (Query(HELD, '{{instance}}'),), 'bars'),
+          (Query(HELD, '{{instance}}'),), 'bars', width=6),
+    Panel('Partitions by server', 'How many partitions each server holds now; none between jobs. '
+          'Good: alike, where their bytes are.', 'short',
+          (Query('sum by (instance) (shoal_ps_partitions{WHO})', '{{instance}}'),), 'bars',
+          decimals=0, width=6),
     Panel('Bytes by kind', 'param: what workers read; grad: sums of gradients; master: the weights '
           'that the optimizer works on; moment: its state. Set when a job is loaded.', 'bytes',
-          (Query('sum by (kind) (shoal_ps_resident_bytes{WHO})', '{{kind}}'),), 'stack'),
+          (Query('sum by (kind) (shoal_ps_resident_bytes{WHO})', '{{kind}}'),), 'stack', width=6),
 ))
 
 PUSH = Row('Pushes', (
@@ -54,12 +58,14 @@ PUSH = Row('Pushes', (
           'queue that stays means that the server has too few cores.', 'short',
           (Query('shoal_ps_queue_depth{WHO}', '{{instance}}'),), decimals=0),
     Panel('Pushes, and those out of the ordinary', 'Partitions added a second; recognised as '
-          'applied before (sent again after a broken connection); found without a doorbell; '
-          'malformed. Good: all but the first are zero.', 'ops',
+          'applied before (sent again after a broken connection); found without a doorbell; late, '
+          'for an attempt that is over; malformed. Good: all but the first are zero.', 'ops',
           (Query('sum(rate(shoal_ps_requests_total{WHO, op="push", code="OK"}[RATE]))', 'added'),
            Query('sum(rate(shoal_ps_duplicate_pushes_total{WHO}[RATE]))', 'duplicate'),
            Query('sum(rate(shoal_ps_pushes_without_doorbell_total{WHO}[RATE]))',
                  'without doorbell'),
+           Query('sum(rate(shoal_ps_requests_total{WHO, op="push", '
+                 'code="FAILED_PRECONDITION"}[RATE]))', 'late'),
            Query('sum(rate(shoal_ps_malformed_pushes_total{WHO}[RATE]))', 'malformed'))),
     Panel('Commits that wait for a checkpoint', 'Part of the time that commits waited for '
           'partitions not yet written. Good: zero; else the checkpoint folder is slow.',

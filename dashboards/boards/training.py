@@ -13,10 +13,15 @@ NOW = Row('Now', (
           (Query('shoal_train_step{JOB} / shoal_train_target_steps '
                  '* on (shoal_job) group_left (model) shoal_job_info', '{{shoal_job}} {{model}}'),),
           'number', 4, decimals=1),
+    Panel('Time left', 'Steps that are left, at the speed of now. Good: it falls as fast as time '
+          'passes. A validation or early stop is not foreseen.', 's',
+          (Query('(shoal_train_target_steps{JOB} - shoal_train_step) / on (shoal_job) '
+                 '(sum by (shoal_job) (rate(shoal_train_steps_total{JOB}[RATE])) > 0)',
+                 '{{shoal_job}}'),), 'number', 3),
     Panel('Since the last step', 'Time since a step was committed. Good: less than a few step '
           'durations while a job trains. It grows when a job is over, too.', 's',
           (Query(f'time() - {LAST_STEP}', '{{shoal_job}}'),),
-          'number', 4, levels=((60, 'orange'), (300, 'red'))),
+          'number', 3, levels=((60, 'orange'), (300, 'red'))),
     Panel('Tokens a second', 'Tokens of committed steps, of all workers together. Good: steady, '
           'and near what `shoal plan` predicts.', 'short',
           (Query('sum by (shoal_job) (rate(shoal_train_tokens_total{JOB}[RATE]))',
@@ -24,11 +29,11 @@ NOW = Row('Now', (
     Panel('FLOPs utilization', 'Model FLOPs utilization of the last step: of what the workers\' '
           'devices compute at most, the part that training asked for. Higher is better; 30 to 50 % '
           'is usual on GPUs.', 'percentunit',
-          (Query('shoal_train_mfu_ratio{JOB}', '{{shoal_job}}'),), 'number', 4, decimals=1),
+          (Query('shoal_train_mfu_ratio{JOB}', '{{shoal_job}}'),), 'number', 3, decimals=1),
     Panel('Checkpoint age', 'Time since the newest checkpoint was complete: what a lost server '
           'costs. Good: below the interval of checkpoints.', 's',
           (Query(f'time() - {LAST_CHECKPOINT}', '{{shoal_job}}'),),
-          'number', 4, levels=((1800, 'orange'), (7200, 'red'))),
+          'number', 3, levels=((1800, 'orange'), (7200, 'red'))),
     Panel('Members', 'Servers and workers with a lease. Good: as many as the job asks for.',
           'short', (Query('shoal_coordinator_members{JOB}', '{{role}}s'),), 'number', 4,
           decimals=0),
@@ -54,18 +59,22 @@ SPEED = Row('Speed', (
     Panel('Throughput', 'Tokens a second of committed steps, all and those that loss is taken '
           'on. Good: steady; a dip is a checkpoint, a lost member or a straggler.', 'short',
           (Query('sum(rate(shoal_train_tokens_total{JOB}[RATE]))', 'tokens/s'),
-           Query('sum(rate(shoal_train_target_tokens_total{JOB}[RATE]))', 'with loss'))),
+           Query('sum(rate(shoal_train_target_tokens_total{JOB}[RATE]))', 'with loss')), width=6),
     Panel('Step duration', 'From handing a step out to its commit. Good: p99 close to the median.',
           's',
           tuple(Query(f'histogram_quantile({quantile}, sum by (le) (rate({STEPS})))', name)
-                for quantile, name in ((0.5, 'median'), (0.99, 'p99')))),
+                for quantile, name in ((0.5, 'median'), (0.99, 'p99'))), width=6),
     Panel('What steps wait for', 'The coordinator\'s view of a step: time by what it waited for, '
           'as part of the whole. Good: compute fills nearly all of it; prepare and commit are the '
           'servers\', plan is late plans and attempts that were dropped.', 'percentunit',
           (Query('sum by (phase) (rate(shoal_train_step_phase_seconds_total{JOB}[RATE])) '
                  '/ on () group_left () '
                  '(sum(rate(shoal_train_step_phase_seconds_total{JOB}[RATE])) > 0)',
-                 '{{phase}}'),), 'stack', high=1),
+                 '{{phase}}'),), 'stack', high=1, width=6),
+    Panel('What devices compute', 'Floating-point operations a second that each worker\'s device '
+          'computes at most, as measured when the job began. Good: all alike; a device that is '
+          'throttled lies below the rest.', 'short',
+          (Query('shoal_worker_peak_flops{WHO}', '{{instance}}'),), width=6),
     Panel('Idle: measured and planned', 'Part of all workers\' time in a step that was not spent '
           'computing, beside what the planner predicted. Good: the two lie close; a gap says that '
           'a worker is slower than it was measured, or that tensors arrive late.', 'percentunit',

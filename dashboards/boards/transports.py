@@ -103,6 +103,9 @@ GPUS = Row('With GPUs, RDMA and pipelines', (
           'failing, in five minutes. Good: zero.', 'short',
           (Query('sum by (transport) (increase(shoal_client_transport_rests_total{WHO}[5m]))',
                  '{{transport}}'),)),
+    Panel('Errors of RDMA devices', 'Operations that devices reported as failed, by kind, in five '
+          'minutes. Good: zero; each costs a connection or a rail.', 'short',
+          (Query('sum by (kind) (increase(shoal_verbs_errors_total{WHO}[5m]))', '{{kind}}'),)),
     Panel('Exchanges not over NCCL', 'Jobs in which a GPU met others over the servers or the host. '
           'Good: zero where NCCL is there.', 'short',
           (Query('sum(shoal_worker_exchange_fallbacks_total{WHO})', 'jobs'),)),

@@ -300,6 +300,16 @@ def wrong_token(cluster, watch):
     refused()
 
 
+def little_memory(cluster, watch):
+    """The coordinator's machine has less memory than it holds."""
+    cluster.kill('coordinator', signal.SIGTERM)
+    cluster.start_coordinator(env={**os.environ, 'SHOAL_HOST_MEMORY': '16MiB'})
+    near = watch.expect('ShoalMemoryNearLimit', instance='coordinator')
+    cluster.kill('coordinator', signal.SIGTERM)
+    cluster.start_coordinator()
+    near()
+
+
 def damage_slots(process):
     """Writes over the gradients in the memory that a server lets workers write their pushes to, not
     over the heads before them."""
@@ -356,8 +366,8 @@ def skew(cluster, watch):
 
 
 SCENES = (stall, lose_members, fail, slow_worker, slow_server, uneven_shards, drop_attempts,
-          other_user, old_certificates, wrong_token, damage_pushes, skew)
-SHORT = (stall, lose_members, fail, old_certificates, wrong_token)
+          other_user, old_certificates, wrong_token, little_memory, damage_pushes, skew)
+SHORT = (stall, lose_members, fail, old_certificates, wrong_token, little_memory)
 LATENESS = {'ShoalStepStalled', 'ShoalTargetDown', 'ShoalMemberLost', 'ShoalStraggler',
             'ShoalIdleAbovePlan', 'ShoalCheckpointOld'}
 
