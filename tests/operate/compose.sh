@@ -21,7 +21,8 @@ finish() {  # within the minute that operate-test.sh gives it
     local label=label=io.podman.compose.project=$COMPOSE_PROJECT_NAME
     timeout 10 podman ps --all --quiet --filter "$label" |
       timeout 10 xargs --no-run-if-empty podman rm --force --time 0 --volumes
-    timeout 5 podman network prune --force --filter "$label"
+    timeout 5 podman network rm --force "${COMPOSE_PROJECT_NAME}_default"
+    timeout 5 podman volume rm --force "${COMPOSE_PROJECT_NAME}_prometheus"
   } >>"$folder/down.log" 2>&1 || true
   podman rmi --force "$SHOAL_IMAGE" "$PROMETHEUS_IMAGE" >/dev/null 2>&1 || true
   rm -rf "$folder"
