@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Part 3: what every program serves in a real run: promtool has nothing to say of it, every name is
-in docs/metrics.md, and names and types keep to what is said there.
+in docs/metrics.md and every name there is served, names and types keep to what is said there, and
+what is not known before the first step is not there.
 """
 
 import re
@@ -16,6 +17,13 @@ import check  # pylint: disable=wrong-import-position
 PROMTOOL = processes.DEBIAN / 'usr/bin/promtool'
 MAX_SERIES = 150  # of a worker: at 1,024 of them a Prometheus still holds them with ease
 UNITS = re.compile(r'_(seconds|bytes|ratio|total|info)(_total)?$')
+# Not there before a step, a checkpoint or a job says what they are.
+KNOWN_LATER = re.compile(r'^shoal_(train_(step|target_steps|(\w+_)?loss|grad_norm|learning_rate|'
+                         r'\w+_ratio|\w+_timestamp_seconds)|checkpoint_(last|filesystem)_\w+|'
+                         r'job_\w+|worker_peak_flops|ps_partitions|client_\w+_duration_seconds)$')
+# Documented, and in no run of this test: it has no GPU, RDMA or pipeline.
+ELSEWHERE = re.compile(r'^shoal_(\w+_gpu_ranges_total|worker_(device|stage|collective)\w+|'
+                       r'verbs_errors_total|ps_transport_fallbacks_total)$')
 # Numbers without a unit.
 BARE = re.compile(r'_(loss|norm|rate|depth|clients|version|members|partitions|term|state|steps?|'
                   r'flops)$')
@@ -41,12 +49,18 @@ def findings_of(name, text, known):
         yield f'{name}: {series} series, at most {MAX_SERIES}'
 
 
+def names_in(texts):
+    return {name for text in texts
+            for name in re.findall(r'^# TYPE (\S+) ', text, re.MULTILINE)}
+
+
 def main():
     known, findings = check.documented(), []
     with tempfile.TemporaryDirectory(prefix='shoal-metrics-') as folder:
         with processes.Cluster(folder, tls=True) as cluster:
             before = {name: cluster.metrics(name) for name in cluster.ports}
-            cluster.train(train={'steps': 10})
+            cluster.train(train={'steps': 10},
+                          data={'validation': {'fraction': 0.05, 'every_steps': 5}})
             cluster.ended()
             after = {name: cluster.metrics(name) for name in cluster.ports}
             known_members = {each['labels']['instance']: each['targets']
@@ -58,6 +72,12 @@ def main():
                 findings.append(f'{cluster.steps()} steps were counted of 10')
     for name, text in [*before.items(), *after.items()]:
         findings += findings_of(name, text, known)
+    early, late = names_in(before.values()), names_in(after.values())
+    findings += [f'{name} is there before it is known' for name in early
+                 if KNOWN_LATER.match(name)]
+    findings += [f'{name} is in docs/metrics.md, and nobody serves it' for name in known - late
+                 if not ELSEWHERE.match(name)]
+    findings += [f'{name} is served, and said not to be' for name in late if ELSEWHERE.match(name)]
     findings = sorted(set(findings))
     print(*findings, sep='\n', end='\n' if findings else '')
     print(f'{len(before)} programs before and after a job: {len(findings)} findings')
