@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Part 3: what every program serves in a real run: promtool has nothing to say of it, every name is
 in docs/metrics.md and every name there is served, names and types keep to what is said there, and
-what is not known before the first step is not there.
+what is not known before the first step is not there. Their logs are JSON, each line with who writes
+it and of what job and step.
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -15,6 +17,7 @@ sys.path.insert(0, str(processes.ROOT / 'dashboards'))
 import check  # pylint: disable=wrong-import-position
 
 PROMTOOL = processes.DEBIAN / 'usr/bin/promtool'
+STEPS = 10
 MAX_SERIES = 150  # of a worker: at 1,024 of them a Prometheus still holds them with ease
 UNITS = re.compile(r'_(seconds|bytes|ratio|total|info)(_total)?$')
 # Not there before a step, a checkpoint or a job says what they are.
@@ -49,6 +52,28 @@ def findings_of(name, text, known):
         yield f'{name}: {series} series, at most {MAX_SERIES}'
 
 
+def findings_of_log(name, text):
+    role, _, index = name.partition('-')
+    lines = []
+    for line in text.splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            yield f'{name}: a line of its log is not JSON: {line}'
+    for line in lines:
+        if not {'ts', 'level', 'message'} <= line.keys() or line.get('role') != role:
+            yield f'{name}: its log has {line}'
+    registered = [number for number, line in enumerate(lines)
+                  if line['message'].startswith('registered with')]
+    if index and (not registered or
+                  any(line.get('index') != int(index) for line in lines[registered[0]:])):
+        yield f'{name}: its log does not say that it is {index}'
+    steps = {line['step'] for line in lines if line.get('job') and 'step' in line}
+    # The coordinator has nothing to say of a step that goes well.
+    if not steps or (index and not set(range(1, STEPS + 1)) <= steps):
+        yield f'{name}: its log is of steps {sorted(steps)}'
+
+
 def names_in(texts):
     return {name for text in texts
             for name in re.findall(r'^# TYPE (\S+) ', text, re.MULTILINE)}
@@ -57,9 +82,10 @@ def names_in(texts):
 def main():
     known, findings = check.documented(), []
     with tempfile.TemporaryDirectory(prefix='shoal-metrics-') as folder:
-        with processes.Cluster(folder, tls=True) as cluster:
+        logs = ('--log-format', 'json', '--log-level', 'debug')
+        with processes.Cluster(folder, tls=True, flags=logs) as cluster:
             before = {name: cluster.metrics(name) for name in cluster.ports}
-            cluster.train(train={'steps': 10},
+            cluster.train(train={'steps': STEPS},
                           data={'validation': {'fraction': 0.05, 'every_steps': 5}})
             cluster.ended()
             after = {name: cluster.metrics(name) for name in cluster.ports}
@@ -68,8 +94,10 @@ def main():
             if known_members != {name: [f'127.0.0.1:{cluster.ports[name]}']
                                  for name in cluster.members}:
                 findings.append(f'/targets has {known_members}')
-            if cluster.steps() != 10:
-                findings.append(f'{cluster.steps()} steps were counted of 10')
+            if cluster.steps() != STEPS:
+                findings.append(f'{cluster.steps()} steps were counted of {STEPS}')
+            for name in cluster.ports:
+                findings += findings_of_log(name, cluster.log(name))
     for name, text in [*before.items(), *after.items()]:
         findings += findings_of(name, text, known)
     early, late = names_in(before.values()), names_in(after.values())

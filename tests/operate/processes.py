@@ -160,10 +160,11 @@ def chosen(scenes, names):
 class Cluster(Processes):
     """A coordinator, servers and workers that stay, and the list of targets for Prometheus."""
 
-    def __init__(self, folder, servers=2, workers=2, lease=10, threads=1, tls=False):
+    def __init__(self, folder, servers=2, workers=2, lease=10, threads=1, tls=False, flags=()):
         super().__init__(folder)
         self.certificates = self.folder / 'certificates' if tls else None
         self.lease, self.threads = lease, threads
+        self.flags = flags  # of all programs
         self.members = [f'server-{index}' for index in range(servers)]
         self.members += [f'worker-{index}' for index in range(workers)]
         self.ports = {name: free_port() for name in ['coordinator', *self.members]}
@@ -193,7 +194,7 @@ class Cluster(Processes):
 
     def common(self, name, folder=None):
         return ['--stay', *self.access(folder), '--metrics-host', '127.0.0.1',
-                '--metrics-port', self.ports[name]]
+                '--metrics-port', self.ports[name], *self.flags]
 
     def access(self, folder=None):
         """What every program is told, to be let in."""
