@@ -174,6 +174,25 @@ TEST_F(CheckpointServiceTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(first->SerializeAsString(), second->SerializeAsString());
 }
 
+// Else a server that ends meanwhile leaves a part of a shard in a checkpoint that is complete.
+TEST_F(CheckpointServiceTest, ABeginThatComesLateWritesNoShardAgain) {
+  TestingCluster cluster(model(), 1, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  Step(cluster, 1);
+  const std::string folder = Begin(cluster, 1);
+  ASSERT_OK(cluster.service(0).WriteCheckpoint(Request(1, folder, false)).status());
+  const std::string shard = folder + "/server-0000.shard";
+  ASSERT_OK(WriteFileAtomically(shard, "as it was written"));
+  ASSERT_OK(cluster.service(0).WriteCheckpoint(Request(1, folder, true)).status());
+  ASSERT_OK(cluster.service(0).WriteCheckpoint(Request(1, folder, false)).status());
+  EXPECT_EQ(ReadFile(shard).value(), "as it was written");
+  // In an emptied folder it is another try.
+  ASSERT_TRUE(std::filesystem::remove(shard));
+  ASSERT_OK(cluster.service(0).WriteCheckpoint(Request(1, folder, true)).status());
+  ASSERT_OK(cluster.service(0).WriteCheckpoint(Request(1, folder, false)).status());
+  EXPECT_TRUE(std::filesystem::exists(shard));
+}
+
 // A pipe that nobody reads stands for a disk that hangs.
 TEST_F(CheckpointServiceTest, AStopDoesNotWaitForAHungDisk) {
   UniqueFd disk;  // outlives the writer, which may come to it late

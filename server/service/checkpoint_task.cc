@@ -1,5 +1,6 @@
 #include "server/service/checkpoint_task.h"
 
+#include <filesystem>
 #include <span>
 #include <utility>
 #include <vector>
@@ -88,6 +89,13 @@ bool CheckpointTask::AllWritten() const {
 bool CheckpointTask::Done() const {
   absl::MutexLock lock(&mutex_);
   return done_;
+}
+
+bool CheckpointTask::Kept() const {
+  absl::MutexLock lock(&mutex_);
+  std::error_code error;
+  return done_ && result_.ok() &&
+         std::filesystem::exists(fmt::format("{}/{}", directory_, result_->file), error);
 }
 
 absl::StatusOr<ShardEntry> CheckpointTask::Wait(absl::Duration timeout) const {

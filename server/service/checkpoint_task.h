@@ -38,6 +38,8 @@ class CheckpointTask {
   // Whether no partition is needed any more.
   bool AllWritten() const;
   bool Done() const;
+  // Whether the shard is written, and still where it was written to.
+  bool Kept() const;
   bool given_up() const;
   // Returns what was written and synced, the failure, or DeadlineExceeded.
   absl::StatusOr<ShardEntry> Wait(absl::Duration timeout) const;

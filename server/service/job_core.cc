@@ -276,8 +276,8 @@ absl::StatusOr<bool> PinsCheckpoint(const proto::WriteCheckpointRequest& request
                                     int64_t published) {
   const bool same = newest.has_value() && newest->version == request.version() &&
                     newest->directory == request.directory();
-  // `begin` for a finished one is a new try in an emptied folder.
-  if (same && !(request.begin() && newest->done)) {
+  // `begin` for a finished one is a new try in an emptied folder, or has come late.
+  if (same && !(request.begin() && newest->done && !newest->kept)) {
     return false;
   }
   if (newest.has_value() && !newest->done) {

@@ -96,6 +96,7 @@ struct PinnedCheckpoint {
   int64_t version = 0;
   std::string directory;
   bool done = false;  // written, or failed
+  bool kept = false;  // written, and nobody has emptied the folder since
 };
 
 // Whether a WriteCheckpoint pins the version that is published; else it is about `newest`.

@@ -43,7 +43,10 @@ absl::StatusOr<std::shared_ptr<CheckpointTask>> HostedJob::PinCheckpoint(
   std::shared_ptr<CheckpointTask>& task = checkpoint_;
   std::optional<PinnedCheckpoint> newest;
   if (task != nullptr) {
-    newest = {.version = task->version(), .directory = task->directory(), .done = task->Done()};
+    newest = {.version = task->version(),
+              .directory = task->directory(),
+              .done = task->Done(),
+              .kept = task->Kept()};
   }
   SHOAL_ASSIGN_OR_RETURN(const bool pins, PinsCheckpoint(request, newest, store_->version()));
   if (pins) {
