@@ -154,14 +154,16 @@ void JobRun::DecideOnAnswers() {
                                                     .generation = job_.shard_map.generation,
                                                     .commit = takeover_->run.commit},
                                                    answers);
+  const bool restores = job_.job.RestoresOnServerLoss();
   switch (decision.what) {
     case TakeoverDecision::What::kRestart:
-      FailByLoss(decision.message);
+      EndBy({.message = decision.message, .by_loss = restores});
       return;
     case TakeoverDecision::What::kConfigure:
       if (decision.version != version_) {
-        FailByLoss(fmt::format(
-            "a server no longer holds the job, and its record of step {} is lost", version_));
+        EndBy({.message = fmt::format(
+                   "a server no longer holds the job, and its record of step {} is lost", version_),
+               .by_loss = restores});
         return;
       }
       attempts_before_ = decision.attempt;
