@@ -33,7 +33,7 @@ enum class FaultKind {
   kFreeze,     // amount: nanoseconds
   kJump,       // its clock does; amount: nanoseconds
   kDrift,      // its clock does; amount: parts per million
-  kDiskFull,   // amount: nanoseconds
+  kDiskFull,   // the coordinator's, or what a server writes checkpoints to; amount: nanoseconds
   kDiskSlow,
   // Of a link; `at` is a time.
   kCut,   // what is sent is lost; amount: nanoseconds
@@ -43,7 +43,7 @@ enum class FaultKind {
   // Of the coordinator: another begins from what it recorded, while it runs on; amount: nanoseconds
   // until it is gone at the latest.
   kSucceed,
-  // Of a worker: it is told to leave; amount: nanoseconds that it has for it.
+  // Of a worker or server: it is told to leave; amount: nanoseconds that a worker has for it.
   kDrain,
 };
 inline constexpr int kFaultKinds = static_cast<int>(FaultKind::kDrain) + 1;

@@ -39,6 +39,11 @@ void Invariants::OnRecorded(const std::string& job_id, const server::CommitRecor
           "I2: step {} attempt {} of {} is recorded, and server {} has version {}, {}", record.step,
           record.attempt, job_id, index, state.version(), state.Describe()));
     }
+    if (went_back && !context_.tail_lost && !hosted->job.description().RestoresOnServerLoss()) {
+      context_.Violation(fmt::format(
+          "I21: step {} of {} is recorded again, which is to fail where a server is lost",
+          record.step, job_id));
+    }
     if (first) {
       CheckRestored(hosted->job, record.step - 1);
     }

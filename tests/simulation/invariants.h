@@ -10,6 +10,9 @@
 //   I20 a job that was stopped records the step under way and no more
 //   I17 it ends (sim_world.h)
 //   I19 a job fails only by what is lost, full or told wrongly (scenario.cc)
+//   I21 a job that is to fail by the loss of a server is not restored after one
+//   I22 a server that was told to leave costs no step (sim_command.h)
+//   I23 only a job that was stopped ends as interrupted (scenario.cc)
 //   I18 weights and moments have the bits of a run in which nothing goes wrong
 #pragma once
 

@@ -94,6 +94,7 @@ class Search {
     }
     const int stages = best_.scenario.options.stages;
     any = Lower(&SimOptions::jobs, 1, 1) || any;
+    any = Lower(&SimOptions::spares, 0, 1) || any;
     any = Lower(&SimOptions::workers, stages, stages) || any;
     any = Lower(&SimOptions::servers, 1, 1) || any;
     any = Lower<int64_t>(&SimOptions::steps, 1, 1) || any;

@@ -61,11 +61,24 @@ SimOptions DrawOptions(uint64_t seed, Drawer& draw) {
     options.keep_best = draw.Chance(0.5);
     options.patience = draw.Chance(0.3) ? draw.Between(1, 3) : 0;
   }
+  options.spares = draw.Chance(0.3) ? static_cast<int>(draw.Between(1, 2)) : 0;
+  if (draw.Chance(0.3)) {
+    options.on_server_loss =
+        draw.Chance(0.5) ? plan::OnServerLoss::kFail : plan::OnServerLoss::kRestore;
+  }
   return options;
 }
 
+std::string AnyServer(const SimOptions& options, Drawer& draw) {
+  return fmt::format("server-{}", draw.Between(0, options.servers - 1));
+}
+
+std::string AnyWorker(const SimOptions& options, Drawer& draw) {
+  return fmt::format("worker-{}", draw.Between(0, options.workers + options.spares - 1));
+}
+
 std::string AnyProcess(const SimOptions& options, Drawer& draw) {
-  const int64_t pick = draw.Between(0, 1 + options.servers + options.workers);
+  const int64_t pick = draw.Between(0, 1 + options.servers + options.workers + options.spares);
   if (pick <= 1) {
     return "coordinator";
   }
@@ -76,12 +89,13 @@ std::string AnyProcess(const SimOptions& options, Drawer& draw) {
 std::string TargetOf(FaultKind kind, const SimOptions& options, Drawer& draw) {
   switch (kind) {
     case FaultKind::kPowerLoss:
-    case FaultKind::kDiskFull:
-    case FaultKind::kDiskSlow:
     case FaultKind::kSucceed:
       return "coordinator";
+    case FaultKind::kDiskFull:
+    case FaultKind::kDiskSlow:
+      return draw.Chance(0.5) ? "coordinator" : AnyServer(options, draw);
     case FaultKind::kDrain:
-      return fmt::format("worker-{}", draw.Between(0, options.workers - 1));
+      return draw.Chance(0.5) ? AnyWorker(options, draw) : AnyServer(options, draw);
     case FaultKind::kStop:
       return fmt::format("job-{}", draw.Between(0, options.jobs - 1));
     case FaultKind::kCut:
@@ -151,12 +165,15 @@ std::string EndOf(const SimCommand::Followed& job) {
 // A job fails only by what is lost, full or too slow, or by what workers and servers say wrongly;
 // after a succession also where the earlier coordinator has completed a checkpoint that the later
 // one, which had begun from the one before, is to make.
-bool MayFail(const std::string& message, bool has_successor) {
+bool MayFail(const SimCommand::Followed& job, const SimOptions& options, bool has_successor) {
   constexpr std::array kReasons = {"lost server",   "no longer holds the job",
                                    "lost worker",   "still waiting for",
                                    "no space left", "failed 3 times"};
+  const std::string& message = job.end->failed().message();
   const auto says = [&](const char* reason) { return message.find(reason) != std::string::npos; };
-  return std::ranges::any_of(kReasons, says) ||
+  const bool waits_for_servers = options.stays && options.max_restarts > 0 && !job.stopped &&
+                                 job.job->description().RestoresOnServerLoss();
+  return std::ranges::any_of(kReasons, says) || (says("is to leave") && !waits_for_servers) ||
          (has_successor && says("has a complete checkpoint"));
 }
 
@@ -176,9 +193,13 @@ Outcome Run(const Scenario& scenario, Faults faults) {
   for (const SimCommand::Followed& job : world.command().jobs()) {
     outcome.ends.push_back(EndOf(job));
     if (job.end.has_value() && job.end->has_failed() &&
-        !MayFail(job.end->failed().message(), world.has_successor())) {
+        !MayFail(job, scenario.options, world.has_successor())) {
       outcome.violations.push_back(
           fmt::format("I19: {} fails: {}", job.id, job.end->failed().message()));
+    }
+    if (!job.stopped && job.end.has_value() && job.end->done().interrupted()) {
+      outcome.violations.push_back(
+          fmt::format("I23: nobody stopped {}, which is interrupted", job.id));
     }
   }
   return outcome;

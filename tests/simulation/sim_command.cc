@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "core/base/status.h"
 #include "server/coordinator/record/event_log.h"
 #include "tests/simulation/process_ids.h"
@@ -48,6 +49,7 @@ void SimCommand::Stop(size_t index) {
   if (index >= jobs_.size() || jobs_[index].id.empty()) {
     return;
   }
+  jobs_[index].stopped = true;
   coordinator_.Stop(process_, jobs_[index].id, [](const auto&) {});
 }
 
@@ -90,6 +92,14 @@ void SimCommand::Take(Followed& job, int64_t sent_by, const proto::JobEvent& eve
   if (event.has_step() && !server::RepeatsStep(job.step, event)) {
     CheckStep(job, event.term(), event.step());
     job.step = event;
+    job.held = event.step().step();
+  }
+  if (const std::string& state = event.state().state(); absl::StrContains(state, "goes on from")) {
+    CheckHeld(job, state);
+    job.held = 0;
+  }
+  if (event.has_failed()) {
+    CheckHeld(job, event.failed().message());
   }
   if (server::EndsJob(event)) {
     job.end = event;
@@ -97,6 +107,17 @@ void SimCommand::Take(Followed& job, int64_t sent_by, const proto::JobEvent& eve
   job.seen = event.number();
   job.term = event.term();
   job.sent_by = sent_by;
+}
+
+// A server that was told to leave takes no step with it.
+void SimCommand::CheckHeld(const Followed& job, const std::string& why) {
+  const auto& complete = job.job->disk().complete;
+  const int64_t saved = complete.empty() ? 0 : complete.rbegin()->first;
+  if (absl::StrContains(why, "is to leave") && !absl::StrContains(why, "the checkpoint of step") &&
+      saved < job.held && !context_.has_successor) {
+    context_.Violation(fmt::format("I22: {} has step {} and no checkpoint after {} as it ends: {}",
+                                   job.id, job.held, saved, why));
+  }
 }
 
 // Each step once, in order, unless the job went back to a checkpoint.

@@ -29,6 +29,8 @@ class SimCommand {
     int64_t term = 0;      // of that event
     int64_t sent_by = 0;   // term of the coordinator that sent it
     proto::JobEvent step;  // the last one
+    int64_t held = 0;      // the last step of its run: servers have it, and maybe nobody else
+    bool stopped = false;  // by this command line
     bool lost = false;     // the coordinator knows nothing of it any more
     std::optional<proto::JobEvent> end;
     bool over() const { return end.has_value() || lost || !refused.empty(); }
@@ -43,6 +45,7 @@ class SimCommand {
   // `sent_by`: term of the coordinator.
   void Take(Followed& job, int64_t sent_by, const proto::JobEvent& event);
   void CheckStep(Followed& job, int64_t term, const proto::StepEvent& step);
+  void CheckHeld(const Followed& job, const std::string& why);
 
   SimContext& context_;
   SimCoordinator& coordinator_;

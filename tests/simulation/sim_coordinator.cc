@@ -33,7 +33,7 @@ SimCoordinator::SimCoordinator(SimContext& context, const SimOptions& options, S
     if (!process_.alive()) {
       return Aborted("the process has ended");
     }
-    return disk_is_full() ? ResourceExhausted("no space left on device") : absl::OkStatus();
+    return process_.DiskIsFull() ? ResourceExhausted("no space left on device") : absl::OkStatus();
   };
 }
 
@@ -120,7 +120,7 @@ absl::Status SimCoordinator::Resume(const server::SavedJob& saved) {
 server::Executor SimCoordinator::InOrder(bool disk) {
   const auto free_at = std::make_shared<Nanoseconds>(0);
   return [this, disk, free_at, life = process_.life()](std::function<void()> work) {
-    const Nanoseconds slow = disk && context_.loop.now() < disk_slow_until ? 500'000'000 : 0;
+    const Nanoseconds slow = disk && process_.DiskIsSlow() ? 500'000'000 : 0;
     *free_at =
         std::max(*free_at, context_.loop.now()) + ToNanoseconds(context_.ShortDelay()) + slow;
     context_.loop.At(*free_at, [this, life, work = std::move(work)]() mutable {

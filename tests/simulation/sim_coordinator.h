@@ -43,7 +43,6 @@ class SimCoordinator {
   // Null while it does not live.
   server::CoordinatorCore* core() { return core_.get(); }
   int64_t term() const { return term_; }
-  bool disk_is_full() const { return context_.loop.now() < disk_full_until; }
 
   // Calls from another process.
   void Submit(SimProcess& from, const proto::SubmitJobRequest& request,
@@ -72,8 +71,6 @@ class SimCoordinator {
   std::function<void(int64_t term)> on_started = [](int64_t) {};
   std::function<void(int64_t term, const std::string& job_id)> on_stopped =
       [](int64_t, const std::string&) {};
-  Nanoseconds disk_full_until = 0;
-  Nanoseconds disk_slow_until = 0;
 
  private:
   // Looks again; returns whether it is answered. `expired`: it has waited long enough.

@@ -95,10 +95,10 @@ void SimWorld::Apply(const Fault& fault) {
       process->clock().SetDrift(fault.amount);
       break;
     case FaultKind::kDiskFull:
-      coordinator().disk_full_until = loop.now() + fault.amount;
+      process->disk_full_until = loop.now() + fault.amount;
       break;
     case FaultKind::kDiskSlow:
-      coordinator().disk_slow_until = loop.now() + fault.amount;
+      process->disk_slow_until = loop.now() + fault.amount;
       break;
     case FaultKind::kCut:
     case FaultKind::kClog:
@@ -108,11 +108,11 @@ void SimWorld::Apply(const Fault& fault) {
       command_.Stop(static_cast<size_t>(fault.target.back() - '0'));
       break;
     case FaultKind::kDrain:
-      for (const auto& worker : workers_) {
-        if (worker->process().name() == fault.target) {
-          worker->Drain(absl::Nanoseconds(fault.amount));
+      ForEachMember([&](SimMember& member) {
+        if (member.process().name() == fault.target) {
+          member.Drain(absl::Nanoseconds(fault.amount));
         }
-      }
+      });
       break;
     case FaultKind::kSucceed:
       Succeed(fault.amount);

@@ -154,6 +154,11 @@ absl::Status SimHostedJob::Pin(const proto::WriteCheckpointRequest& wanted, Nano
     if (checkpoint.has_value()) {
       newest = checkpoint->what;
       newest->done = checkpoint->written <= now;
+      const auto folder = job.disk().shards.find(newest->directory);
+      if (folder != job.disk().shards.end()) {
+        const auto shard = folder->second.find(request_.server_index());
+        newest->kept = shard != folder->second.end() && shard->second == checkpoint->shard;
+      }
     }
     SHOAL_ASSIGN_OR_RETURN(const bool pins,
                            server::PinsCheckpoint(wanted, newest, store->version()));
@@ -163,6 +168,11 @@ absl::Status SimHostedJob::Pin(const proto::WriteCheckpointRequest& wanted, Nano
       pinned.what.directory = wanted.directory();
       pinned.shard = WriteShard(*store);
       pinned.written = written;
+      // Where it ends before that, a part of the file stays.
+      const auto folder = job.disk().shards.find(wanted.directory());
+      if (folder != job.disk().shards.end()) {
+        folder->second[request_.server_index()] = pinned.shard.substr(0, pinned.shard.size() / 2);
+      }
     }
     return absl::OkStatus();
   });

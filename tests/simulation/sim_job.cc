@@ -75,6 +75,7 @@ int64_t SimJob::last_step() const {
 plan::Job SimJob::Describe() const {
   plan::Job job;
   job.train.steps = options_.steps;
+  job.service.on_server_loss = options_.on_server_loss;
   job.service.accumulate = options_.exact ? plan::Accumulate::kExact : plan::Accumulate::kFloat;
   job.train.exact_devices = options_.exact_devices;
   job.cluster.servers = options_.servers;

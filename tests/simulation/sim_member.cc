@@ -1,6 +1,7 @@
 #include "tests/simulation/sim_member.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/status.h"
 
@@ -11,6 +12,9 @@ namespace {
 constexpr absl::Duration kOneTry = absl::Seconds(5);
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(300);
 constexpr absl::Duration kLeaveDeadline = absl::Seconds(2);
+// As a server's program has them.
+constexpr absl::Duration kBetweenAsks = absl::Milliseconds(200);
+constexpr absl::Duration kAskPatience = absl::Seconds(10);
 
 }  // namespace
 
@@ -29,7 +33,7 @@ void SimMember::Start() {
   }
   process_.Begin();
   registered_ = false;
-  leaving_ = false;
+  leaving_ = asks_to_leave_ = false;
   nonce_ = context_.random.Next() | 1;
   context_.Note("start", static_cast<uint64_t>(process_.id()), [&] { return process_.name(); });
   Register();
@@ -45,6 +49,46 @@ void SimMember::Kill(Nanoseconds until_start) {
   retired_ = retired_ || until_start == kNever;
   process_.End();
   StartAfter(until_start);
+}
+
+bool SimMember::EndsAt(const char* point) {
+  constexpr int kMostCrashes = 2;
+  constexpr Nanoseconds kUntilStart = 500'000'000;
+  if (crashes_ == kMostCrashes || !context_.faults.Fires(point, context_.loop.now())) {
+    return false;
+  }
+  ++crashes_;
+  Kill(kUntilStart);
+  return true;
+}
+
+// As a server.
+void SimMember::Drain(absl::Duration /*grace*/) {
+  if (!process_.alive() || std::exchange(asks_to_leave_, true)) {
+    return;
+  }
+  registered_ ? AskToLeave(process_.clock().Now()) : Leave(kToldTo);
+}
+
+void SimMember::AskToLeave(absl::Time answered) {
+  if (leaving_) {
+    return;
+  }
+  proto::LeaveRequest request;
+  request.set_incarnation(incarnation_);
+  request.set_reason(kToldTo);
+  request.set_when_free(true);
+  coordinator_.Ask<proto::LeaveRequest, proto::LeaveReply>(
+      process_, kLeaveDeadline, request, &server::CoordinatorCore::Leave,
+      [this, answered](const absl::StatusOr<proto::LeaveReply>& reply) {
+        const absl::Time now = process_.clock().Now();
+        const absl::Time last = reply.ok() ? now : answered;
+        if ((reply.ok() && !reply->wait()) || now - last > kAskPatience) {
+          Leave(kToldTo);
+        } else {
+          process_.After(kBetweenAsks, [this, last] { AskToLeave(last); });
+        }
+      });
 }
 
 proto::RegisterRequest SimMember::MakeRequest() const {
@@ -113,6 +157,9 @@ void SimMember::Act() {
     }
   };
   if (core_->what() == rpc::MemberCore::What::kRegister) {
+    if (EndsAt("a member is to register again")) {
+      return;
+    }
     proto::RegisterRequest request = MakeRequest();
     *request.mutable_earlier() = core_->earlier();
     coordinator_.Ask<proto::RegisterRequest, proto::RegisterReply>(

@@ -25,6 +25,8 @@ class SimMember {
 
   // A new process.
   void Start();
+  // It is told to leave, and has so long for it.
+  virtual void Drain(absl::Duration grace);
   // It is gone without a word; started again after so long (kNever: it is not).
   void Kill(Nanoseconds until_start);
 
@@ -37,9 +39,12 @@ class SimMember {
   std::function<void()> on_registered = [] {};
 
  protected:
+  static constexpr const char* kToldTo = "it was told to";
   virtual void OnRegistered() {}
   // Leaves in order, and ends.
   void Leave(const std::string& why);
+  // Whether it ends at this point, to be started again.
+  bool EndsAt(const char* point);
 
   SimContext& context_;
   const SimOptions& options_;
@@ -52,6 +57,8 @@ class SimMember {
   // Does what rpc::MemberCore says, when it says it.
   void Keep();
   void Act();
+  // `answered`: when the coordinator did last.
+  void AskToLeave(absl::Time answered);
   void StartAfter(Nanoseconds delay);
 
   const proto::Role role_;
@@ -60,6 +67,8 @@ class SimMember {
   uint64_t nonce_ = 0;
   bool registered_ = false;
   bool leaving_ = false;
+  bool asks_to_leave_ = false;
+  int crashes_ = 0;  // at named points
   uint64_t incarnation_ = 0;
   std::optional<rpc::MemberCore> core_;  // once registered
 };

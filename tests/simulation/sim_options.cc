@@ -16,6 +16,7 @@ std::string ToCode(const SimOptions& options) {
   SAY(seed);
   SAY(servers);
   SAY(workers);
+  SAY(spares);
   SAY(stages);
   SAY(addresses);
   SAY(hosts_and_loopback);
@@ -48,6 +49,10 @@ std::string ToCode(const SimOptions& options) {
   SAY(stays);
   SAY(jobs);
 #undef SAY
+  if (options.on_server_loss != plain.on_server_loss) {
+    code += fmt::format("{}.on_server_loss = plan::OnServerLoss::k{}", code.empty() ? "" : ", ",
+                        options.on_server_loss == plan::OnServerLoss::kFail ? "Fail" : "Restore");
+  }
   if (options.limit != plain.limit) {
     code += fmt::format("{}.limit = absl::Nanoseconds({})", code.empty() ? "" : ", ",
                         absl::ToInt64Nanoseconds(options.limit));

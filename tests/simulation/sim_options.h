@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "core/job/job.h"
 
 namespace shoal::simulation {
 
@@ -12,6 +13,7 @@ struct SimOptions {
   uint64_t seed = 1;
   int servers = 2;
   int workers = 3;
+  int spares = 0;                   // beyond the workers that a job takes
   int stages = 1;                   // per worker group
   bool addresses = true;            // workers register with addresses
   bool hosts_and_loopback = false;  // each on its own host, with an address valid only there
@@ -27,6 +29,7 @@ struct SimOptions {
   bool draw = false;   // plan.assignment: dynamic
   bool layer = false;  // train.synchronization: layer
   bool sums = false;   // train.push: step
+  plan::OnServerLoss on_server_loss = plan::OnServerLoss::kAuto;
   bool trace = false;
   // Probabilities, each per occasion.
   // A worker misses the answer of NextStep or DrawMicrobatch and asks again.

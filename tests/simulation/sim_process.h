@@ -55,6 +55,12 @@ class SimProcess {
   // Stands still that long; then all that arrived runs at once.
   void Freeze(Nanoseconds duration);
 
+  // What it writes to.
+  bool DiskIsFull() const { return loop_.now() < disk_full_until; }
+  bool DiskIsSlow() const { return loop_.now() < disk_slow_until; }
+  Nanoseconds disk_full_until = 0;
+  Nanoseconds disk_slow_until = 0;
+
   // Runs it after so much time by its own clock, in this life.
   void After(absl::Duration delay, std::function<void()> work);
   // Runs it now, or once it is not frozen any more.

@@ -100,7 +100,7 @@ class SimServers::Client final : public server::ServerClient {
           };
           const bool slow =
               point == std::string_view("write") || context.faults.Fires(point, context.loop.now());
-          slow ? process.After(all->checkpoint_time, execute) : execute();
+          slow ? process.After(all->WriteTime(process), execute) : execute();
         },
         [&reply, done = std::move(done), here](const absl::StatusOr<Copy>& copy) {
           if (copy.ok()) {
@@ -121,6 +121,10 @@ server::ServerClientFactory SimServers::ClientsOf(SimProcess& caller) {
   return [this, &caller](const std::vector<std::string>& addresses) {
     return std::make_shared<Client>(*this, caller, addresses);
   };
+}
+
+absl::Duration SimServers::WriteTime(const SimProcess& process) const {
+  return checkpoint_time + (process.DiskIsSlow() ? absl::Seconds(2) : absl::ZeroDuration());
 }
 
 Nanoseconds SimServers::UntilReached(const SimProcess& from, const SimProcess& to) const {
@@ -234,14 +238,15 @@ absl::StatusOr<proto::WriteCheckpointReply> SimServer::WriteCheckpoint(
     const proto::WriteCheckpointRequest& wanted) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(wanted.job_id()));
   const Nanoseconds now = all_->context_.loop.now();
-  SHOAL_RETURN_IF_ERROR(job->Pin(wanted, now, now + ToNanoseconds(all_->checkpoint_time)));
+  const SimProcess& process = all_->process(index_);
+  SHOAL_RETURN_IF_ERROR(job->Pin(wanted, now, now + ToNanoseconds(all_->WriteTime(process))));
   proto::WriteCheckpointReply reply;
   if (wanted.begin()) {
     return reply;
   }
   job->checkpoint->written = now;
-  if (all_->refused_shards > 0) {
-    --all_->refused_shards;
+  if (all_->refused_shards > 0 || process.DiskIsFull()) {
+    all_->refused_shards -= all_->refused_shards > 0 ? 1 : 0;
     return ResourceExhausted("no space left on device");
   }
   auto& folders = job->job.disk().shards;

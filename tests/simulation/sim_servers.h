@@ -139,6 +139,8 @@ class SimServers {
   SimJob& JobOf(const std::string& directory) const { return job_of_(directory); }
   // How long a process cannot be reached by another yet; 0: that answers, or is gone.
   Nanoseconds UntilReached(const SimProcess& from, const SimProcess& to) const;
+  // Of a shard.
+  absl::Duration WriteTime(const SimProcess& process) const;
   int count() const { return static_cast<int>(servers_.size()); }
 
   int64_t non_finite_at_step = 0;         // in this step a server reports a non-finite gradient

@@ -1,6 +1,7 @@
 #include "tests/simulation/sim_worker.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/base/status.h"
 #include "core/model/contribution.h"
@@ -57,7 +58,14 @@ void SimWorker::OnRegistered() {
 }
 
 void SimWorker::Act() {
-  switch (core_->Next(process_.clock().Now())) {
+  static constexpr std::array kPoints = {"a worker is to join", "a worker is to connect",
+                                         "a worker is to ask", "a worker is to run",
+                                         "a worker is to leave"};
+  const WorkerCore::What next = core_->Next(process_.clock().Now());
+  if (EndsAt(kPoints[static_cast<size_t>(next)])) {
+    return;
+  }
+  switch (next) {
     case WorkerCore::What::kJoin:
       Join();
       break;
@@ -355,7 +363,7 @@ void SimWorker::Drain(absl::Duration grace) {
   }
   const WorkerCore::What next = core_->Next(process_.clock().Now());
   if (next == WorkerCore::What::kJoin || next == WorkerCore::What::kMake) {
-    Leave("it was told to");
+    Leave(kToldTo);
     return;
   }
   const absl::Time until = process_.clock().Now() + grace;
@@ -388,6 +396,9 @@ void SimWorker::AskWhetherItIsOver(const std::shared_ptr<Step>& step) {
 }
 
 void SimWorker::Report(proto::FinishedReport report) {
+  if (EndsAt("a worker has run")) {
+    return;
+  }
   observer_.before_report(index(), report);
   if (context_.Chance(options_.failed_report)) {
     report.set_failed(true);

@@ -36,8 +36,7 @@ class SimWorker final : public SimMember {
             SimServers& servers, std::unique_ptr<SimProcess> process, int index,
             const Observer& observer);
 
-  // It is told to leave, and has so long for it.
-  void Drain(absl::Duration grace);
+  void Drain(absl::Duration grace) override;
 
   // Of the job that it has part in.
   int group() const { return core_->join().group(); }

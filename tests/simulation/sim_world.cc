@@ -76,7 +76,7 @@ void SimWorld::MakeMembers() {
     server_members_.push_back(std::make_unique<SimMember>(
         context_, options_, coordinator_, servers.process(index), proto::ROLE_SERVER, index));
   }
-  for (int index = 0; index < options_.workers; ++index) {
+  for (int index = 0; index < options_.workers + options_.spares; ++index) {
     auto process =
         std::make_unique<SimProcess>(loop, WorkerProcess(index), fmt::format("worker-{}", index));
     workers_.push_back(std::make_unique<SimWorker>(context_, options_, coordinator_, servers,
@@ -144,6 +144,10 @@ void SimWorld::OnJoin(int index, const proto::JoinJobReply& reply) {
   if (stages.size() != options_.stages ||
       stages[reply.stage()].incarnation() != worker(index).incarnation()) {
     context_.Violation(fmt::format("worker {} is not where its group says", index));
+  }
+  if (reply.workers() > options_.workers) {
+    context_.Violation(
+        fmt::format("{} workers take part in a job of {}", reply.workers(), options_.workers));
   }
   const bool wanted = options_.layer && !options_.exact && reply.workers() > 1;
   const bool reachable = options_.addresses && !options_.hosts_and_loopback;

@@ -321,6 +321,18 @@ TEST(FoundTest, AServerThatACallThatComesLateHasConfiguredIsLost) {
   EXPECT_THAT(outcome.violations, IsEmpty());
 }
 
+// The coordinator's next life finds a server that no longer holds the job.
+TEST(FoundTest, AJobThatIsToFailByALossFailsByOneDuringARestartToo) {
+  const Outcome outcome = RunScenario({.options = {.workers = 1,
+                                                   .steps = 20,
+                                                   .on_server_loss = plan::OnServerLoss::kFail,
+                                                   .stays = true}},
+                                      {{FaultKind::kKill, "coordinator", 100'000'000, 90'000'000},
+                                       {FaultKind::kKill, "server-0", 101'000'000, 9'000'000}});
+  EXPECT_THAT(outcome.violations, IsEmpty());
+  EXPECT_THAT(outcome.ends, ::testing::ElementsAre(::testing::StartsWith("failed: server 0 ")));
+}
+
 // Whoever servers refuse, because they obey another, tells followers nothing of that.
 TEST(SuccessionTest, FollowersOfTheEarlierCoordinatorGoOnAtTheLaterOne) {
   int followed_on = 0;
