@@ -17,6 +17,7 @@ import processes
 ROLES = ('coordinator', 'server', 'worker', 'client')
 EXPIRY = 'shoal_tls_certificate_expiry_timestamp_seconds{kind="identity"}'
 READ = 'has new certificates'  # says who has read them
+WORKER_URI = 'spiffe://shoal.local/ns/default/sa/shoal-worker'
 JOB = {'train': {'steps': 100000, 'warmup_steps': 2}, 'service': {'accumulate': 'exact'},
        'checkpoint': {'every_steps': 0, 'export_huggingface': False}}
 
@@ -83,6 +84,29 @@ def expect_refused(cluster, what, said, *arguments):
     print(f'{what}: {text.strip()}')
 
 
+def openssl(*words, **how):
+    return subprocess.run(['openssl', *map(str, words)], stdin=subprocess.DEVNULL,
+                          capture_output=True, timeout=60, **how)
+
+
+def is_told(cluster, shown, said):
+    """Whether the coordinator says so of who connects and shows that certificate."""
+    openssl('s_client', '-connect', cluster.address, '-alpn', 'h2', *shown, check=False)
+    return said in cluster.log('coordinator')
+
+
+def expired(certificates, ca):
+    """A worker's certificate of that CA, which ends as it begins: what shows it."""
+    key, wanted, made = (certificates.link.with_name(f'expired.{end}')
+                         for end in ('key', 'csr', 'crt'))
+    openssl('req', '-new', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes',
+            '-subj', '/CN=expired', '-addext', f'subjectAltName=URI:{WORKER_URI}', '-keyout', key,
+            '-out', wanted, check=True)
+    openssl('x509', '-req', '-in', wanted, '-CA', ca / 'ca.crt', '-CAkey', ca / 'ca.key',
+            '-copy_extensions', 'copy', '-days', 0, '-out', made, check=True)
+    return ['-cert', made, '-key', key]
+
+
 def replace_all(cluster, certificates):
     """As docs/security.md says: three moves."""
     first = certificates.current
@@ -115,10 +139,11 @@ def check_refusals(cluster, certificates, first, second):
     expect_refused(cluster, 'another role', "it is a worker's certificate, not a client's",
                    '--tls', second / 'worker')
     expect_refused(cluster, 'plain text', 'it may want TLS: --tls')
-    subprocess.run(['openssl', 's_client', '-connect', cluster.address, '-alpn', 'h2'],
-                   stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60)
-    processes.wait_for('the coordinator says who showed no certificate', lambda:
-                       'a connection: it shows no certificate' in cluster.log('coordinator'))
+    for shown, said in (([], 'a connection: it shows no certificate'),
+                        (expired(certificates, second), f'{WORKER_URI} has expired')):
+        # Of refusals one a second has a line.
+        processes.wait_for(f'the coordinator says: {said}',
+                           lambda shown=shown, said=said: is_told(cluster, shown, said), pause=1.1)
     if not cluster.value('coordinator', 'shoal_rpc_refused_total{reason="identity"}'):
         fail('refusals are not counted')
 
