@@ -107,6 +107,7 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   AddSimulate(app, action);
   AddStatus(app, action);
   AddJobs(app, action);
+  AddScale(app, action);
   AddLogs(app, action);
   AddPlot(app, action);
   AddCompare(app, action);

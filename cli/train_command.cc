@@ -180,14 +180,11 @@ class Training {
     }
   }
 
-  void RemoveEarlierRun() {
+  void OnFirstStep() {
     if (earlier_.has_value()) {
       Warn(earlier_->Remove());
     }
-  }
-
-  // It reads the record, which exists once a step is committed.
-  void StartLogCommand() {
+    // It reads the record, which exists once a step is committed.
     if (!job_.log.command.empty()) {
       auto started = LogCommand::Start(job_.log.command, Directory(), LogFolder());
       Warn(Annotate(started.status(), "log.command"));
@@ -351,16 +348,13 @@ class Training {
     FollowOptions follow{.job_id = job_id_,
                          .stop_requests = [&signals] { return signals.count(); },
                          .stop_reason = [&signals] { return signals.reason(); },
-                         .on_first_step =
-                             [this] {
-                               RemoveEarlierRun();
-                               StartLogCommand();
-                             },
+                         .on_first_step = [this] { OnFirstStep(); },
                          .patience = absl::Seconds(job_.cluster.lease_seconds)};
     if (cluster_ != nullptr) {
       follow.check_processes = [this, &signals] { return CheckProcesses(signals); };
       follow.patience = std::max(follow.patience, kRestartLimit);
       follow.as_told = false;  // the supervisor starts it again, or gives up
+      follow.on_wanted = [this](int64_t servers) { return cluster_->StartServers(servers); };
     }
     return FollowJob(coordinator_.Connect(), coordinator_.Connect(), follow, report_);
   }

@@ -127,9 +127,10 @@ transport::ReadOperation FetchTable::DataRead(int id, const DataConnection& conn
   Unit& unit = fetch(spec.unit);
   ++unit.outstanding;
   const int64_t size = SizeOf(options_.wire_type);
+  const DataConnection::Location& location = connection.locations[static_cast<size_t>(id)];
   return {.id = OperationId(id, false),
-          .region = connection.weights_region,
-          .offset = connection.locations[static_cast<size_t>(id)].buffer[version_ & 1],
+          .region = location.weights_region,
+          .offset = location.buffer[version_ & 1],
           .into = {unit.wire + spec.offset * size, static_cast<size_t>(spec.count * size)}};
 }
 
@@ -140,9 +141,10 @@ transport::ReadOperation FetchTable::HeaderRead(int id, const DataConnection& co
   }
   ++partition.outstanding;
   ++fetch(layout_->partition(id).unit).outstanding;
+  const DataConnection::Location& location = connection.locations[static_cast<size_t>(id)];
   return {.id = OperationId(id, true),
-          .region = connection.headers_region,
-          .offset = connection.locations[static_cast<size_t>(id)].header,
+          .region = location.headers_region,
+          .offset = location.header,
           .into = std::as_writable_bytes(headers_.subspan(static_cast<size_t>(id), 1))};
 }
 

@@ -79,7 +79,7 @@ void Session::Handle(Io& io, const transport::Event& event) {
           fetches_->OnRead(event.operation, event.status, clock_.Now());
       ClientStatistics::Transport& over = statistics_.transports[from.connection->transport];
       over.get_bytes += outcome.bytes;
-      over.gpu_get_bytes += from.connection->weights_in_gpu() ? outcome.bytes : 0;
+      over.gpu_get_bytes += from.connection->weights_in_gpu ? outcome.bytes : 0;
       statistics_.rereads += outcome.reread ? 1 : 0;
       if (outcome.took.has_value() && options_.got) {
         options_.got(over.name, *outcome.took);

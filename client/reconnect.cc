@@ -87,7 +87,7 @@ absl::Status Session::Adopt(int server, const std::vector<bool>& left_out,
   statistics_.connections[static_cast<size_t>(server)] = {
       .transport = std::string(io.transport->name()),
       .reason = connection->reason,
-      .weights_in_gpu = connection->weights_in_gpu(),
+      .weights_in_gpu = connection->weights_in_gpu,
       .payloads_in_gpu = connection->payloads_in_gpu()};
   Link& adopted = link(server);
   for (const size_t rests :

@@ -10,6 +10,17 @@ namespace shoal::client {
 using transport::kBufferAlignment;
 using transport::kPushHeaderBytes;
 
+namespace {
+
+// -1: there is no such region.
+int64_t BytesOf(const std::vector<int64_t>& regions, int32_t region) {
+  return region >= 0 && static_cast<size_t>(region) < regions.size()
+             ? regions[static_cast<size_t>(region)]
+             : int64_t{-1};
+}
+
+}  // namespace
+
 std::string ServerName(int server) { return fmt::format("server-{}", server); }
 
 absl::StatusOr<std::unique_ptr<DataConnection>> ServerConnections::Connect(
@@ -117,14 +128,9 @@ absl::Status ServerConnections::Check(int server, const proto::ConnectReply& rep
                                       DataConnection& connection) const {
   const std::string name = ServerName(server);
   const std::vector<int64_t> regions = connection.connection->remote_region_sizes();
-  if (regions.empty()) {  // a server must expose its weights
+  if (regions.empty() && (reply.extents_size() > 0 || !options_.read_only)) {
     return Unavailable("{} closed the connection as soon as it was made", name);
   }
-  const auto region_bytes = [&](int32_t region) {
-    return region >= 0 && static_cast<size_t>(region) < regions.size()
-               ? regions[static_cast<size_t>(region)]
-               : int64_t{-1};
-  };
   if (reply.wire_type() != static_cast<uint32_t>(DType::kF32) &&
       reply.wire_type() != static_cast<uint32_t>(DType::kBF16)) {
     return Internal("{} serves weights in element type {}, which this client does not know", name,
@@ -132,11 +138,8 @@ absl::Status ServerConnections::Check(int server, const proto::ConnectReply& rep
   }
   connection.wire_type = static_cast<DType>(reply.wire_type());
   connection.published = reply.version();
-  connection.weights_region = reply.weights_region();
-  connection.headers_region = reply.headers_region();
   connection.gpu = reply.gpu();
-  SHOAL_RETURN_IF_ERROR(CheckLocations(server, reply, region_bytes(reply.headers_region()),
-                                       region_bytes(reply.weights_region()), connection));
+  SHOAL_RETURN_IF_ERROR(CheckLocations(server, reply, regions, connection));
   if (options_.read_only) {
     return absl::OkStatus();
   }
@@ -153,7 +156,7 @@ absl::Status ServerConnections::Check(int server, const proto::ConnectReply& rep
         reply.slots(), reply.slot_bytes(), needed);
   }
   const int64_t slots_region_bytes =
-      std::min(region_bytes(reply.slots_region()), region_bytes(reply.payloads_region()));
+      std::min(BytesOf(regions, reply.slots_region()), BytesOf(regions, reply.payloads_region()));
   if (slots_region_bytes < 0 || connection.slot_bytes > slots_region_bytes / connection.slots) {
     return Internal("{} granted {} slots of {} bytes in a region of {}", name, reply.slots(),
                     reply.slot_bytes(), slots_region_bytes);
@@ -162,7 +165,7 @@ absl::Status ServerConnections::Check(int server, const proto::ConnectReply& rep
 }
 
 absl::Status ServerConnections::CheckLocations(int server, const proto::ConnectReply& reply,
-                                               int64_t headers_bytes, int64_t weights_bytes,
+                                               const std::vector<int64_t>& regions,
                                                DataConnection& connection) const {
   const std::string name = ServerName(server);
   const auto partitions = static_cast<int64_t>(layout_->partitions.size());
@@ -177,6 +180,13 @@ absl::Status ServerConnections::CheckLocations(int server, const proto::ConnectR
       return Internal("{} answered with partition {}; the job has {}", name, location.partition(),
                       partitions);
     }
+    if (location.extent() < 0 || location.extent() >= reply.extents_size()) {
+      return Internal("{} puts partition {} into extent {} of {}", name, location.partition(),
+                      location.extent(), reply.extents_size());
+    }
+    const proto::Extent& extent = reply.extents(location.extent());
+    const int64_t headers_bytes = BytesOf(regions, extent.headers_region());
+    const int64_t weights_bytes = BytesOf(regions, extent.weights_region());
     const int64_t bytes =
         layout_->partition(location.partition()).count * SizeOf(connection.wire_type);
     if (!inside(location.header(), sizeof(transport::PartitionHeader), headers_bytes) ||
@@ -187,7 +197,12 @@ absl::Status ServerConnections::CheckLocations(int server, const proto::ConnectR
     }
     seen[static_cast<size_t>(location.partition())] = true;
     connection.locations[static_cast<size_t>(location.partition())] = {
-        .header = location.header(), .buffer = {location.even(), location.odd()}};
+        .headers_region = extent.headers_region(),
+        .weights_region = extent.weights_region(),
+        .header = location.header(),
+        .buffer = {location.even(), location.odd()}};
+    connection.weights_in_gpu =
+        connection.weights_in_gpu || extent.weights_region() != extent.headers_region();
   }
   for (int64_t id = 0; id < partitions; ++id) {
     if (layout_->server_of(static_cast<int>(id)) == server && !seen[static_cast<size_t>(id)]) {

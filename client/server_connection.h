@@ -23,15 +23,16 @@ namespace shoal::client {
 // A connection and what the server granted on it, checked.
 struct DataConnection {
   struct Location {
-    int64_t header = 0;  // byte offsets in the weights region
+    int headers_region = 0;
+    int weights_region = 0;
+    int64_t header = 0;  // byte offsets in those
     int64_t buffer[2] = {0, 0};
   };
 
   size_t transport = 0;               // index into the transports offered
   std::string reason;                 // why not the first transport; empty if it is that
   std::vector<size_t> not_completed;  // taken by the server, but failed on this side
-  int weights_region = 0;
-  int headers_region = 0;
+  bool weights_in_gpu = false;        // some
   int slots_region = -1;
   int payloads_region = -1;
   std::string gpu;    // the server's, if it holds weights or payloads; empty: host
@@ -43,7 +44,6 @@ struct DataConnection {
   std::shared_ptr<transport::Region> acknowledgements;  // a PushAcknowledgement per slot
   std::unique_ptr<transport::Connection> connection;    // last: destroyed first
 
-  bool weights_in_gpu() const { return weights_region != headers_region; }
   bool payloads_in_gpu() const { return payloads_region != slots_region; }
 };
 
@@ -94,8 +94,9 @@ class ServerConnections {
                                     const std::vector<transport::NamedOffer>& offers) const;
   absl::Status Check(int server, const proto::ConnectReply& reply,
                      DataConnection& connection) const;
-  absl::Status CheckLocations(int server, const proto::ConnectReply& reply, int64_t headers_bytes,
-                              int64_t weights_bytes, DataConnection& connection) const;
+  absl::Status CheckLocations(int server, const proto::ConnectReply& reply,
+                              const std::vector<int64_t>& regions,
+                              DataConnection& connection) const;
 
   const Options options_;
   const Layout* const layout_;

@@ -141,6 +141,15 @@ pid_t LocalCluster::PidOf(const std::string& name) const {
   return coordinator_.PidOf(name) + servers_.PidOf(name) + workers_.PidOf(name);  // in one of them
 }
 
+absl::Status LocalCluster::StartServers(int64_t servers) {
+  for (int index = 0; index < static_cast<int>(servers); ++index) {
+    if (!commands_.contains(fmt::format("server-{}", index))) {
+      SHOAL_RETURN_IF_ERROR(StartServer(index));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status LocalCluster::StartAgain(const std::string& name) {
   return GroupOf(name).Start(commands_.at(name));
 }

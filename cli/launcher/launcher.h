@@ -81,6 +81,8 @@ class LocalCluster {
   // soon as its former life cannot be reached.
   absl::Status StartAgain(const std::string& name);
 
+  // Those of so many servers that were never started.
+  absl::Status StartServers(int64_t servers);
   // The job is over: workers are asked to end, then servers, then the coordinator; who has not
   // after `limit` is killed. None is left.
   void Finish(absl::Duration limit);

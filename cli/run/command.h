@@ -62,6 +62,7 @@ void AddPlan(CLI::App& app, CommandAction& action);
 void AddSimulate(CLI::App& app, CommandAction& action);
 void AddStatus(CLI::App& app, CommandAction& action);
 void AddJobs(CLI::App& app, CommandAction& action);
+void AddScale(CLI::App& app, CommandAction& action);
 void AddLogs(CLI::App& app, CommandAction& action);
 void AddPlot(CLI::App& app, CommandAction& action);
 void AddCompare(CLI::App& app, CommandAction& action);

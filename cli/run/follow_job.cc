@@ -80,6 +80,12 @@ class Follower {
           fmt::format("coordinator restarted ({:.1f} s)", event.restart().seconds()));
     } else if (!event.warning().empty()) {
       reporter_.OnNotice("warning: " + MakePrintable(event.warning()));
+    } else if (event.has_wanted_servers()) {
+      reporter_.OnNotice(fmt::format("the job is to have {} servers", event.wanted_servers()));
+      if (options_.on_wanted && lost_.ok()) {
+        lost_ = options_.on_wanted(event.wanted_servers());
+        lost_at_ = clock_.Now();
+      }
     } else if (event.has_state()) {
       reporter_.OnState(event.state().state());
     } else if (event.has_trace()) {

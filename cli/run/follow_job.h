@@ -52,7 +52,9 @@ struct FollowOptions {
   std::function<const char*()> stop_reason;
   std::function<absl::Status()> check_processes;  // an error is a loss; empty: a remote cluster
   std::function<void()> on_first_step;            // once a step is committed; may be empty
-  absl::Duration patience = absl::Seconds(10);    // without a connection to the coordinator
+  // The job is to have so many servers; may be empty. An error is a loss.
+  std::function<absl::Status(int64_t servers)> on_wanted;
+  absl::Duration patience = absl::Seconds(10);  // without a connection to the coordinator
   bool as_told = true;  // patience is as long as the coordinator said, if that is longer
   absl::Duration stop_limit = absl::Minutes(30);  // for the checkpoint that a stop asks for
 };

@@ -187,6 +187,33 @@ class FakeCoordinator : public rpc::CoordinatorService {
   absl::StatusOr<proto::ListJobsReply> ListJobs(const proto::ListJobsRequest&) override {
     return Unimplemented("not here");
   }
+  // Has 2 servers until it is asked again; gives up to have 9.
+  absl::StatusOr<proto::ScaleReply> Scale(const proto::ScaleRequest& request) override {
+    if (request.servers() > 9) {
+      return absl::InvalidArgumentError("job-1 can have 1 to 9");
+    }
+    absl::MutexLock lock(&mutex_);
+    wanted_ = request.servers() > 0 && !request.dry_run() ? request.servers() : wanted_;
+    proto::ScaleReply reply;
+    reply.set_job_id("job-1");
+    reply.set_servers(request.servers() > 0 ? 2 : wanted_);
+    reply.set_wanted(wanted_);
+    reply.set_bytes_moved(12'000);
+    reply.set_least_bytes(11'000);
+    reply.set_partitions_moved(3);
+    if (wanted_ == 9 && request.servers() == 0) {
+      reply.set_servers(2);
+      reply.set_wanted(2);
+      reply.set_rollbacks(1);
+      reply.set_refusal("server 8: this server needs 1.0 GiB");
+      return reply;
+    }
+    proto::Wave& wave = *reply.add_waves();
+    wave.set_step(7);
+    wave.set_bytes(12'000);
+    wave.set_pause_seconds(0.25);
+    return reply;
+  }
   absl::StatusOr<proto::ReadLogReply> ReadLog(const proto::ReadLogRequest&) override {
     return None();
   }
@@ -219,6 +246,7 @@ class FakeCoordinator : public rpc::CoordinatorService {
   std::string stop_reason_ ABSL_GUARDED_BY(mutex_);
   int streams_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stops_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t wanted_ ABSL_GUARDED_BY(mutex_) = 2;  // servers
   bool down_ ABSL_GUARDED_BY(mutex_) = false;
   std::unique_ptr<rpc::Server> server_;
   std::string address_;

@@ -128,7 +128,7 @@ absl::StatusOr<proto::ConnectReply> FakeServer::Connect(const proto::ConnectRequ
     proto::ConnectReply reply;
     reply.set_transport(offer.transport());
     reply.set_answer(acceptance.answer);
-    reply.set_weights_region(0);
+    reply.add_extents();
     reply.set_slots_region(request.read_only() ? -1 : 1);
     reply.set_payloads_region(reply.slots_region());
     reply.set_slots(request.read_only() ? 0 : options_.slots);

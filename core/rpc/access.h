@@ -28,6 +28,8 @@ struct CallersOf<proto::ListJobsRequest> : Callers<Role::kClient> {};
 template <>
 struct CallersOf<proto::ReadLogRequest> : Callers<Role::kClient> {};
 template <>
+struct CallersOf<proto::ScaleRequest> : Callers<Role::kClient> {};
+template <>
 struct CallersOf<proto::WatchJobRequest> : Callers<Role::kClient> {};
 template <>
 struct CallersOf<proto::RegisterRequest> : Callers<Role::kServer, Role::kWorker> {};
@@ -62,6 +64,12 @@ template <>
 struct CallersOf<proto::FenceClientRequest> : Callers<Role::kCoordinator> {};
 template <>
 struct CallersOf<proto::ReleaseJobRequest> : Callers<Role::kCoordinator> {};
+template <>
+struct CallersOf<proto::ReserveRequest> : Callers<Role::kCoordinator> {};
+template <>
+struct CallersOf<proto::FetchRequest> : Callers<Role::kCoordinator> {};
+template <>
+struct CallersOf<proto::ReadStateRequest> : Callers<Role::kServer> {};
 template <>
 struct CallersOf<proto::ConnectRequest> : Callers<Role::kWorker> {};
 

@@ -22,6 +22,7 @@ class CoordinatorService {
       const proto::GetStatusRequest& request) = 0;
   virtual absl::StatusOr<proto::ListJobsReply> ListJobs(const proto::ListJobsRequest& request) = 0;
   virtual absl::StatusOr<proto::ReadLogReply> ReadLog(const proto::ReadLogRequest& request) = 0;
+  virtual absl::StatusOr<proto::ScaleReply> Scale(const proto::ScaleRequest& request) = 0;
   virtual absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request) = 0;
   virtual absl::StatusOr<proto::RenewLeaseReply> RenewLease(
       const proto::RenewLeaseRequest& request) = 0;

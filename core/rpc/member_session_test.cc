@@ -29,6 +29,9 @@ class Registrar final : public CoordinatorService {
   absl::StatusOr<proto::ListJobsReply> ListJobs(const proto::ListJobsRequest&) override {
     return Unimplemented("not here");
   }
+  absl::StatusOr<proto::ScaleReply> Scale(const proto::ScaleRequest&) override {
+    return proto::ScaleReply();
+  }
   absl::StatusOr<proto::ReadLogReply> ReadLog(const proto::ReadLogRequest&) override {
     return Unimplemented("not here");
   }

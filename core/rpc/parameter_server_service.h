@@ -30,6 +30,10 @@ class ParameterServerService {
       const proto::FenceClientRequest& request) = 0;
   virtual absl::StatusOr<proto::ReleaseJobReply> ReleaseJob(
       const proto::ReleaseJobRequest& request) = 0;
+  virtual absl::StatusOr<proto::ReserveReply> Reserve(const proto::ReserveRequest& request) = 0;
+  virtual absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest& request) = 0;
+  virtual absl::StatusOr<proto::ReadStateReply> ReadState(
+      const proto::ReadStateRequest& request) = 0;
   virtual absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) = 0;
 };
 

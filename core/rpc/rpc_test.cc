@@ -43,6 +43,9 @@ class FakeCoordinator final : public CoordinatorService {
   absl::StatusOr<proto::ListJobsReply> ListJobs(const proto::ListJobsRequest&) override {
     return Unimplemented("not here");
   }
+  absl::StatusOr<proto::ScaleReply> Scale(const proto::ScaleRequest&) override {
+    return proto::ScaleReply();
+  }
   absl::StatusOr<proto::ReadLogReply> ReadLog(const proto::ReadLogRequest&) override {
     return Unimplemented("not here");
   }
@@ -282,6 +285,15 @@ class FakeServer final : public ParameterServerService {
   }
   absl::StatusOr<proto::ReleaseJobReply> ReleaseJob(const proto::ReleaseJobRequest&) override {
     return proto::ReleaseJobReply();
+  }
+  absl::StatusOr<proto::ReserveReply> Reserve(const proto::ReserveRequest&) override {
+    return proto::ReserveReply();
+  }
+  absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest&) override {
+    return proto::FetchReply();
+  }
+  absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest&) override {
+    return proto::ReadStateReply();
   }
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest&) override {
     return proto::ConnectReply();

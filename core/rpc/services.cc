@@ -184,17 +184,18 @@ class GrpcService final : public grpc::Service, public Service {
 
 std::unique_ptr<Service> MakeCoordinatorService(CoordinatorService* service) {
   using S = CoordinatorService;
-  return std::make_unique<GrpcService<S>>(
-      service, &S::SubmitJob, &S::StopJob, &S::GetStatus, &S::ListJobs, &S::ReadLog, &S::Register,
-      &S::RenewLease, &S::Leave, &S::JoinJob, &S::NextStep, &S::DrawMicrobatch, &S::WatchJob);
+  return std::make_unique<GrpcService<S>>(service, &S::SubmitJob, &S::StopJob, &S::GetStatus,
+                                          &S::ListJobs, &S::ReadLog, &S::Scale, &S::Register,
+                                          &S::RenewLease, &S::Leave, &S::JoinJob, &S::NextStep,
+                                          &S::DrawMicrobatch, &S::WatchJob);
 }
 
 std::unique_ptr<Service> MakeParameterServerService(ParameterServerService* service) {
   using S = ParameterServerService;
-  return std::make_unique<GrpcService<S>>(service, &S::TakeOver, &S::Configure, &S::BeginAttempt,
-                                          &S::Prepare, &S::Commit, &S::WriteCheckpoint,
-                                          &S::GetChecksums, &S::AdmitClients, &S::FenceClient,
-                                          &S::ReleaseJob, &S::Connect);
+  return std::make_unique<GrpcService<S>>(
+      service, &S::TakeOver, &S::Configure, &S::BeginAttempt, &S::Prepare, &S::Commit,
+      &S::WriteCheckpoint, &S::GetChecksums, &S::AdmitClients, &S::FenceClient, &S::ReleaseJob,
+      &S::Reserve, &S::Fetch, &S::ReadState, &S::Connect);
 }
 
 std::unique_ptr<Service> MakeStageService(StageService* service) {

@@ -120,6 +120,15 @@ TROUBLE = Row('Trouble', (
           (Query('increase(shoal_train_workers_joined_total{JOB}[5m])', 'joined'),
            Query('increase(shoal_train_workers_lost_total{JOB}[5m])', 'left or lost'),
            Query('increase(shoal_train_packs_taken_back_total{JOB}[5m])', 'packs taken over'))),
+    Panel('State on its way between servers', 'Bytes that moved when servers were added or taken '
+          'away while the job trained, in five minutes. Good: as you wish, and each byte once.',
+          'bytes',
+          (Query('increase(shoal_move_bytes_total{JOB}[5m])', 'moved'),)),
+    Panel('Pauses while state moves', 'How long steps waited for it, and moves that were given up '
+          'in five minutes. Good: pauses of a step or less, none given up.', 's',
+          (Query('histogram_quantile(0.99, sum by (le) '
+                 '(increase(shoal_move_pause_seconds_bucket{JOB}[$__range])))', 'pause, p99'),
+           Query('increase(shoal_move_rollbacks_total{JOB}[5m])', 'given up'))),
 ))
 
 BOARD = Board('training', 'Shoal: training',

@@ -243,6 +243,14 @@ absl::StatusOr<proto::GetStatusReply> Coordinator::GetStatus(
   return core_.Status(request.job_id());
 }
 
+absl::StatusOr<proto::ScaleReply> Coordinator::Scale(const proto::ScaleRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  SHOAL_RETURN_IF_ERROR(CheckOpen());
+  auto reply = core_.Scale(request);
+  Notice();
+  return reply;
+}
+
 absl::StatusOr<proto::ListJobsReply> Coordinator::ListJobs(const proto::ListJobsRequest&) {
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(CheckOpen());

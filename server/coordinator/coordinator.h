@@ -52,6 +52,7 @@ class Coordinator final : public rpc::CoordinatorService {
   absl::StatusOr<proto::GetStatusReply> GetStatus(const proto::GetStatusRequest& request) override;
   absl::StatusOr<proto::ListJobsReply> ListJobs(const proto::ListJobsRequest& request) override;
   absl::StatusOr<proto::ReadLogReply> ReadLog(const proto::ReadLogRequest& request) override;
+  absl::StatusOr<proto::ScaleReply> Scale(const proto::ScaleRequest& request) override;
   absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request) override;
   absl::StatusOr<proto::RenewLeaseReply> RenewLease(
       const proto::RenewLeaseRequest& request) override;

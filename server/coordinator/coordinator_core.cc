@@ -132,6 +132,13 @@ absl::Status CoordinatorCore::Stop(const std::string& job_id, const std::string&
   return absl::OkStatus();
 }
 
+absl::StatusOr<proto::ScaleReply> CoordinatorCore::Scale(const proto::ScaleRequest& request) {
+  SHOAL_ASSIGN_OR_RETURN(JobRun * run, FindOrNewest(request.job_id()));
+  SHOAL_ASSIGN_OR_RETURN(proto::ScaleReply reply, run->Scale(request));
+  OfferMembers();
+  return reply;
+}
+
 void CoordinatorCore::End(const std::string& reason) {
   ending_ = true;
   for (const auto& run : jobs_) {
@@ -424,7 +431,9 @@ void CoordinatorCore::CloseEvents() {
 std::vector<std::shared_ptr<ServerClient>> CoordinatorCore::ReleaseServers() {
   std::vector<std::shared_ptr<ServerClient>> servers;
   for (const auto& run : jobs_) {
-    servers.push_back(run->ReleaseServers());
+    for (std::shared_ptr<ServerClient>& control : run->ReleaseServers()) {
+      servers.push_back(std::move(control));
+    }
   }
   return servers;
 }

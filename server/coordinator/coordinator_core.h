@@ -58,8 +58,9 @@ class CoordinatorCore {
                       const SavedJob& saved);
   // Remembers one that was over in an earlier life, and lets its servers go.
   void Remember(LoadedJob job, const SavedJob& saved);
-  // In these three an empty id means the job submitted last. FailedPrecondition without a job.
+  // In these four an empty id means the job submitted last. FailedPrecondition without a job.
   absl::Status Stop(const std::string& job_id, const std::string& reason);
+  absl::StatusOr<proto::ScaleReply> Scale(const proto::ScaleRequest& request);
   absl::StatusOr<std::shared_ptr<EventLog>> Events(const std::string& job_id) const;
   absl::StatusOr<proto::GetStatusReply> Status(const std::string& job_id) const;  // OK without one
   proto::ListJobsReply List() const;

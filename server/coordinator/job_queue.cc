@@ -265,6 +265,9 @@ void CoordinatorCore::OfferMembers() {
     if ((*running)->HasRoom()) {
       (*running)->TakeIn(FreeMembers(proto::ROLE_WORKER));
     }
+    if ((*running)->WantsServers()) {
+      (*running)->OfferServers(FreeMembers(proto::ROLE_SERVER));
+    }
   }
   for (const auto& run : jobs_) {
     if (!run->waiting()) {

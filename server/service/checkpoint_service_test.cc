@@ -48,11 +48,12 @@ class CheckpointServiceTest : public testing::Test {
   }
 
   static proto::WriteCheckpointRequest Request(int64_t version, const std::string& folder,
-                                               bool begin) {
+                                               bool begin, int server = 0) {
     auto request = OfTestingJob<proto::WriteCheckpointRequest>();
     request.set_version(version);
     request.set_directory(folder);
     request.set_begin(begin);
+    request.set_server(server);
     return request;
   }
 
@@ -61,7 +62,8 @@ class CheckpointServiceTest : public testing::Test {
     const auto folder = writing_->Begin(version);
     EXPECT_TRUE(folder.ok());
     for (int server = 0; server < cluster.servers(); ++server) {
-      EXPECT_TRUE(cluster.service(server).WriteCheckpoint(Request(version, *folder, true)).ok());
+      EXPECT_TRUE(
+          cluster.service(server).WriteCheckpoint(Request(version, *folder, true, server)).ok());
     }
     return *folder;
   }
@@ -72,7 +74,7 @@ class CheckpointServiceTest : public testing::Test {
     for (int server = 0; server < cluster.servers(); ++server) {
       SHOAL_ASSIGN_OR_RETURN(
           const proto::WriteCheckpointReply reply,
-          cluster.service(server).WriteCheckpoint(Request(version, folder, false)));
+          cluster.service(server).WriteCheckpoint(Request(version, folder, false, server)));
       for (const proto::CheckpointShard& shard : reply.shards()) {
         manifest.shards.push_back(
             {.file = shard.file(),

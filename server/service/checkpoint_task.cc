@@ -18,7 +18,7 @@ absl::Status Leaving() { return Cancelled("this server is going"); }
 
 }  // namespace
 
-CheckpointTask::CheckpointTask(const Store* store, int server, std::string directory)
+CheckpointTask::CheckpointTask(const JobStore* store, int server, std::string directory)
     : store_(store), server_(server), version_(store->version()), directory_(std::move(directory)) {
   thread_ = std::thread([this] { Run(); });
 }
@@ -39,14 +39,14 @@ void CheckpointTask::Run() {
   }
   absl::MutexLock lock(&mutex_);
   result_ = std::move(result);
-  written_ = store_->partitions().size();
+  written_ = store_->held().size();
   done_ = true;
 }
 
 absl::StatusOr<ShardEntry> CheckpointTask::Write() {
   std::vector<plan::PartitionSpec> specs;
-  for (const auto& partition : store_->partitions()) {
-    specs.push_back(partition->spec());
+  for (const JobStore::Held& held : store_->held()) {
+    specs.push_back(held.partition->spec());
   }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer,
                          ShardWriter::Create(directory_, server_, version_, specs));
@@ -54,9 +54,8 @@ absl::StatusOr<ShardEntry> CheckpointTask::Write() {
   for (size_t p = 0; p < specs.size(); ++p) {
     std::span<const float> arrays[kSections];
     for (int section = 0; section < kSections; ++section) {
-      SHOAL_ASSIGN_OR_RETURN(
-          arrays[section],
-          store_->state().Read(p, static_cast<StateArray>(section), scratch[section]));
+      SHOAL_ASSIGN_OR_RETURN(arrays[section],
+                             store_->Read(p, static_cast<StateArray>(section), scratch[section]));
     }
     SHOAL_RETURN_IF_ERROR(writer->Add(arrays[0], arrays[1], arrays[2]));
     absl::MutexLock lock(&mutex_);
@@ -76,14 +75,14 @@ absl::Status CheckpointTask::WaitUntilWritten(size_t partition) {
   // The writer always ends, but a disk may take long: say so.
   while (!AwaitFor(&mutex_, absl::Condition(&written), kWaitNotice)) {
     LogWarning("step {}: a commit waits for partition {} of {} to be written to {}; slow disk?",
-               version_ + 1, partition, store_->partitions().size(), directory_);
+               version_ + 1, partition, store_->held().size(), directory_);
   }
   return written_ > partition ? absl::OkStatus() : Leaving();
 }
 
 bool CheckpointTask::AllWritten() const {
   absl::MutexLock lock(&mutex_);
-  return written_ == store_->partitions().size();
+  return written_ == store_->held().size();
 }
 
 bool CheckpointTask::Done() const {

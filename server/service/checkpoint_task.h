@@ -1,6 +1,6 @@
 // Writes a checkpoint shard in the background while training goes on.
 //
-// It writes the published state in place, partition by partition in the store's order; a Commit
+// It writes the published state in place, partition by partition by id; a Commit
 // waits for each partition to be written before it changes it. So a checkpoint costs no memory, and
 // time only if the disk is slower than a step. Has one thread; all methods are thread-safe. The
 // store must outlive the task.
@@ -16,14 +16,14 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/checkpoint/shard_file.h"
-#include "server/store/store.h"
+#include "server/store/job_store.h"
 
 namespace shoal::server {
 
 class CheckpointTask {
  public:
   // Starts at once: store->version() is what is written.
-  CheckpointTask(const Store* store, int server, std::string directory);
+  CheckpointTask(const JobStore* store, int server, std::string directory);
   // Gives up at the next partition, if it is not done.
   ~CheckpointTask();
   CheckpointTask(const CheckpointTask&) = delete;
@@ -52,7 +52,7 @@ class CheckpointTask {
   void Run();
   absl::StatusOr<ShardEntry> Write();
 
-  const Store* const store_;
+  const JobStore* const store_;
   const int server_;
   const int64_t version_;
   const std::string directory_;

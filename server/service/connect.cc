@@ -51,6 +51,12 @@ absl::StatusOr<std::shared_ptr<transport::Region>> AllocatePayloads(transport::T
 
 }  // namespace
 
+bool HostedJob::GrantedRegions::in_gpu() const {
+  return payloads != slots || std::ranges::any_of(extents, [](const proto::Extent& extent) {
+           return extent.weights_region() != extent.headers_region();
+         });
+}
+
 absl::StatusOr<proto::ConnectReply> HostedJob::Connect(const proto::ConnectRequest& request) {
   absl::MutexLock one_at_a_time(&connect_mutex_);
   SHOAL_RETURN_IF_ERROR(CheckConnect(request));
@@ -109,8 +115,7 @@ absl::StatusOr<proto::ConnectReply> HostedJob::Accept(const proto::ConnectReques
                preferred, taken.reason);
   }
   const bool pushes = !request.read_only();
-  reply.set_weights_region(granted.weights);
-  reply.set_headers_region(granted.headers);
+  reply.mutable_extents()->Add(granted.extents.begin(), granted.extents.end());
   reply.set_slots_region(granted.slots);
   reply.set_payloads_region(granted.payloads);
   reply.set_gpu(granted.in_gpu() ? gpu_name_ : "");
@@ -124,8 +129,14 @@ absl::StatusOr<proto::ConnectReply> HostedJob::Accept(const proto::ConnectReques
 absl::StatusOr<ClientConnection::Slots> HostedJob::MakeSlots(transport::Transport& transport,
                                                              const ClientIdentity& client,
                                                              int64_t bytes, bool in_gpu) {
-  PartitionState& state = store_->state();
   ClientConnection::Slots slots;
+  if (store_->extents().empty()) {  // nothing is here to be pushed to
+    SHOAL_ASSIGN_OR_RETURN(slots.headers,
+                           transport.Allocate(bytes, transport::Access::kRemoteWrite));
+    slots.payloads = slots.headers;
+    return slots;
+  }
+  PartitionState& state = store_->extents().front()->store->state();
   if (in_gpu) {
     auto payloads = AllocatePayloads(transport, state, *payloads_in_gpu_, client.name, bytes);
     if (payloads.ok()) {
@@ -155,15 +166,22 @@ absl::StatusOr<std::string> HostedJob::AcceptOver(size_t index,
   const bool reaches_gpu = transport::ReachesGpu(transport, gpu) &&
                            std::ranges::find(request.gpus(), gpu) != request.gpus().end();
   granted = {};
-  transport::ConnectionOptions connection = {
-      .queue = intake_->queue(index), .exposed = {enabled.weights}, .peer = request.client()};
+  transport::ConnectionOptions connection = {.queue = intake_->queue(index),
+                                             .peer = request.client()};
   const auto expose = [&](std::shared_ptr<transport::Region> region) {
     connection.exposed.push_back(std::move(region));
     return static_cast<int>(connection.exposed.size()) - 1;
   };
-  if (reaches_gpu && request.weights_in_gpu() && enabled.gpu_weights != nullptr) {
-    granted.weights = expose(enabled.gpu_weights);
-  } else {
+  bool all_in_gpu = true;
+  for (const auto& extent : store_->extents()) {
+    const ExposedWeights& weights = enabled.weights.at(extent->number);
+    proto::Extent& regions = granted.extents.emplace_back();
+    regions.set_headers_region(expose(weights.host));
+    const bool in_gpu = reaches_gpu && request.weights_in_gpu() && weights.gpu != nullptr;
+    regions.set_weights_region(in_gpu ? expose(weights.gpu) : regions.headers_region());
+    all_in_gpu = all_in_gpu && in_gpu;
+  }
+  if (!all_in_gpu) {
     SHOAL_RETURN_IF_ERROR(store_->KeepHostWeights());
   }
   ClientConnection::Options options = {

@@ -5,11 +5,12 @@
 // gRPC, transports, files and metrics. Slots, and so pushes, are for those alone that the
 // coordinator has admitted. Pushes arrive on IntakeThreads.
 //
-// load_job.cc has how it is made, connect.cc what clients do, write_checkpoint.cc and
-// reached_gpu.cc what their names say.
+// load_job.cc has how it is made, connect.cc what clients do, move_partitions.cc,
+// write_checkpoint.cc and reached_gpu.cc what their names say.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,7 +35,7 @@
 #include "server/service/server_metrics.h"
 #include "server/service/service_options.h"
 #include "server/service/sparse_log.h"
-#include "server/store/store.h"
+#include "server/store/job_store.h"
 
 namespace shoal::server {
 
@@ -62,6 +63,9 @@ class HostedJob {
       const proto::WriteCheckpointRequest& request);
   absl::StatusOr<proto::GetChecksumsReply> GetChecksums(const proto::GetChecksumsRequest& request);
   absl::StatusOr<proto::AdmitClientsReply> AdmitClients(const proto::AdmitClientsRequest& request);
+  absl::StatusOr<proto::ReserveReply> Reserve(const proto::ReserveRequest& request);
+  absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest& request);
+  absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest& request);
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request);
   // Waits for that client's pushes under way, refuses later ones, and closes its connection.
   void Fence(uint64_t incarnation) { core_->Fence(incarnation); }
@@ -69,21 +73,24 @@ class HostedJob {
   void Stop();
 
  private:
-  // A transport of the job, and the weights that its clients read: on the host, and in the server's
-  // GPU if they reach it (else null).
+  // Weights of an extent that clients read: on the host, and in the server's GPU if they reach it
+  // (else null).
+  struct ExposedWeights {
+    std::shared_ptr<transport::Region> host;
+    std::shared_ptr<transport::Region> gpu;
+  };
+  // A transport of the job, and what it exposes, by number of the extent.
   struct EnabledTransport {
     std::unique_ptr<transport::Transport> transport;
-    std::shared_ptr<transport::Region> weights;
-    std::shared_ptr<transport::Region> gpu_weights;
+    std::map<int, ExposedWeights> weights;
     transport::TransportStatistics counted;  // by metrics
   };
   // What a client is granted of the server's memory: the regions exposed to it, by index.
   struct GrantedRegions {
-    int weights = 0;
-    int headers = 0;
+    std::vector<proto::Extent> extents;
     int slots = -1;
     int payloads = -1;
-    bool in_gpu() const { return weights != headers || payloads != slots; }
+    bool in_gpu() const;
   };
 
   HostedJob(const proto::ConfigureRequest& request, const ParameterServiceOptions& options,
@@ -93,6 +100,8 @@ class HostedJob {
   // load_job.cc
   absl::Status Load();
   absl::Status StartTransports(int64_t weights_bytes);
+  // One region for each transport; null where it cannot register it.
+  absl::StatusOr<std::vector<std::shared_ptr<transport::Region>>> AllocateWeights(int64_t bytes);
   absl::Status StartIntake(int threads);
   absl::Status CheckMemory(const StoreBytes& bytes) const;
 
@@ -101,6 +110,12 @@ class HostedJob {
   bool IsReachedInGpu() const;
   void ExposeGpuWeights();
   proto::ServerGpu DescribeGpuUse(std::span<const plan::PartitionSpec> held) const;
+
+  // move_partitions.cc
+  absl::StatusOr<int64_t> ReserveExtent(const proto::ReserveRequest& request);
+  absl::Status FetchExtent(const proto::FetchRequest& request);
+  // Lets go of what extents took that are here no more.
+  void FollowExtents();
 
   // write_checkpoint.cc
   absl::StatusOr<std::shared_ptr<CheckpointTask>> PinCheckpoint(
@@ -133,10 +148,13 @@ class HostedJob {
   const proto::ConfigureRequest request_;
   proto::ConfigureReply reply_;
   plan::Job job_;
-  plan::ShardMap shard_map_;
+  std::vector<plan::UnitSpec> units_;
+  std::vector<plan::PartitionSpec> partitions_;  // of the job
+  StoreOptions store_options_;
   int64_t slot_bytes_ = 0;
-  int64_t partitions_ = 0;  // with resident_: what metrics say that it holds
-  StoreBytes resident_;
+  // What metrics say that it holds.
+  std::map<int, StoreBytes> resident_;  // by number of the extent
+  int64_t counted_partitions_ = 0;
   ServerGpu gpu_;         // with service.memory cuda
   std::string gpu_name_;  // among those of all machines; empty: clients do not reach it
   std::optional<PayloadsInGpu> payloads_in_gpu_;  // where it has one
@@ -144,7 +162,7 @@ class HostedJob {
   std::vector<std::string> unavailable_;
   std::vector<EnabledTransport> transports_;
   std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<Store> store_;
+  std::unique_ptr<JobStore> store_;
   std::unique_ptr<JobCore> core_;
   std::unique_ptr<PushIntake> intake_;
   std::unique_ptr<IntakeThreads> intake_threads_;  // call TakePush

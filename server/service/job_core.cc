@@ -1,16 +1,20 @@
 #include "server/service/job_core.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
 #include "core/transport/push_header.h"
+#include "server/copy/state_copy.h"
 
 namespace shoal::server {
 namespace {
 
 constexpr size_t kMostAdmitted = 1 << 20;  // over the job's life
 constexpr size_t kMaxClientName = 100;
+constexpr int64_t kStateBytes = 12;  // of an element: master weight and moments
 
 proto::AttemptPhase ToMessage(Phase phase) {
   switch (phase) {
@@ -41,7 +45,7 @@ proto::PrepareReply ToMessage(const std::vector<PartitionStatistics>& sealed) {
 
 }  // namespace
 
-JobCore::JobCore(Options options, Store* store, rpc::NewestTerm* term)
+JobCore::JobCore(Options options, JobStore* store, rpc::NewestTerm* term)
     : options_(std::move(options)),
       store_(*store),
       term_(*term),
@@ -77,6 +81,7 @@ absl::StatusOr<proto::TakeOverReply> JobCore::TakeOver(const proto::TakeOverRequ
   reply.set_step(state_.step());
   reply.set_attempt(state_.attempt());
   reply.set_phase(ToMessage(state_.phase()));
+  reply.set_partitions(std::ssize(store_.held()));
   return reply;
 }
 
@@ -86,17 +91,95 @@ absl::StatusOr<proto::BeginAttemptReply> JobCore::BeginAttempt(
   SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "BeginAttempt"));
   // Waits for pushes being applied, and keeps others out while accumulators are cleared.
   absl::MutexLock state(&state_mutex_);
+  StepState next = state_;
+  if (request.has_held() && request.generation() > next.generation()) {
+    next.Moved(request.generation(), store_.held().empty() ? request.step() - 1 : next.version());
+  }
   SHOAL_ASSIGN_OR_RETURN(
       const Decision decision,
-      state_.BeginAttempt(request.step(), request.attempt(), request.generation()));
+      next.BeginAttempt(request.step(), request.attempt(), request.generation()));
   if (decision == Decision::kExecute) {
     SHOAL_RETURN_IF_ERROR(store_.failure());
+    SHOAL_RETURN_IF_ERROR(Hold(request));
     store_.Clear();
+    state_ = next;
     state_.Opened(request.step(), request.attempt());
     DisconnectLost(request);
     begun();
   }
   return proto::BeginAttemptReply();
+}
+
+// What it holds from this attempt on. What was reserved for more is given back.
+absl::Status JobCore::Hold(const proto::BeginAttemptRequest& request) {
+  if (request.generation() > state_.generation()) {
+    const std::set<int> held(request.held().partitions().begin(),
+                             request.held().partitions().end());
+    if (!store_.Has(held)) {
+      return FailedPrecondition(
+          "step {} is to begin with partitions that did not come to this server (shard map "
+          "generation {})",
+          request.step(), request.generation());
+    }
+    store_.Keep(held, request.step() - 1);
+  }
+  store_.DropArriving();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<proto::ReserveReply> JobCore::Reserve(
+    const proto::ReserveRequest& request, const std::function<absl::StatusOr<int64_t>()>& reserve) {
+  absl::MutexLock commands(&commands_mutex_);
+  SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "Reserve"));
+  SHOAL_RETURN_IF_ERROR(store_.failure());
+  const int64_t newest = std::max(state().generation(), reserved_.generation());
+  const bool repeated =
+      store_.arriving() != nullptr && reserved_.generation() == request.generation();
+  if (!repeated && request.generation() <= newest) {
+    return FailedPrecondition("Reserve for shard map generation {} comes late: this server has {}",
+                              request.generation(), newest);
+  }
+  if (!repeated) {
+    for (const int id : request.partitions()) {
+      if (id < 0 || id >= options_.partitions || store_.Find(id) != nullptr) {
+        return InvalidArgument("partition {} cannot come to this server: {}", id,
+                               store_.Find(id) != nullptr ? "it is here" : "the job has none");
+      }
+    }
+    SHOAL_ASSIGN_OR_RETURN(reserved_bytes_, reserve());
+    reserved_ = request;
+  }
+  proto::ReserveReply reply;
+  reply.set_bytes(reserved_bytes_);
+  return reply;
+}
+
+absl::StatusOr<proto::FetchReply> JobCore::Fetch(const proto::FetchRequest& request,
+                                                 const Act& fetch) {
+  absl::MutexLock commands(&commands_mutex_);
+  SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "Fetch"));
+  if (store_.arriving() == nullptr || reserved_.generation() != request.generation()) {
+    return FailedPrecondition("nothing is reserved here for shard map generation {}",
+                              request.generation());
+  }
+  const Store& arriving = *store_.arriving()->store;
+  if (arriving.version() != request.version()) {
+    SHOAL_RETURN_IF_ERROR(fetch());
+  }
+  proto::FetchReply reply;
+  for (const auto& partition : arriving.partitions()) {
+    reply.set_bytes(reply.bytes() + partition->spec().count * kStateBytes);
+  }
+  return reply;
+}
+
+absl::StatusOr<proto::ReadStateReply> JobCore::ReadState(
+    const proto::ReadStateRequest& request) const {
+  absl::ReaderMutexLock lock(&state_mutex_);
+  if (state_.phase() == Phase::kCommitting) {
+    return FailedPrecondition("state cannot be read now: {}", state_.Describe());
+  }
+  return server::ReadState(store_, request);
 }
 
 void JobCore::DisconnectLost(const proto::BeginAttemptRequest& request) {
@@ -292,13 +375,20 @@ absl::StatusOr<bool> PinsCheckpoint(const proto::WriteCheckpointRequest& request
   return true;
 }
 
-void AddLocations(const Store& store, proto::ConnectReply& reply) {
-  for (const auto& partition : store.partitions()) {
-    proto::PartitionLocation& location = *reply.add_partitions();
-    location.set_partition(partition->spec().id);
-    location.set_header(partition->place().header);
-    location.set_even(partition->place().buffers[0]);
-    location.set_odd(partition->place().buffers[1]);
+void AddLocations(const JobStore& store, proto::ConnectReply& reply) {
+  for (int extent = 0; extent < static_cast<int>(store.extents().size()); ++extent) {
+    for (const auto& partition :
+         store.extents()[static_cast<size_t>(extent)]->store->partitions()) {
+      if (partition == nullptr) {
+        continue;
+      }
+      proto::PartitionLocation& location = *reply.add_partitions();
+      location.set_partition(partition->spec().id);
+      location.set_header(partition->place().header);
+      location.set_even(partition->place().buffers[0]);
+      location.set_odd(partition->place().buffers[1]);
+      location.set_extent(extent);
+    }
   }
 }
 

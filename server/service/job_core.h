@@ -28,7 +28,7 @@
 #include "proto/server.pb.h"
 #include "server/service/step_state.h"
 #include "server/service/taken_push.h"
-#include "server/store/store.h"
+#include "server/store/job_store.h"
 
 namespace shoal::server {
 
@@ -41,8 +41,8 @@ class JobCore {
     // Closes the connection of a client that may push no more. May be called under locks.
     std::function<void(uint64_t incarnation)> disconnect;
   };
-  // Of a store that is loaded. It and `term`, which commands are to be of, outlive the core.
-  JobCore(Options options, Store* store, rpc::NewestTerm* term);
+  // Of a store. It and `term`, which commands are to be of, outlive the core.
+  JobCore(Options options, JobStore* store, rpc::NewestTerm* term);
 
   // What the caller does about a command, while no other runs: only where it fits.
   using Act = std::function<absl::Status()>;
@@ -63,6 +63,15 @@ class JobCore {
   // Refuses that client's pushes, once those under way are applied, and disconnects it.
   void Fence(uint64_t incarnation);
 
+  // `reserve` allocates what is to arrive, in place of what was to; once.
+  absl::StatusOr<proto::ReserveReply> Reserve(
+      const proto::ReserveRequest& request,
+      const std::function<absl::StatusOr<int64_t>()>& reserve);
+  // `fetch` loads it, once.
+  absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest& request, const Act& fetch);
+  // Beside commands, but not while a commit changes what is read.
+  absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest& request) const;
+
   // Whether that client may connect.
   absl::Status CheckClient(const proto::ConnectRequest& request) const;
   // Judges a push with a whole header, and applies it.
@@ -74,16 +83,20 @@ class JobCore {
   bool HasAdmitted(uint64_t incarnation) const ABSL_LOCKS_EXCLUDED(state_mutex_);
 
  private:
+  absl::Status Hold(const proto::BeginAttemptRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_mutex_);
   void DisconnectLost(const proto::BeginAttemptRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_mutex_);
 
   const Options options_;
-  Store& store_;
+  JobStore& store_;
   rpc::NewestTerm& term_;
 
   absl::Mutex commands_mutex_ ABSL_ACQUIRED_BEFORE(state_mutex_);  // one command at a time
   proto::PrepareReply prepared_ ABSL_GUARDED_BY(commands_mutex_);
   proto::CommitRequest committed_ ABSL_GUARDED_BY(commands_mutex_);  // the newest
+  proto::ReserveRequest reserved_ ABSL_GUARDED_BY(commands_mutex_);  // what arrives
+  int64_t reserved_bytes_ ABSL_GUARDED_BY(commands_mutex_) = 0;
 
   mutable absl::Mutex state_mutex_;
   StepState state_ ABSL_GUARDED_BY(state_mutex_);
@@ -104,7 +117,7 @@ absl::StatusOr<bool> PinsCheckpoint(const proto::WriteCheckpointRequest& request
                                     const std::optional<PinnedCheckpoint>& newest,
                                     int64_t published);
 
-// Where a client finds the partitions of a store.
-void AddLocations(const Store& store, proto::ConnectReply& reply);
+// Where a client finds the partitions of a store; extents are numbered as the store has them.
+void AddLocations(const JobStore& store, proto::ConnectReply& reply);
 
 }  // namespace shoal::server

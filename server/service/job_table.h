@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -18,9 +19,37 @@
 #include "core/job/job_id.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "proto/server.pb.h"
-#include "server/service/newest_run.h"
 
 namespace shoal::server {
+
+// Which runs may begin at a server. Numbers of runs rise, over jobs too, within a term of the
+// coordinator, and within a run generations of the shard map, with one of which a server joins it.
+// So a Configure that comes late, when its run is over, is told from one of a run that begins,
+// whatever the server has held in between.
+class NewestRun {
+ public:
+  // AlreadyExists for one that does not come after all that have begun here.
+  absl::Status Check(const proto::ConfigureRequest& request) const {
+    return NumberOf(request) > newest_
+               ? absl::OkStatus()
+               : AlreadyExists("run {} of {} comes late: run {} has begun here", request.run(),
+                               request.job_id(), std::get<1>(newest_));
+  }
+  void Begin(const proto::ConfigureRequest& request, int64_t term) {
+    newest_ = {term, request.run(), request.shard_map().generation()};
+  }
+  // As for a process that begins: for another coordinator.
+  void Forget() { newest_ = kNone; }
+
+ private:
+  using Number = std::tuple<int64_t, int64_t, int64_t>;  // term, run, generation
+  static constexpr Number kNone = {0, -1, 0};
+  static Number NumberOf(const proto::ConfigureRequest& request) {
+    return {request.term(), request.run(), request.shard_map().generation()};
+  }
+
+  Number newest_ = kNone;
+};
 
 template <typename Job>
 class JobTable {
@@ -97,6 +126,9 @@ absl::StatusOr<std::shared_ptr<Job>> JobTable<Job>::Repeated(
   if (found == jobs_.end() || found->second->request().run() != request.run()) {
     return nullptr;
   }
+  if (request.shard_map().generation() > found->second->request().shard_map().generation()) {
+    return nullptr;  // it joins the run again
+  }
   proto::ConfigureRequest same = request;
   proto::ConfigureRequest earlier = found->second->request();
   same.clear_term();
@@ -137,7 +169,7 @@ template <typename Job>
 void JobTable<Job>::Loaded(std::shared_ptr<Job> job, int64_t term) {
   absl::MutexLock lock(&mutex_);
   loading_.clear();
-  newest_run_.Begin(term, job->request().run());
+  newest_run_.Begin(job->request(), term);
   for (const uint64_t incarnation : fenced_) {
     job->Fence(incarnation);
   }

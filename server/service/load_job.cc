@@ -102,7 +102,10 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const proto::Config
 
 HostedJob::~HostedJob() {
   FollowTransports();
-  metrics_.AddHeld(partitions_, resident_, -1);
+  for (const auto& [number, bytes] : resident_) {
+    metrics_.AddHeld(0, bytes, -1);
+  }
+  metrics_.AddHeld(counted_partitions_, StoreBytes(), -1);
 }
 
 absl::Status HostedJob::Load() {
@@ -113,38 +116,40 @@ absl::Status HostedJob::Load() {
                            request_.servers());
   }
   SHOAL_ASSIGN_OR_RETURN(const Source source, OpenSource(job_, request_.checkpoint()));
-  const std::vector<plan::UnitSpec> units = plan::BuildUnits(source.spec);
-  const std::vector<plan::PartitionSpec> partitions =
-      plan::BuildPartitions(units, job_.service.partition_bytes);
-  SHOAL_ASSIGN_OR_RETURN(shard_map_,
-                         ReadShardMap(request_.shard_map(), request_.servers(), partitions.size()));
+  units_ = plan::BuildUnits(source.spec);
+  partitions_ = plan::BuildPartitions(units_, job_.service.partition_bytes);
+  SHOAL_ASSIGN_OR_RETURN(
+      const plan::ShardMap map,
+      ReadShardMap(request_.shard_map(), request_.servers(), partitions_.size()));
   std::vector<plan::PartitionSpec> held;
-  for (const int id : plan::PartitionsOf(shard_map_, request_.server_index())) {
-    held.push_back(partitions[static_cast<size_t>(id)]);
+  for (const int id : plan::PartitionsOf(map, request_.server_index())) {
+    held.push_back(partitions_[static_cast<size_t>(id)]);
   }
 
-  StoreOptions store_options = StoreOptionsOf(job_);
-  const StoreBytes bytes = CountStoreBytes(held, store_options);
+  store_options_ = StoreOptionsOf(job_);
+  const StoreBytes bytes = CountStoreBytes(held, store_options_);
   SHOAL_RETURN_IF_ERROR(OpenGpu());
   SHOAL_RETURN_IF_ERROR(CheckMemory(bytes));
   SHOAL_RETURN_IF_ERROR(StartTransports(bytes.weights));
-  store_options.shared_weights = plan::PlanReachedInGpu(job_).weights && IsReachedInGpu();
+  store_options_.shared_weights = plan::PlanReachedInGpu(job_).weights && IsReachedInGpu();
   const int threads = ThreadsFor(job_, request_.servers(), options_.threads);
   pool_ = std::make_unique<ThreadPool>(threads);
-  SHOAL_ASSIGN_OR_RETURN(store_,
-                         Store::Create(units, held, store_options, transports_[0].weights->bytes(),
-                                       pool_.get(), gpu_.make_state));
-  SHOAL_RETURN_IF_ERROR(store_->Load(source.version, source.state));
+  SHOAL_ASSIGN_OR_RETURN(
+      std::unique_ptr<Store> first,
+      Store::Create(units_, held, store_options_, transports_[0].weights.at(0).host->bytes(),
+                    pool_.get(), gpu_.make_state));
+  SHOAL_RETURN_IF_ERROR(first->Load(source.version, source.state));
+  store_ = std::make_unique<JobStore>(std::move(first));
   ExposeGpuWeights();
   if (!job_.cluster.local) {
     // Remote clients will need host weights, and filling those takes longer than a connection may.
     SHOAL_RETURN_IF_ERROR(store_->KeepHostWeights());
   }
-  slot_bytes_ = plan::PushSlotBytes(partitions, job_.service.gradient_type);
+  slot_bytes_ = plan::PushSlotBytes(partitions_, job_.service.gradient_type);
   core_ = std::make_unique<JobCore>(
       JobCore::Options{.gradient_type = job_.service.gradient_type,
-                       .generation = shard_map_.generation,
-                       .partitions = std::ssize(shard_map_.servers),
+                       .generation = map.generation,
+                       .partitions = std::ssize(partitions_),
                        .disconnect = [this](uint64_t client) { intake_->Remove(client); }},
       store_.get(), &term_);
   SHOAL_RETURN_IF_ERROR(StartIntake(threads));
@@ -153,13 +158,13 @@ absl::Status HostedJob::Load() {
   if (job_.service.memory == plan::PartitionMemory::kCuda) {
     *reply_.mutable_gpu() = DescribeGpuUse(held);
   }
-  resident_ = bytes;
-  partitions_ = std::ssize(held);
-  metrics_.AddHeld(partitions_, resident_);
+  resident_[0] = bytes;
+  metrics_.AddHeld(0, bytes);
+  FollowExtents();
   metrics_.version.Set(static_cast<double>(store_->version()));
   LogInfo("{}: server {} of {}: {} partitions of {}, version {}, {} resident, {} threads",
           request_.job_id(), request_.server_index(), request_.servers(), held.size(),
-          partitions.size(), store_->version(), FormatBytes(bytes.total()), threads);
+          partitions_.size(), store_->version(), FormatBytes(bytes.total()), threads);
   return absl::OkStatus();
 }
 
@@ -224,31 +229,43 @@ absl::Status HostedJob::StartTransports(int64_t weights_bytes) {
         "doctor` on this machine says what is missing)",
         fmt::join(unavailable_, "; "));
   }
-  // All transports share one memory: allocated by one that can only expose its own, if there is
-  // one, and registered with the others.
-  const auto owner = std::ranges::find_if(enabled, [](const EnabledTransport& e) {
-    return !e.transport->capabilities().exposes_any_memory;
-  });
-  EnabledTransport& allocating = owner == enabled.end() ? enabled.front() : *owner;
-  SHOAL_ASSIGN_OR_RETURN(allocating.weights, allocating.transport->Allocate(
-                                                 weights_bytes, transport::Access::kRemoteRead));
-  // Continues without a transport that cannot register it (locked memory, device limits).
-  std::span<std::byte> weights = allocating.weights->bytes();
-  for (EnabledTransport& other : enabled) {
-    if (other.weights == nullptr) {
-      auto registered = other.transport->Register(weights, transport::Access::kRemoteRead);
-      if (registered.ok()) {
-        other.weights = *std::move(registered);
-      } else {
-        const std::string name(other.transport->name());
-        unavailable_.push_back(fmt::format("{}: {}", name, Message(registered.status())));
-        transport::LogUnavailable(name, registered.status());
-      }
-    }
+  // Continues without a transport that cannot register the weights (locked memory, device limits).
+  SHOAL_ASSIGN_OR_RETURN(const auto regions, AllocateWeights(weights_bytes));
+  for (size_t i = 0; i < enabled.size(); ++i) {
+    enabled[i].weights[0].host = regions[i];
   }
   FollowTransports();
-  std::erase_if(enabled, [](const EnabledTransport& e) { return e.weights == nullptr; });
+  std::erase_if(enabled, [](const EnabledTransport& e) { return e.weights.at(0).host == nullptr; });
   return absl::OkStatus();
+}
+
+// All transports share one memory: allocated by one that can only expose its own, if there is one,
+// and registered with the others.
+absl::StatusOr<std::vector<std::shared_ptr<transport::Region>>> HostedJob::AllocateWeights(
+    int64_t bytes) {
+  const auto found = std::ranges::find_if(transports_, [](const EnabledTransport& e) {
+    return !e.transport->capabilities().exposes_any_memory;
+  });
+  const auto owner =
+      found == transports_.end() ? size_t{0} : static_cast<size_t>(found - transports_.begin());
+  std::vector<std::shared_ptr<transport::Region>> regions(transports_.size());
+  SHOAL_ASSIGN_OR_RETURN(regions[owner], transports_[owner].transport->Allocate(
+                                             bytes, transport::Access::kRemoteRead));
+  for (size_t i = 0; i < transports_.size(); ++i) {
+    if (i == owner) {
+      continue;
+    }
+    transport::Transport& other = *transports_[i].transport;
+    auto registered = other.Register(regions[owner]->bytes(), transport::Access::kRemoteRead);
+    if (registered.ok()) {
+      regions[i] = *std::move(registered);
+    } else {
+      const std::string name(other.name());
+      unavailable_.push_back(fmt::format("{}: {}", name, Message(registered.status())));
+      transport::LogUnavailable(name, registered.status());
+    }
+  }
+  return regions;
 }
 
 }  // namespace shoal::server

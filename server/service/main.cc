@@ -160,6 +160,19 @@ int64_t FreeMemory() {
   return available.ok() ? std::max<int64_t>(1, *available) : 0;
 }
 
+// Of one read; a server that is frozen is lost by its lease.
+constexpr absl::Duration kReadDeadline = absl::Seconds(30);
+
+std::function<StateReader(const std::string&)> StateReaders(const rpc::Security& security) {
+  return [security](const std::string& address) -> StateReader {
+    return [channel = rpc::Channel::Create(address, security, rpc::Role::kServer)](
+               const proto::ReadStateRequest& request) {
+      return channel->Call(&rpc::ParameterServerService::ReadState, request,
+                           {.deadline = kReadDeadline});
+    };
+  };
+}
+
 // Registers, and blocks until membership ends or a signal comes. With --stay waits for the
 // coordinator however long it takes.
 absl::Status BeMember(const Flags& flags, const rpc::Security& security, const std::string& address,
@@ -215,6 +228,7 @@ absl::Status Serve(const Flags& flags, bool& started) {
                             .open_gpu = MakeGpuOpener(flags.gpu),
                             .threads = flags.threads,
                             .max_clients = flags.max_clients,
+                            .connect_server = StateReaders(security),
                             .available_memory = AvailableMemory},
                            &metrics);
   std::vector<std::unique_ptr<rpc::Service>> services;

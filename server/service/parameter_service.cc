@@ -110,6 +110,20 @@ absl::StatusOr<proto::AdmitClientsReply> ParameterService::AdmitClients(
   return ForJob("admit_clients", request, &HostedJob::AdmitClients);
 }
 
+absl::StatusOr<proto::ReserveReply> ParameterService::Reserve(
+    const proto::ReserveRequest& request) {
+  return ForJob("reserve", request, &HostedJob::Reserve);
+}
+
+absl::StatusOr<proto::FetchReply> ParameterService::Fetch(const proto::FetchRequest& request) {
+  return ForJob("fetch", request, &HostedJob::Fetch);
+}
+
+absl::StatusOr<proto::ReadStateReply> ParameterService::ReadState(
+    const proto::ReadStateRequest& request) {
+  return ForJob("read_state", request, &HostedJob::ReadState);
+}
+
 absl::StatusOr<proto::FenceClientReply> ParameterService::FenceClient(
     const proto::FenceClientRequest& request) {
   return Counted("fence_client", [&]() -> absl::StatusOr<proto::FenceClientReply> {

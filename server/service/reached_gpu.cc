@@ -46,7 +46,8 @@ bool HostedJob::IsReachedInGpu() const {
 
 // Transports that cannot expose them keep to the host's.
 void HostedJob::ExposeGpuWeights() {
-  const std::shared_ptr<std::byte>& shared = store_->shared_weights();
+  const JobStore::Extent& first = *store_->extents().front();
+  const std::shared_ptr<std::byte>& shared = first.store->shared_weights();
   if (shared == nullptr) {
     return;
   }
@@ -54,11 +55,11 @@ void HostedJob::ExposeGpuWeights() {
     if (!transport::ReachesGpu(*enabled.transport, gpu_name_)) {
       continue;
     }
-    auto exposed =
-        transport::ExposeShared(*enabled.transport, shared, enabled.weights->bytes().size(),
-                                transport::Access::kRemoteRead);
+    ExposedWeights& weights = enabled.weights.at(first.number);
+    auto exposed = transport::ExposeShared(*enabled.transport, shared, weights.host->bytes().size(),
+                                           transport::Access::kRemoteRead);
     if (exposed.ok()) {
-      enabled.gpu_weights = *std::move(exposed);
+      weights.gpu = *std::move(exposed);
     } else {
       LogWarning("clients read weights on the host, {} does not expose those in {}: {}",
                  enabled.transport->name(), gpu_name_, Message(exposed.status()));

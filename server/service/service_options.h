@@ -11,6 +11,7 @@
 #include "core/base/clock.h"
 #include "core/job/job.h"
 #include "core/transport/transport.h"
+#include "server/copy/state_copy.h"
 #include "server/service/gpu_memory.h"
 
 namespace shoal::server {
@@ -34,6 +35,8 @@ struct ParameterServiceOptions {
   absl::Duration look_over_interval = absl::Milliseconds(50);
   // Limit for the disk to take a whole shard.
   absl::Duration checkpoint_timeout = absl::Hours(1);
+  // Reads state at the server of that address, for partitions that come from there.
+  std::function<StateReader(const std::string& address)> connect_server;
   // Bytes available on this machine.
   std::function<absl::StatusOr<int64_t>()> available_memory;
 };

@@ -47,6 +47,11 @@ absl::StatusOr<Decision> StepState::BeginAttempt(int64_t step, int64_t attempt,
   return Decision::kExecute;
 }
 
+void StepState::Moved(int64_t generation, int64_t version) {
+  generation_ = generation;
+  version_ = version;
+}
+
 void StepState::Opened(int64_t step, int64_t attempt) {
   phase_ = Phase::kOpen;
   step_ = step;

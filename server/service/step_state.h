@@ -37,6 +37,8 @@ class StepState {
 
   // Each decides; the state moves by the call after it.
   absl::StatusOr<Decision> BeginAttempt(int64_t step, int64_t attempt, int64_t generation) const;
+  // The server holds other partitions, as of that generation, of a version that is published.
+  void Moved(int64_t generation, int64_t version);
   void Opened(int64_t step, int64_t attempt);
   absl::StatusOr<Decision> Prepare(int64_t step, int64_t attempt) const;
   void Sealed() { phase_ = Phase::kSealed; }

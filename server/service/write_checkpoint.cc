@@ -50,14 +50,13 @@ absl::StatusOr<std::shared_ptr<CheckpointTask>> HostedJob::PinCheckpoint(
   }
   SHOAL_ASSIGN_OR_RETURN(const bool pins, PinsCheckpoint(request, newest, store_->version()));
   if (pins) {
-    task = std::make_shared<CheckpointTask>(store_.get(), request_.server_index(),
-                                            request.directory());
+    task = std::make_shared<CheckpointTask>(store_.get(), request.server(), request.directory());
   }
   return task;
 }
 
 absl::Status HostedJob::CommitAroundCheckpoint(const proto::CommitRequest& request) {
-  Store& store = *store_;
+  JobStore& store = *store_;
   const std::shared_ptr<CheckpointTask> task = NewestCheckpoint();
   if (task == nullptr || task->AllWritten()) {
     return store.Commit(request.step(), request.learning_rate(), request.clip_coefficient());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "core/base/bf16.h"
@@ -73,6 +74,8 @@ void HostState::BuildChunks() {
     }
   }
   first_update_chunk_.push_back(update_chunks_.size());
+  std::ranges::copy_if(update_chunks_, std::back_inserter(frozen_chunks_),
+                       [this](const Chunk& chunk) { return layout_.rules[chunk.rule].frozen; });
 }
 
 absl::StatusOr<std::shared_ptr<std::byte>> HostState::AllocateShared(int64_t /*bytes*/) {
@@ -151,16 +154,10 @@ const float* HostState::Gradient(const Arrays& arrays, int64_t begin, int64_t en
 }
 
 void HostState::ClearFrozen() {
-  if (std::ranges::none_of(layout_.rules, &UpdateRule::frozen)) {
-    return;
-  }
-  pool_->ParallelFor(std::ssize(update_chunks_), 1, [this](int64_t begin, int64_t end) {
+  pool_->ParallelFor(std::ssize(frozen_chunks_), 1, [this](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const Chunk& chunk = update_chunks_[static_cast<size_t>(i)];
+      const Chunk& chunk = frozen_chunks_[static_cast<size_t>(i)];
       const Arrays& arrays = arrays_[chunk.partition];
-      if (!layout_.rules[chunk.rule].frozen) {
-        continue;
-      }
       if (arrays.exact_sum != nullptr) {
         std::fill(arrays.exact_sum + chunk.begin, arrays.exact_sum + chunk.end, 0);
       } else {
@@ -227,6 +224,23 @@ absl::Status HostState::Update(size_t first, size_t last, std::span<const AdamWS
     }
   });
   return absl::OkStatus();
+}
+
+void HostState::Drop(size_t partition) {
+  const Arrays& arrays = arrays_[partition];
+  const auto count = static_cast<size_t>(arrays.count);
+  for (float* const array : {arrays.master, arrays.m, arrays.v, arrays.sum}) {
+    if (array != nullptr) {
+      PageBuffer::Release(std::as_writable_bytes(std::span(array, count)));
+    }
+  }
+  if (arrays.exact_sum != nullptr) {
+    PageBuffer::Release(std::as_writable_bytes(std::span(arrays.exact_sum, count)));
+  }
+  for (std::vector<Chunk>* const chunks : {&reduction_chunks_, &frozen_chunks_}) {
+    std::erase_if(*chunks,
+                  [partition](const Chunk& chunk) { return chunk.partition == partition; });
+  }
 }
 
 absl::StatusOr<std::span<const float>> HostState::Read(size_t partition, StateArray array,

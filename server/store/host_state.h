@@ -34,6 +34,7 @@ class HostState final : public PartitionState {
   absl::Status CopyToHost(size_t partition, const WeightsBuffers& weights) override;
   absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,
                                               std::vector<float>& scratch) const override;
+  void Drop(size_t partition) override;
   std::unique_ptr<Pinned> Pin(std::span<std::byte>) override { return nullptr; }
 
  private:
@@ -69,6 +70,7 @@ class HostState final : public PartitionState {
   std::vector<Chunk> update_chunks_;        // by partition
   std::vector<size_t> first_update_chunk_;  // by partition, and one past the end
   std::vector<Chunk> reduction_chunks_;     // by partition; ignores `rule`
+  std::vector<Chunk> frozen_chunks_;        // those of update_chunks_
 };
 
 }  // namespace shoal::server

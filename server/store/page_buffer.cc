@@ -1,6 +1,7 @@
 #include "server/store/page_buffer.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -28,6 +29,14 @@ absl::StatusOr<PageBuffer> PageBuffer::Allocate(int64_t bytes) {
 PageBuffer::~PageBuffer() {
   if (!memory_.empty()) {
     munmap(memory_.data(), memory_.size());
+  }
+}
+
+void PageBuffer::Release(std::span<std::byte> part) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t before = -reinterpret_cast<uintptr_t>(part.data()) % page;
+  if (before < part.size()) {
+    madvise(part.data() + before, (part.size() - before) / page * page, MADV_DONTNEED);
   }
 }
 

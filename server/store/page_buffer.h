@@ -19,6 +19,9 @@ class PageBuffer {
   PageBuffer(PageBuffer&& other) noexcept : memory_(other.memory_) { other.memory_ = {}; }
   PageBuffer& operator=(PageBuffer&& other) noexcept;
 
+  // Gives the whole pages of a part back, which is zero afterwards.
+  static void Release(std::span<std::byte> part);
+
   std::span<std::byte> bytes() const { return memory_; }
   // Returns the memory from byte_offset on, as an array of T.
   template <typename T>

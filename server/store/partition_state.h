@@ -126,6 +126,9 @@ class PartitionState {
   virtual absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,
                                                       std::vector<float>& scratch) const = 0;
 
+  // The partition is used no more: gives back the memory that it alone takes, where that can be.
+  virtual void Drop(size_t /*partition*/) {}
+
   // For memory that payloads come from or weights go to. Null if it makes no difference or is not
   // possible. Destroy the result before the memory; it may outlive the state.
   virtual std::unique_ptr<Pinned> Pin(std::span<std::byte> memory) = 0;

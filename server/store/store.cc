@@ -137,22 +137,32 @@ absl::Status Store::LoadPartition(size_t index, int64_t version, const StoreSour
   return absl::OkStatus();
 }
 
+void Store::Drop(size_t partition) {
+  index_.erase(partitions_[partition]->spec().id);
+  partitions_[partition].reset();
+  state_->Drop(partition);
+}
+
 void Store::Clear() {
   for (const auto& partition : partitions_) {
-    partition->Clear();
+    if (partition != nullptr) {
+      partition->Clear();
+    }
   }
 }
 
 absl::StatusOr<std::vector<PartitionStatistics>> Store::Seal() {
   for (const auto& partition : partitions_) {
-    SHOAL_RETURN_IF_ERROR(partition->Seal());
+    SHOAL_RETURN_IF_ERROR(partition == nullptr ? absl::OkStatus() : partition->Seal());
   }
   SHOAL_ASSIGN_OR_RETURN(const std::vector<GradientStatistics> gradients, state_->Statistics());
   std::vector<PartitionStatistics> statistics;
   for (size_t p = 0; p < partitions_.size(); ++p) {
-    statistics.push_back({.partition = partitions_[p]->spec().id,
-                          .gradient = gradients[p],
-                          .pushes = partitions_[p]->pushes()});
+    if (partitions_[p] != nullptr) {
+      statistics.push_back({.partition = partitions_[p]->spec().id,
+                            .gradient = gradients[p],
+                            .pushes = partitions_[p]->pushes()});
+    }
   }
   return statistics;
 }
@@ -176,6 +186,9 @@ absl::Status Store::KeepHostWeights() {
   // Copies both versions: what a Commit in progress has enqueued is copied after it, the rest will
   // come.
   for (size_t p = 0; p < partitions_.size(); ++p) {
+    if (partitions_[p] == nullptr) {
+      continue;
+    }
     for (const WeightsBuffers& weights : partitions_[p]->memory().wire) {
       SHOAL_RETURN_IF_ERROR(state_->CopyToHost(p, weights));
     }
@@ -194,15 +207,27 @@ absl::Status Store::UpdateSome(size_t first, size_t last, int64_t step,
   return state_->Update(first, last, scalars, weights);
 }
 
+// Past the last of those from `first` on, none of which was dropped.
+size_t Store::EndOfRun(size_t first) const {
+  size_t end = first;
+  while (end < partitions_.size() && partitions_[end] != nullptr) {
+    ++end;
+  }
+  return end;
+}
+
 absl::Status Store::Update(int64_t step, std::span<const AdamWScalars> scalars,
                            const Ready& ready) {
-  if (ready) {
-    for (size_t p = 0; p < partitions_.size(); ++p) {
-      SHOAL_RETURN_IF_ERROR(ready(p));
-      SHOAL_RETURN_IF_ERROR(UpdateSome(p, p + 1, step, scalars));
+  for (size_t p = 0; p < partitions_.size(); ++p) {
+    const size_t end = ready && partitions_[p] != nullptr ? p + 1 : EndOfRun(p);
+    if (end == p) {
+      continue;  // dropped
     }
-  } else {
-    SHOAL_RETURN_IF_ERROR(UpdateSome(0, partitions_.size(), step, scalars));
+    if (ready) {
+      SHOAL_RETURN_IF_ERROR(ready(p));
+    }
+    SHOAL_RETURN_IF_ERROR(UpdateSome(p, end, step, scalars));
+    p = end - 1;
   }
   absl::MutexLock lock(&weights_mutex_);
   return state_->Finish();
@@ -224,12 +249,16 @@ absl::Status Store::Commit(int64_t step, double learning_rate, double clip_coeff
                            const Ready& ready) {
   SHOAL_CHECK(step == version_ + 1 || SHOAL_PLANTED("commit-twice"));
   for (const auto& partition : partitions_) {
-    partition->BeginWrite(step);
+    if (partition != nullptr) {
+      partition->BeginWrite(step);
+    }
   }
   failure_ = Update(step, ScalarsOf(step, learning_rate, clip_coefficient), ready);
   SHOAL_RETURN_IF_ERROR(failure_);
   for (const auto& partition : partitions_) {
-    partition->EndWrite(step);
+    if (partition != nullptr) {
+      partition->EndWrite(step);
+    }
   }
   version_ = step;
   return absl::OkStatus();
@@ -237,8 +266,11 @@ absl::Status Store::Commit(int64_t step, double learning_rate, double clip_coeff
 
 absl::StatusOr<std::vector<PartitionChecksum>> Store::Checksums() const {
   SHOAL_RETURN_IF_ERROR(failure_);
-  std::vector<PartitionChecksum> checksums(partitions_.size());
+  std::vector<PartitionChecksum> checksums(partitions_.size(), {.partition = -1});
   SHOAL_RETURN_IF_ERROR(ForEachPartition([&](size_t p) -> absl::Status {
+    if (partitions_[p] == nullptr) {
+      return absl::OkStatus();
+    }
     std::vector<float> scratch;
     SHOAL_ASSIGN_OR_RETURN(const std::span<const float> master,
                            state_->Read(p, StateArray::kMaster, scratch));
@@ -246,6 +278,7 @@ absl::StatusOr<std::vector<PartitionChecksum>> Store::Checksums() const {
                     .hash = XXH3_64bits(master.data(), master.size_bytes())};
     return absl::OkStatus();
   }));
+  std::erase_if(checksums, [](const PartitionChecksum& none) { return none.partition < 0; });
   return checksums;
 }
 

@@ -1,13 +1,14 @@
-// All partitions that one server holds, and the operations of a step over them.
+// Partitions that came to a server together, in memory of their own (an extent), and the operations
+// of a step over them. JobStore (job_store.h) has all extents of a job.
 //
 //   Create -> Load -> { Clear -> ApplyPush... -> Seal -> Commit }*
 //
-// ParameterService (server/service) owns it and sequences the calls: commands come one at a time,
-// and no push is in progress from Seal to Clear. ApplyPush may be called from many threads.
+// Its owner sequences the calls: commands come one at a time, and no push is in progress from Seal
+// to Clear. ApplyPush may be called from many threads.
 //
 // Memory: the weights region belongs to a transport (clients read it in place); everything else is
 // allocated here, in host or GPU memory (partition_state.h). Afterwards only the record of pushes
-// grows, and Clear empties it.
+// grows, and Clear empties it. Drop gives back what a partition took of the host's state.
 //
 // Shared weights (StoreOptions::shared_weights) are published in GPU memory, in a region of the
 // same layout as the host's, for clients that reach it there; headers are the host's. The host's
@@ -68,7 +69,10 @@ class Store {
   // Fills master and moments and publishes them as `version`. Call it before everything else.
   absl::Status Load(int64_t version, const StoreSource& source);
 
+  // Null: it was dropped.
   std::span<const std::unique_ptr<Partition>> partitions() const { return partitions_; }
+  // Of one that another server holds now: it takes part in nothing any more.
+  void Drop(size_t partition);
   // Null if this server does not hold it.
   Partition* Find(int partition);
   const StoreOptions& options() const { return options_; }
@@ -106,6 +110,7 @@ class Store {
                              bool to_host);
   absl::Status Update(int64_t step, std::span<const AdamWScalars> scalars, const Ready& ready)
       ABSL_LOCKS_EXCLUDED(weights_mutex_);
+  size_t EndOfRun(size_t first) const;
   absl::Status UpdateSome(size_t first, size_t last, int64_t step,
                           std::span<const AdamWScalars> scalars)
       ABSL_LOCKS_EXCLUDED(weights_mutex_);

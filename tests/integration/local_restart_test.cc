@@ -44,8 +44,9 @@ model: model
 data: {{train: train.jsonl, template: chatml, max_sequence_tokens: 512, microbatch_tokens: 1024,
     oversize: skip}}
 train: {{steps: {}, minibatch_samples: 24, compute: fp32, learning_rate: 3e-3, warmup_steps: 2,
-    threads_per_worker: 1}}
-service: {{partition_bytes: 16KiB, accumulate: exact}}
+    threads_per_worker: 1, groups: [{{match: "*norm*", freeze: true}},
+    {{match: "*embed*", learning_rate_scale: 0.5, weight_decay: 0.2}}]}}
+service: {{partition_bytes: 4KiB, accumulate: exact}}
 cluster: {{local: {{servers: 2, workers: 2}}, lease_seconds: 2}}
 checkpoint: {{directory: undisturbed, every_steps: 10, export_huggingface: false}}
 )",
@@ -145,6 +146,29 @@ checkpoint: {{directory: undisturbed, every_steps: 10, export_huggingface: false
 };
 std::string* LocalRestart::folder_ = nullptr;
 std::string* LocalRestart::hash_ = nullptr;
+
+// 2, 8 and then 3 servers: the bits of 2, as few bytes as can be, and nothing given up. Validations
+// are none of the bits' business.
+TEST_F(LocalRestart, ServersThatAreAddedAndTakenAwayCostNoBit) {
+  Start({"--set", "data.validation.path=" + *folder_ + "/train.jsonl", "--set",
+         "data.validation.every_steps=1", "--set", "data.validation.limit=8"});
+  AwaitStep(5);
+  for (const int servers : {8, 3}) {
+    const ProgramResult scaled = RunShoal(
+        {"scale", "--run", directory_, "--servers", std::to_string(servers), "--wait", "--json"});
+    ASSERT_EQ(scaled.exit_code, 0) << scaled.errors;
+    const nlohmann::json told = nlohmann::json::parse(scaled.output);
+    EXPECT_EQ(told["servers"], servers);
+    EXPECT_EQ(told["rollbacks"], 0);
+    EXPECT_LE(told["imbalance"], 1.0);
+    EXPECT_LE(told["bytes_moved"].get<double>(), 1.05 * told["least_bytes"].get<double>());
+    EXPECT_EQ(told["waves"].size(), 1U);
+  }
+  ASSERT_TRUE(run_->Running()) << "the run was over before the servers were scaled";
+  ExpectTheSameEnd();
+  EXPECT_EQ(CountEvents()["moved"], 2);
+  EXPECT_EQ(CountEvents()["attempt_dropped"], 0);
+}
 
 TEST_F(LocalRestart, AKilledServerWorkerAndCoordinatorCostNoBit) {
   Start();

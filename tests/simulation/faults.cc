@@ -52,7 +52,7 @@ const char* NameOf(FaultKind kind) {
   static constexpr std::array<const char*, kFaultKinds> kNames = {
       "LoseRequest", "LoseReply", "Repeat", "Delay",   "Buggify",  "Kill",
       "PowerLoss",   "Freeze",    "Jump",   "Drift",   "DiskFull", "DiskSlow",
-      "Cut",         "Clog",      "Stop",   "Succeed", "Drain"};
+      "Cut",         "Clog",      "Stop",   "Succeed", "Drain",    "Scale"};
   return kNames[static_cast<size_t>(kind)];
 }
 

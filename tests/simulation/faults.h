@@ -45,8 +45,10 @@ enum class FaultKind {
   kSucceed,
   // Of a worker or server: it is told to leave; amount: nanoseconds that a worker has for it.
   kDrain,
+  // Of a job ("job-0"): it is to have `amount` servers.
+  kScale,
 };
-inline constexpr int kFaultKinds = static_cast<int>(FaultKind::kDrain) + 1;
+inline constexpr int kFaultKinds = static_cast<int>(FaultKind::kScale) + 1;
 
 const char* NameOf(FaultKind kind);
 

@@ -1,6 +1,7 @@
 #include "tests/simulation/invariants.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/base/status.h"
 
@@ -26,12 +27,31 @@ void Invariants::OnRecorded(const std::string& job_id, const server::CommitRecor
   }
   const bool first = went_back || history.recorded == 0;
   history = {record.step, configured_};
+  int64_t run = 0;  // the newest; a server that was lost may have an earlier one still
+  for (int index = 0; index < servers_.count(); ++index) {
+    const SimHostedJob* hosted = servers_.server(index).hosted();
+    if (hosted != nullptr && hosted->request().job_id() == job_id) {
+      run = std::max(run, hosted->request().run());
+    }
+  }
+  std::set<int> written;
   for (int index = 0; index < servers_.count(); ++index) {
     const SimHostedJob* hosted = servers_.server(index).hosted();
     if (hosted == nullptr || hosted->request().job_id() != job_id) {
       continue;  // lost since it answered
     }
     const server::StepState state = hosted->core->state();
+    if (hosted->request().run() != run || state.generation() != record.generation ||
+        hosted->store->held().empty()) {
+      continue;  // its partitions are elsewhere by now, or it was to get some and did not
+    }
+    for (const auto& held : hosted->store->held()) {
+      if (!written.insert(held.partition->spec().id).second) {
+        context_.Violation(
+            fmt::format("I4: partition {} of {} is written by two servers in step {}",
+                        held.partition->spec().id, job_id, record.step));
+      }
+    }
     const bool sealed = state.phase() == server::Phase::kSealed &&
                         state.IsCurrentAttempt(record.step, record.attempt);
     if (!sealed || state.version() != record.step - 1) {
@@ -101,8 +121,8 @@ void Invariants::CheckBits(int index, const char* when) {
 }
 
 void Invariants::OnConfigured(int index) {
-  ++configured_;
   const SimHostedJob& hosted = *servers_.server(index).hosted();
+  configured_ += hosted.store->held().empty() ? 0 : 1;  // else it joins a run
   context_.Note("configured", static_cast<uint64_t>(index), [&] {
     return fmt::format("server-{} has {} at version {}", index, hosted.request().job_id(),
                        hosted.store->version());

@@ -124,7 +124,8 @@ int64_t AmountOf(FaultKind kind, bool quiet, Drawer& draw) {
 std::vector<Fault> DrawMoments(const SimOptions& options, std::optional<Nanoseconds> quiet_from,
                                Nanoseconds horizon, Drawer& draw) {
   std::vector<Fault> moments;
-  for (int number = static_cast<int>(FaultKind::kKill); number < kFaultKinds; ++number) {
+  for (int number = static_cast<int>(FaultKind::kKill);
+       number < static_cast<int>(FaultKind::kScale); ++number) {
     const auto kind = static_cast<FaultKind>(number);
     const bool rare = kind == FaultKind::kStop || kind == FaultKind::kSucceed;
     if (!draw.Chance(rare ? 0.1 : 0.3)) {
@@ -150,6 +151,23 @@ std::vector<Fault> DrawMoments(const SimOptions& options, std::optional<Nanoseco
     }
   }
   return moments;
+}
+
+// In some seeds, from numbers of their own: the others are as they were.
+void DrawScaling(uint64_t seed, Nanoseconds horizon, Scenario& scenario) {
+  Drawer draw(seed + (uint64_t{1} << 40));
+  if (!draw.Chance(0.3)) {
+    return;
+  }
+  SimOptions& options = scenario.options;
+  options.spare_servers = static_cast<int>(draw.Between(0, 3));
+  for (int64_t wishes = draw.Between(1, 4); wishes > 0; --wishes) {
+    scenario.faults.moments.push_back(
+        {.kind = FaultKind::kScale,
+         .target = fmt::format("job-{}", draw.Between(0, options.jobs - 1)),
+         .at = draw.Between(0, std::min<Nanoseconds>(horizon, 2 * kSecond)),
+         .amount = draw.Between(1, options.servers + options.spare_servers)});
+  }
 }
 
 std::string EndOf(const SimCommand::Followed& job) {
@@ -230,6 +248,7 @@ Scenario DrawScenario(uint64_t seed) {
   if (draw.Chance(0.7)) {
     scenario.faults.moments = DrawMoments(options, scenario.quiet_from, horizon, draw);
   }
+  DrawScaling(seed, horizon, scenario);
   return scenario;
 }
 

@@ -53,6 +53,17 @@ void SimCommand::Stop(size_t index) {
   coordinator_.Stop(process_, jobs_[index].id, [](const auto&) {});
 }
 
+void SimCommand::Scale(size_t index, int64_t servers) {
+  if (index >= jobs_.size() || jobs_[index].id.empty()) {
+    return;
+  }
+  proto::ScaleRequest request;
+  request.set_job_id(jobs_[index].id);
+  request.set_servers(servers);
+  coordinator_.Ask<proto::ScaleRequest, proto::ScaleReply>(
+      process_, absl::Seconds(5), request, &server::CoordinatorCore::Scale, [](const auto&) {});
+}
+
 void SimCommand::Watch(size_t index) {
   coordinator_.Watch(process_, jobs_[index].id, jobs_[index].seen, jobs_[index].term,
                      [this, index](const auto& reply) { OnWatched(index, reply); });

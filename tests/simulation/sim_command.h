@@ -20,6 +20,7 @@ class SimCommand {
 
   void Submit(SimJob& job);
   void Stop(size_t job);
+  void Scale(size_t job, int64_t servers);
 
   struct Followed {
     SimJob* job;

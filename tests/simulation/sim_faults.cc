@@ -114,6 +114,9 @@ void SimWorld::Apply(const Fault& fault) {
         }
       });
       break;
+    case FaultKind::kScale:
+      command_.Scale(static_cast<size_t>(fault.target.back() - '0'), fault.amount);
+      break;
     case FaultKind::kSucceed:
       Succeed(fault.amount);
       break;

@@ -51,28 +51,75 @@ server::StoreSource SourceOf(const SimModel& model, const ModelState& state) {
 SimHostedJob::SimHostedJob(proto::ConfigureRequest request, proto::ConfigureReply reply, SimJob& of,
                            rpc::NewestTerm* term, SimServers& all, int server)
     : job(of), request_(std::move(request)), reply_(std::move(reply)), all_(all), server_(server) {
+  transport_ = all_.fabric_.MakeTransport(
+      all_.process(server_), [this] { TakeTurns(); }, [this] { LookOverLater(); });
   const SimModel& model = job.model();
-  const std::vector<plan::PartitionSpec> held = HeldBy(request_, model);
-  const server::StoreOptions options = StoreOptionsOf(job.description());
-  weights = *server::PageBuffer::Allocate(server::CountStoreBytes(held, options).weights);
-  store = *server::Store::Create(model.units(), held, options, weights.bytes(), &all_.pool_);
+  std::unique_ptr<server::Store> first = MakeStore(HeldBy(request_, model), 0);
   const auto [version, state] = job.Saved(request_.checkpoint());
-  SHOAL_CHECK(store->Load(version, SourceOf(model, state)).ok());
+  SHOAL_CHECK(first->Load(version, SourceOf(model, state)).ok());
+  store = std::make_unique<server::JobStore>(std::move(first));
   reply_.set_version(version);
   core = std::make_unique<server::JobCore>(
       server::JobCore::Options{.generation = request_.shard_map().generation(),
                                .partitions = request_.shard_map().partitions_size(),
                                .disconnect = [this](uint64_t client) { intake_->Remove(client); }},
       store.get(), term);
-  transport_ = all_.fabric_.MakeTransport(
-      all_.process(server_), [this] { TakeTurns(); }, [this] { LookOverLater(); });
-  exposed_ = *transport_->Register(weights.bytes(), transport::Access::kRemoteRead);
   std::vector<std::unique_ptr<transport::EventQueue>> queues;
   queues.push_back(*transport_->CreateQueue());
   intake_ = std::make_unique<server::PushIntake>(
       [this](const server::ClientIdentity& client, const transport::PushHeader& header,
              const server::PushPayload& payload) { return TakePush(client, header, payload); },
       &all_.server_metrics_, std::move(queues));
+}
+
+std::unique_ptr<server::Store> SimHostedJob::MakeStore(const std::vector<plan::PartitionSpec>& held,
+                                                       int number) {
+  const server::StoreOptions options = StoreOptionsOf(job.description());
+  weights_[number] = *transport_->Allocate(server::CountStoreBytes(held, options).weights,
+                                           transport::Access::kRemoteRead);
+  return *server::Store::Create(job.model().units(), held, options, weights_[number]->bytes(),
+                                &all_.pool_);
+}
+
+absl::StatusOr<int64_t> SimHostedJob::ReserveExtent(const proto::ReserveRequest& wanted) {
+  std::vector<plan::PartitionSpec> comes;
+  for (const int id : wanted.partitions()) {
+    comes.push_back(job.model().partitions()[static_cast<size_t>(id)]);
+  }
+  std::ranges::sort(comes, {}, &plan::PartitionSpec::id);
+  store->DropArriving();
+  FollowExtents();
+  store->Arrive(MakeStore(comes, store->next_number()));
+  return server::CountStoreBytes(comes, StoreOptionsOf(job.description())).total();
+}
+
+void SimHostedJob::FollowExtents() {
+  std::erase_if(weights_, [this](const auto& weights) {
+    const int number = weights.first;
+    return (store->arriving() == nullptr || store->arriving()->number != number) &&
+           std::ranges::none_of(store->extents(),
+                                [number](const auto& extent) { return extent->number == number; });
+  });
+}
+
+// The bytes are there at once; whether the giver can be reached is the network's to say.
+absl::Status SimHostedJob::FetchExtent(const proto::FetchRequest& wanted) {
+  std::map<int, server::StateGiver> givers;
+  for (const proto::PartitionSource& source : wanted.sources()) {
+    for (const int id : source.partitions()) {
+      givers[id] = {.name = source.address(), .read = all_.ReaderOf(server_, source.address())};
+    }
+  }
+  server::Store& arriving = *store->arriving()->store;
+  std::vector<plan::PartitionSpec> comes;
+  for (const auto& partition : arriving.partitions()) {
+    comes.push_back(partition->spec());
+  }
+  proto::ReadStateRequest read;
+  read.set_job_id(wanted.job_id());
+  read.set_run(request_.run());
+  read.set_version(wanted.version());
+  return arriving.Load(wanted.version(), server::FetchedFrom(comes, givers, read));
 }
 
 void SimHostedJob::TakeTurns() {
@@ -111,8 +158,15 @@ absl::StatusOr<proto::ConnectReply> SimHostedJob::Connect(const proto::ConnectRe
   proto::ConnectReply reply;
   SHOAL_ASSIGN_OR_RETURN(*reply.mutable_answer(), Accept(wanted));
   reply.set_transport(wanted.offers(0).transport());
-  reply.set_slots_region(1);
-  reply.set_payloads_region(1);
+  for (const auto& extent : store->extents()) {
+    const int region = reply.extents_size();
+    proto::Extent& regions = *reply.add_extents();
+    regions.set_headers_region(region);
+    regions.set_weights_region(region);
+    SHOAL_CHECK(weights_.contains(extent->number));
+  }
+  reply.set_slots_region(reply.extents_size());
+  reply.set_payloads_region(reply.extents_size());
   reply.set_slots(kSlots);
   reply.set_slot_bytes(kSlotBytes);
   reply.set_wire_type(static_cast<uint32_t>(DType::kF32));
@@ -130,11 +184,13 @@ absl::StatusOr<std::string> SimHostedJob::Accept(const proto::ConnectRequest& wa
       std::shared_ptr<transport::Region> staging,
       transport_->Allocate(kSlots * int64_t{sizeof(transport::PushAcknowledgement)},
                            transport::Access::kLocal));
-  SHOAL_ASSIGN_OR_RETURN(
-      transport::Acceptance acceptance,
-      transport_->Accept(wanted.offers(0).offer(), {.queue = intake_->queue(0),
-                                                    .exposed = {exposed_, slots.headers},
-                                                    .peer = wanted.client()}));
+  transport::ConnectionOptions connection = {.queue = intake_->queue(0), .peer = wanted.client()};
+  for (const auto& extent : store->extents()) {
+    connection.exposed.push_back(weights_.at(extent->number));
+  }
+  connection.exposed.push_back(slots.headers);
+  SHOAL_ASSIGN_OR_RETURN(transport::Acceptance acceptance,
+                         transport_->Accept(wanted.offers(0).offer(), connection));
   intake_->Add(std::make_shared<server::ClientConnection>(
       server::ClientConnection::Options{
           .client = {.incarnation = wanted.incarnation(), .name = wanted.client()},
@@ -156,7 +212,7 @@ absl::Status SimHostedJob::Pin(const proto::WriteCheckpointRequest& wanted, Nano
       newest->done = checkpoint->written <= now;
       const auto folder = job.disk().shards.find(newest->directory);
       if (folder != job.disk().shards.end()) {
-        const auto shard = folder->second.find(request_.server_index());
+        const auto shard = folder->second.find(wanted.server());
         newest->kept = shard != folder->second.end() && shard->second == checkpoint->shard;
       }
     }
@@ -171,7 +227,7 @@ absl::Status SimHostedJob::Pin(const proto::WriteCheckpointRequest& wanted, Nano
       // Where it ends before that, a part of the file stays.
       const auto folder = job.disk().shards.find(wanted.directory());
       if (folder != job.disk().shards.end()) {
-        folder->second[request_.server_index()] = pinned.shard.substr(0, pinned.shard.size() / 2);
+        folder->second[wanted.server()] = pinned.shard.substr(0, pinned.shard.size() / 2);
       }
     }
     return absl::OkStatus();

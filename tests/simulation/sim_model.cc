@@ -44,9 +44,9 @@ std::span<const float> Part(const std::vector<float>& all, size_t from, size_t c
 constexpr StateArray kArrays[] = {StateArray::kMaster, StateArray::kFirstMoment,
                                   StateArray::kSecondMoment};
 
-std::span<const float> ArrayOf(const server::Store& store, size_t index, StateArray array) {
+std::span<const float> ArrayOf(const server::JobStore& store, size_t index, StateArray array) {
   std::vector<float> unused;  // the host's state is read in place
-  return *store.state().Read(index, array, unused);
+  return *store.Read(index, array, unused);
 }
 
 }  // namespace
@@ -135,10 +135,10 @@ ModelState SimModel::After(const ModelState& before, int64_t step, std::span<con
   return after;
 }
 
-std::string DifferenceTo(const server::Store& store, const SimModel& model,
+std::string DifferenceTo(const server::JobStore& store, const SimModel& model,
                          const ModelState& state) {
-  for (size_t index = 0; index < store.partitions().size(); ++index) {
-    const server::Partition& partition = *store.partitions()[index];
+  for (size_t index = 0; index < store.held().size(); ++index) {
+    const server::Partition& partition = *store.held()[index].partition;
     const size_t place = model.PlaceOf(partition.spec());
     const auto count = static_cast<size_t>(partition.spec().count);
     for (const StateArray array : kArrays) {
@@ -156,13 +156,13 @@ std::string DifferenceTo(const server::Store& store, const SimModel& model,
   return "";
 }
 
-std::string WriteShard(const server::Store& store) {
+std::string WriteShard(const server::JobStore& store) {
   std::string shard;
   const auto add = [&shard](const void* data, size_t bytes) {
     shard.append(static_cast<const char*>(data), bytes);
   };
-  for (size_t index = 0; index < store.partitions().size(); ++index) {
-    const int id = store.partitions()[index]->spec().id;
+  for (size_t index = 0; index < store.held().size(); ++index) {
+    const int id = store.held()[index].partition->spec().id;
     add(&id, sizeof(id));
     for (const StateArray array : kArrays) {
       const std::span<const float> values = ArrayOf(store, index, array);

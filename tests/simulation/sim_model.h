@@ -13,7 +13,7 @@
 #include "core/job/job.h"
 #include "core/model/model_spec.h"
 #include "core/model/partition.h"
-#include "server/store/store.h"
+#include "server/store/job_store.h"
 
 namespace shoal::simulation {
 
@@ -56,11 +56,11 @@ class SimModel {
 
 // Of a server: empty, or which partition and array has other bits than `state`, or was published
 // with others.
-std::string DifferenceTo(const server::Store& store, const SimModel& model,
+std::string DifferenceTo(const server::JobStore& store, const SimModel& model,
                          const ModelState& state);
 
 // A server's part of a checkpoint.
-std::string WriteShard(const server::Store& store);
+std::string WriteShard(const server::JobStore& store);
 // All parts of one; the rest of the state stays.
 void ReadShard(const std::string& shard, const SimModel& model, ModelState& state);
 

@@ -15,6 +15,7 @@ std::string ToCode(const SimOptions& options) {
 #define SAY(field) say(#field, options.field, plain.field)
   SAY(seed);
   SAY(servers);
+  SAY(spare_servers);
   SAY(workers);
   SAY(spares);
   SAY(stages);

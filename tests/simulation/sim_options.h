@@ -11,7 +11,8 @@ namespace shoal::simulation {
 
 struct SimOptions {
   uint64_t seed = 1;
-  int servers = 2;
+  int servers = 2;        // that a job begins with
+  int spare_servers = 0;  // that it may be told to take
   int workers = 3;
   int spares = 0;                   // beyond the workers that a job takes
   int stages = 1;                   // per worker group

@@ -31,7 +31,9 @@ const Command& CommandOf(const AnyRequest& request) {
       command(proto::WriteCheckpointRequest(), "pin"),
       command(proto::AdmitClientsRequest(), "admit"),
       command(proto::FenceClientRequest(), "fence"),
-      command(proto::ReleaseJobRequest(), "release")};
+      command(proto::ReleaseJobRequest(), "release"),
+      command(proto::ReserveRequest(), "reserve"),
+      command(proto::FetchRequest(), "fetch")};
   return kCommands->at(request.GetDescriptor());
 }
 
@@ -127,6 +129,16 @@ absl::Duration SimServers::WriteTime(const SimProcess& process) const {
   return checkpoint_time + (process.DiskIsSlow() ? absl::Seconds(2) : absl::ZeroDuration());
 }
 
+server::StateReader SimServers::ReaderOf(int reader, const std::string& address) {
+  return [this, reader, from = ServerAt(address)](
+             const proto::ReadStateRequest& wanted) -> absl::StatusOr<proto::ReadStateReply> {
+    if (!process(from).alive() || UntilReached(process(reader), process(from)) > 0) {
+      return Unavailable("server-{} cannot be reached", from);
+    }
+    return server(from).ReadState(wanted);
+  };
+}
+
 Nanoseconds SimServers::UntilReached(const SimProcess& from, const SimProcess& to) const {
   if (!to.alive()) {
     return 0;
@@ -198,9 +210,28 @@ absl::StatusOr<proto::BeginAttemptReply> SimServer::BeginAttempt(
     const proto::BeginAttemptRequest& wanted) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(wanted.job_id()));
   return job->core->BeginAttempt(wanted, [&] {
+    job->FollowExtents();
     all_->barrier_workers.assign(wanted.barrier_worker().begin(), wanted.barrier_worker().end());
     fenced_.insert(wanted.lost_worker().begin(), wanted.lost_worker().end());
   });
+}
+
+absl::StatusOr<proto::ReserveReply> SimServer::Reserve(const proto::ReserveRequest& wanted) {
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(wanted.job_id()));
+  return job->core->Reserve(wanted, [&] { return job->ReserveExtent(wanted); });
+}
+
+absl::StatusOr<proto::FetchReply> SimServer::Fetch(const proto::FetchRequest& wanted) {
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(wanted.job_id()));
+  return job->core->Fetch(wanted, [&] { return job->FetchExtent(wanted); });
+}
+
+absl::StatusOr<proto::ReadStateReply> SimServer::ReadState(const proto::ReadStateRequest& wanted) {
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(wanted.job_id()));
+  if (job->request().run() != wanted.run()) {
+    return FailedPrecondition("state of another run is wanted");
+  }
+  return job->core->ReadState(wanted);
 }
 
 absl::StatusOr<proto::PrepareReply> SimServer::Prepare(const proto::PrepareRequest& wanted) {
@@ -254,8 +285,8 @@ absl::StatusOr<proto::WriteCheckpointReply> SimServer::WriteCheckpoint(
   if (folder == folders.end()) {
     return FailedPrecondition("there is no folder {}", wanted.directory());
   }
-  folder->second[job->request().server_index()] = job->checkpoint->shard;
-  reply.add_shards()->set_file(fmt::format("shard-{}", job->request().server_index()));
+  folder->second[wanted.server()] = job->checkpoint->shard;
+  reply.add_shards()->set_file(fmt::format("shard-{}", wanted.server()));
   return reply;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -15,11 +16,11 @@
 #include "core/rpc/newest_term.h"
 #include "core/rpc/parameter_server_service.h"
 #include "server/coordinator/job/server_client.h"
+#include "server/copy/state_copy.h"
 #include "server/service/job_core.h"
 #include "server/service/job_table.h"
 #include "server/service/push_intake.h"
-#include "server/store/page_buffer.h"
-#include "server/store/store.h"
+#include "server/store/job_store.h"
 #include "tests/simulation/data/sim_fabric.h"
 #include "tests/simulation/sim_context.h"
 #include "tests/simulation/sim_job.h"
@@ -52,14 +53,21 @@ class SimHostedJob {
     Nanoseconds written = 0;
   };
 
+  // Memory for what is to come, and its state from who holds it.
+  absl::StatusOr<int64_t> ReserveExtent(const proto::ReserveRequest& request);
+  absl::Status FetchExtent(const proto::FetchRequest& request);
+  // Lets go of what extents took that are here no more.
+  void FollowExtents();
+
   SimJob& job;
-  server::PageBuffer weights;
-  std::unique_ptr<server::Store> store;
+  std::unique_ptr<server::JobStore> store;
   std::unique_ptr<server::JobCore> core;
   std::optional<Checkpoint> checkpoint;  // the newest
   proto::PrepareReply prepared;          // the newest
 
  private:
+  std::unique_ptr<server::Store> MakeStore(const std::vector<plan::PartitionSpec>& held,
+                                           int number);
   absl::StatusOr<std::string> Accept(const proto::ConnectRequest& request);
   server::PushVerdict TakePush(const server::ClientIdentity& client,
                                const transport::PushHeader& header,
@@ -72,7 +80,7 @@ class SimHostedJob {
   SimServers& all_;
   const int server_;
   std::unique_ptr<transport::Transport> transport_;
-  std::shared_ptr<transport::Region> exposed_;  // the weights
+  std::map<int, std::shared_ptr<transport::Region>> weights_;  // by number of the extent
   std::unique_ptr<server::PushIntake> intake_;
   const std::shared_ptr<void> here_ = std::make_shared<bool>();
 };
@@ -97,6 +105,9 @@ class SimServer final : public rpc::ParameterServerService {
       const proto::ReleaseJobRequest& request) override;
   absl::StatusOr<proto::GetChecksumsReply> GetChecksums(
       const proto::GetChecksumsRequest& request) override;
+  absl::StatusOr<proto::ReserveReply> Reserve(const proto::ReserveRequest& request) override;
+  absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest& request) override;
+  absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest& request) override;
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) override;
 
   // The job that it holds; null: none.
@@ -131,6 +142,9 @@ class SimServers {
 
   // Of calls by that process, to the servers that it names by address ("server:1").
   server::ServerClientFactory ClientsOf(SimProcess& caller);
+
+  // Reads state at the server of that address for another.
+  server::StateReader ReaderOf(int server, const std::string& address);
 
   SimServer& server(int index) { return *servers_[static_cast<size_t>(index)]; }
   const SimServer& server(int index) const { return *servers_[static_cast<size_t>(index)]; }

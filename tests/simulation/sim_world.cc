@@ -21,7 +21,7 @@ SimWorld::SimWorld(const SimOptions& options, FakeDisk& fake_disk, Faults faults
       disk(fake_disk),
       servers(
           context_, [this](const std::string& directory) -> SimJob& { return *JobIn(directory); },
-          options.servers),
+          options.servers + options.spare_servers),
       options_(options),
       jobs_(MakeJobs()),
       steps(jobs_.front()->steps()),
@@ -72,7 +72,7 @@ SimJob* SimWorld::JobIn(const std::string& directory) {
 }
 
 void SimWorld::MakeMembers() {
-  for (int index = 0; index < options_.servers; ++index) {
+  for (int index = 0; index < servers.count(); ++index) {
     server_members_.push_back(std::make_unique<SimMember>(
         context_, options_, coordinator_, servers.process(index), proto::ROLE_SERVER, index));
   }
@@ -265,7 +265,8 @@ std::vector<std::string> SimWorld::RunAndCheck() {
 }
 
 void SimWorld::At(const std::string& point, int nth, std::function<void()> action) {
-  hook = [=, count = 0](const char* reached, int) mutable {
+  hook = [=, before = hook, count = 0](const char* reached, int index) mutable {
+    before(reached, index);
     if (reached == point && ++count == nth) {
       action();
     }

@@ -57,6 +57,9 @@ class SimWorld {
     worker(index).Drain(grace);
   }
   void Stop() { static_cast<void>(core().Stop("", "test")); }
+  absl::StatusOr<proto::ScaleReply> Scale(const proto::ScaleRequest& request) {
+    return core().Scale(request);
+  }
 
   EventLoop& loop;
   Hook& hook;

@@ -59,7 +59,7 @@ TEST(SimulationTest, ASampleThatCountsTwiceIsFound) {
     if (point == "prepare") {
       const SimHostedJob& hosted = *world.servers.server(0).hosted();
       const server::StepState state = hosted.core->state();
-      const plan::PartitionSpec& partition = hosted.store->partitions().front()->spec();
+      const plan::PartitionSpec& partition = hosted.store->held().front().partition->spec();
       const std::vector<float> again(static_cast<size_t>(partition.count), 1.0f);
       hosted.core->TakePush({.incarnation = 7, .name = "test"},
                             {.incarnation = 7,

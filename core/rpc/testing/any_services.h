@@ -16,6 +16,7 @@ class AnyCoordinator : public CoordinatorService {
   MOCK_METHOD(absl::StatusOr<proto::GetStatusReply>, GetStatus, (const proto::GetStatusRequest&));
   MOCK_METHOD(absl::StatusOr<proto::ListJobsReply>, ListJobs, (const proto::ListJobsRequest&));
   MOCK_METHOD(absl::StatusOr<proto::ReadLogReply>, ReadLog, (const proto::ReadLogRequest&));
+  MOCK_METHOD(absl::StatusOr<proto::ScaleReply>, Scale, (const proto::ScaleRequest&));
   MOCK_METHOD(absl::StatusOr<proto::RegisterReply>, Register, (const proto::RegisterRequest&));
   MOCK_METHOD(absl::StatusOr<proto::RenewLeaseReply>, RenewLease,
               (const proto::RenewLeaseRequest&));
@@ -45,6 +46,9 @@ class AnyServer : public ParameterServerService {
               (const proto::FenceClientRequest&));
   MOCK_METHOD(absl::StatusOr<proto::ReleaseJobReply>, ReleaseJob,
               (const proto::ReleaseJobRequest&));
+  MOCK_METHOD(absl::StatusOr<proto::ReserveReply>, Reserve, (const proto::ReserveRequest&));
+  MOCK_METHOD(absl::StatusOr<proto::FetchReply>, Fetch, (const proto::FetchRequest&));
+  MOCK_METHOD(absl::StatusOr<proto::ReadStateReply>, ReadState, (const proto::ReadStateRequest&));
   MOCK_METHOD(absl::StatusOr<proto::ConnectReply>, Connect, (const proto::ConnectRequest&));
 };
 

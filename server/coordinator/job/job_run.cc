@@ -9,6 +9,7 @@
 #include "core/job/shard_map_message.h"
 #include "core/plan/memory/memory_plan.h"
 #include "core/rpc/server_gpu.h"
+#include "server/coordinator/job/call_all.h"
 #include "server/coordinator/job/loss_decision.h"
 #include "server/coordinator/job/worker_kind.h"
 
@@ -123,6 +124,7 @@ void JobRun::NameWorkers() {
 void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   SHOAL_CHECK(phase_ == Phase::kWaiting);
   SetLogContext(job_.id);
+  job_.shard_map = job_.place_shards(static_cast<int>(servers.size()));
   SetMembers(std::move(servers), std::move(workers));
   absl::Status begins = CheckStages();
   job_.run = environment_.next_run();
@@ -234,6 +236,7 @@ void JobRun::OnConfigured(const std::vector<proto::ConfigureReply>& replies) {
       return;
     }
   }
+  told_generation_ = job_.shard_map.generation;
   checkpoint_started_ = environment_.clock.Now();
   RecordStart();
   SetState("training");
@@ -248,7 +251,8 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
     reply.set_shut_down(true);
     return reply;
   }
-  if (closed() || !admitted_.contains(incarnation) || !TakesPart(incarnation)) {
+  if (closed() || !admitted_.contains(incarnation) || !TakesPart(incarnation) ||
+      told_generation_ != job_.shard_map.generation) {
     return std::nullopt;
   }
   reply.set_ready(true);
@@ -344,6 +348,7 @@ void JobRun::Fence(const Member& worker) {
 
 void JobRun::OnLost(const Member& member, const std::string& why) {
   gone_.insert(member.incarnation);
+  LoseJoiner(member);
   closed() ? OnHolderLost(member) : Lose(member, why, /*asked=*/false);
 }
 

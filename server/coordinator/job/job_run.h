@@ -44,6 +44,7 @@
 #include "proto/server.pb.h"
 #include "server/coordinator/job/checkpoint_files.h"
 #include "server/coordinator/job/job_environment.h"
+#include "server/coordinator/job/partition_move.h"
 #include "server/coordinator/job/server_client.h"
 #include "server/coordinator/job/takeover.h"
 #include "server/coordinator/members/joining_groups.h"
@@ -101,6 +102,11 @@ class JobRun {
   const std::optional<CompleteCheckpoint>& newest_checkpoint() const { return newest_checkpoint_; }
   // Members that a call could not reach, each once: they are lost before their lease is over.
   std::vector<Member> TakeUnreachable() { return std::exchange(unreachable_, {}); }
+  // How many servers it is to have, and where that stands (job_run_move.cc).
+  absl::StatusOr<proto::ScaleReply> Scale(const proto::ScaleRequest& request);
+  // Whether it waits for more servers; those that have no job.
+  bool WantsServers() const;
+  void OfferServers(std::vector<Member> spares);
   // Deadlines: call at NextTick() or later.
   void Tick();
   absl::Time NextTick() const;
@@ -132,7 +138,9 @@ class JobRun {
   const LoadedJob& job() const { return job_; }
   const std::shared_ptr<EventLog>& events() const { return events_; }
   // Calls to its servers end with the last reference; none is made from now on.
-  std::shared_ptr<ServerClient> ReleaseServers() { return std::move(control_); }
+  std::vector<std::shared_ptr<ServerClient>> ReleaseServers() {
+    return {std::move(control_), std::move(move_control_), std::move(retired_control_)};
+  }
   // Moves whenever Join or Next may answer differently than before.
   int64_t changes() const { return changes_; }
 
@@ -141,6 +149,7 @@ class JobRun {
     kWaiting,      // for members
     kTakingOver,   // servers of an earlier life's run are asked where they are
     kConfiguring,  // servers load
+    kMoving,       // partitions change servers
     kShort,        // of workers
     kPlanning,     // the plan of the step to come is not ready yet
     kBeginning,
@@ -225,9 +234,34 @@ class JobRun {
   bool AtEnd() const;  // no more steps
   bool IsValidated(int64_t version) const;
   bool ValidationDue(int64_t version) const;
+  void RequestFirstPlan();
+  void RequestNextPlan();
   void EndValidation();
   void TellValidation();
   void TakeOverValidation(const proto::SavedRun& saved);
+
+  // job_run_move.cc
+  int64_t NextGeneration();
+  absl::Status CheckWish(int64_t servers) const;
+  proto::ScaleReply DescribeScaling() const;
+  proto::ScaleReply DescribeWish(int64_t servers) const;
+  bool CanMove() const;
+  bool BeginMove();
+  template <typename Request, typename Reply>
+  void CallForMove(ServerMethod<Request, Reply> method, const std::map<int, Request>& requests,
+                   const std::type_identity_t<std::function<void(std::map<int, Reply>)>>& then);
+  void ConfigureJoiners(int64_t generation);
+  void ReserveForMove();
+  void FetchForMove();
+  void EndMove(int64_t bytes);
+  void AdmitAgain();
+  void ReleaseFrom(size_t first);
+  void Retire(std::shared_ptr<ServerClient> control);
+  void OnMoveFailed(size_t member, const absl::Status& status);
+  void GiveUpMove(const std::string& why);
+  void LoseJoiner(const Member& member);
+  std::map<int, proto::HeldPartitions> HeldByMap() const;
+  void OnMapTold();
 
   // job_run_workers.cc
   // Whether it computes on what the others do, or the job takes it all the same, which is told.
@@ -262,12 +296,12 @@ class JobRun {
   void MeasurePaces();
   // Of the step, or of the validation before it.
   void RequestPlan(int64_t step, bool of_validation);
-  void RequestFirstPlan();
-  void RequestNextPlan();
   std::string AtHand() const;  // "step 3"
   void OnPlanned(int64_t request, absl::StatusOr<plan::StepPlan> plan);
   void OpenStep();
+  void NumberStep();
   void OpenAttempt();
+  void BeginAtServers(const std::function<void()>& then);
   void OnBegun();
   void DropAttempt(const absl::Status& reason);
   void DropForMembers(const std::string& reason);
@@ -301,6 +335,7 @@ class JobRun {
 
   // job_run_checkpoint.cc
   void AfterCommit();
+  void AwaitCheckpoint();
   void BeginCheckpoint();
   void OnCheckpointFolder(absl::StatusOr<std::string> path);
   void OnPinned();
@@ -313,9 +348,10 @@ class JobRun {
   bool IsSaved() const;  // version_, in the newest checkpoint
   bool CheckpointDue() const;
 
-  // Calls every server, in the job's name, and goes on with `then` when all have answered well. An
-  // error ends the job. With `otherwise` only one that is lost does: another error goes there once
-  // all have answered, and the first one alone.
+  // Calls every server, in the job's name, and goes on with `then` when all have answered well,
+  // unless they are others by then. An error ends the job. With `otherwise` only one that is lost
+  // does: another error goes there once all have answered, and the first one alone. Defined in
+  // call_all.h.
   template <typename Request, typename Reply>
   void CallAll(ServerMethod<Request, Reply> method,
                const std::type_identity_t<std::function<Request(int)>>& request,
@@ -363,6 +399,17 @@ class JobRun {
 
   std::vector<Member> servers_;
   std::vector<proto::ServerGpu> server_gpus_;  // by server, once they are configured
+  int64_t told_generation_ = 0;                // of the map that all servers have begun a step by
+  int64_t newest_generation_ = 0;
+  std::vector<Member> spare_servers_;  // while it wants more
+  proto::ScaleReply scaling_;          // of the last wish
+  std::optional<PartitionMove> move_;  // under way
+  int64_t move_number_ = 0;
+  absl::Time move_began_;
+  std::shared_ptr<ServerClient> move_control_;  // of move_->members
+  std::shared_ptr<ServerClient> retired_control_;
+  int64_t moves_ = 0;                       // that ended well
+  std::optional<int64_t> move_held_up_by_;  // the first checkpoint since it could begin
   std::vector<Member> workers_;
   WorkerGroups groups_;                                 // of workers_
   std::vector<std::string> names_;                      // of workers_, with their places
@@ -374,6 +421,7 @@ class JobRun {
   JoiningGroups joining_;
   std::vector<uint64_t> to_admit_;      // incarnations, until servers are asked to
   std::set<uint64_t> admitted_;         // by all servers
+  std::vector<uint64_t> admitting_;     // servers are being asked to
   std::vector<uint64_t> lost_workers_;  // incarnations, until servers know
   std::set<uint64_t> unlike_;           // incarnations of another kind, once that is told
   absl::Time short_since_;              // in kShort
@@ -424,50 +472,5 @@ class JobRun {
   bool cleared_ = false;
   std::optional<RecordQueue> record_;  // last: writes the rest when it goes
 };
-
-template <typename Request, typename Reply>
-void JobRun::CallAll(ServerMethod<Request, Reply> method,
-                     const std::type_identity_t<std::function<Request(int)>>& request,
-                     std::type_identity_t<std::function<void(std::vector<Reply>)>> then,
-                     std::function<void(int, const absl::Status&)> otherwise) {
-  struct Round {
-    std::vector<Reply> replies;
-    size_t missing;
-    int failed_server = 0;
-    absl::Status failure;  // the first
-  };
-  auto round = std::make_shared<Round>(
-      Round{.replies = std::vector<Reply>(servers_.size()), .missing = servers_.size()});
-  for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
-    auto on_reply = [this, round, then, otherwise, server](absl::StatusOr<Reply> reply) {
-      if (EndsBySuccessor(reply.status()) || closed()) {
-        return;
-      }
-      if (!reply.ok() && (!otherwise || IsLoss(reply.status()))) {
-        OnServerError(server, reply.status());
-        return;
-      }
-      if (reply.ok()) {
-        round->replies[static_cast<size_t>(server)] = *std::move(reply);
-      } else if (round->failure.ok()) {
-        round->failed_server = server;
-        round->failure = reply.status();
-      }
-      if (--round->missing > 0) {
-        environment_.reached(Request::descriptor()->name().c_str());
-        return;
-      }
-      round->failure.ok() ? then(std::move(round->replies))
-                          : otherwise(round->failed_server, round->failure);
-    };
-    Request message = request(server);
-    message.set_job_id(job_.id);
-    message.set_term(environment_.term);
-    control_->Call(server, method, message,
-                   [post = environment_.post, on_reply](absl::StatusOr<Reply> reply) {
-                     post([on_reply, reply = std::move(reply)] { on_reply(reply); });
-                   });
-  }
-}
 
 }  // namespace shoal::server

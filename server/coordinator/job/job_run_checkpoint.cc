@@ -1,6 +1,7 @@
 // Checkpoints: written by the servers while training goes on, made complete by the manifest.
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "server/coordinator/job/call_all.h"
 #include "server/coordinator/job/job_run.h"
 
 namespace shoal::server {
@@ -13,6 +14,13 @@ constexpr absl::Duration kBetweenTries = absl::Seconds(60);
 // Where nothing is left to do but that.
 constexpr absl::Duration kBetweenLastTries = absl::Seconds(10);
 
+std::function<proto::WriteCheckpointRequest(int)> OfServer(proto::WriteCheckpointRequest request) {
+  return [request](int server) mutable {
+    request.set_server(server);
+    return request;
+  };
+}
+
 }  // namespace
 
 bool JobRun::IsSaved() const {
@@ -24,8 +32,9 @@ bool JobRun::CheckpointDue() const {
   if (AtEnd() || stop_requested_) {
     return false;  // Finish writes that one
   }
-  if (IsSaved()) {
-    return false;  // as a run finds it that takes over
+  // As a run finds it that takes over; with servers that have yet to begin by the map.
+  if (IsSaved() || told_generation_ != job_.shard_map.generation) {
+    return false;
   }
   const absl::Time now = environment_.clock.Now();
   return (options.every_steps > 0 && version_ > 0 && version_ % options.every_steps == 0) ||
@@ -41,12 +50,16 @@ void JobRun::AfterCommit() {
   } else if (checkpoint_in_progress_) {
     // Two at once would hold the memory of two versions at the servers; a disk this slow sets the
     // pace.
-    phase_ = Phase::kWaitingForCheckpoint;
-    SetState("checkpointing");
+    AwaitCheckpoint();
   } else {
     phase_ = Phase::kPinning;
     BeginCheckpoint();
   }
+}
+
+void JobRun::AwaitCheckpoint() {
+  phase_ = Phase::kWaitingForCheckpoint;
+  SetState("checkpointing");
 }
 
 void JobRun::BeginCheckpoint() {
@@ -74,7 +87,7 @@ void JobRun::OnCheckpointFolder(absl::StatusOr<std::string> path) {
   request.set_directory(checkpoint_.path);
   request.set_begin(true);
   CallAll(
-      &rpc::ParameterServerService::WriteCheckpoint, [request](int) { return request; },
+      &rpc::ParameterServerService::WriteCheckpoint, OfServer(request),
       [this](const std::vector<proto::WriteCheckpointReply>&) { OnPinned(); },
       [this](int server, const absl::Status& status) { OnShardFailed(server, status); });
 }
@@ -85,7 +98,7 @@ void JobRun::OnPinned() {
   request.set_version(checkpoint_.step);
   request.set_directory(checkpoint_.path);
   CallAll(
-      &rpc::ParameterServerService::WriteCheckpoint, [request](int) { return request; },
+      &rpc::ParameterServerService::WriteCheckpoint, OfServer(request),
       [this](const std::vector<proto::WriteCheckpointReply>& replies) { OnShardsWritten(replies); },
       [this](int server, const absl::Status& status) { OnShardFailed(server, status); });
   if (phase_ == Phase::kPinning) {
@@ -155,7 +168,7 @@ void JobRun::GoOnAfterCheckpoint() {
     Finish(interrupted_);
   } else if (phase_ == Phase::kWaitingForCheckpoint) {
     SetState("training");
-    AfterCommit();
+    checkpoint_.step == version_ ? OpenStep() : AfterCommit();
   } else if (phase_ == Phase::kPinning) {
     OpenStep();  // it failed before servers had pinned the version
   }

@@ -111,6 +111,7 @@ void JobRun::FailByLoss(const std::string& message, bool asked) {
   phase_ = Phase::kOver;
   restarts_ = true;
   job_.restarts = restarts;
+  job_.servers = std::ssize(servers_);
   job_.patience = absl::Seconds(job_.job.cluster.recovery_timeout_seconds);
   AskForSuccessor([this, message] {
     if (restarts_) {  // else it was stopped meanwhile
@@ -179,6 +180,14 @@ void JobRun::Finish(bool interrupted) {
   }
   if (version_ > 0 && !IsSaved()) {
     SetState("checkpointing");
+    if (told_generation_ != job_.shard_map.generation) {  // who is to write what they do not know
+      NumberStep();
+      BeginAtServers([this] {
+        OnMapTold();
+        Finish(interrupted_);
+      });
+      return;
+    }
     BeginCheckpoint();
     return;
   }
@@ -266,6 +275,9 @@ void JobRun::ReleaseMembers() {
   if (!environment_.stays) {
     return;  // members end with the coordinator
   }
+  if (move_.has_value()) {
+    ReleaseFrom(move_->before);
+  }
   for (size_t server = 0; server < servers_.size(); ++server) {
     if (!gone_.contains(servers_[server].incarnation)) {
       Release(server);
@@ -341,9 +353,9 @@ void JobRun::Clear() {
   proto::SavedRun released;
   released.set_run(job_.run);
   Log(environment_.store.SaveRun(job_.id, released, /*begins=*/false));
-  environment_.plan([this, moved = std::move(control_)]() mutable {
-    environment_.disk([this, control = std::move(moved)]() mutable {
-      control.reset();
+  environment_.plan([this, moved = ReleaseServers()]() mutable {
+    environment_.disk([this, controls = std::move(moved)]() mutable {
+      controls.clear();
       record_.reset();
       environment_.post([this] {
         cleared_ = true;

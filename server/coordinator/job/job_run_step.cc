@@ -5,6 +5,7 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
+#include "server/coordinator/job/call_all.h"
 #include "server/coordinator/job/job_run.h"
 #include "server/coordinator/step/expected_pushes.h"
 #include "server/coordinator/step/report_sum.h"
@@ -71,6 +72,9 @@ void JobRun::OpenStep() {
     Finish(/*interrupted=*/true);
     return;
   }
+  if (BeginMove()) {
+    return;
+  }
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
     if (leaving_[worker]) {
       GoOnWithout(worker);
@@ -89,17 +93,7 @@ void JobRun::OpenStep() {
     return;
   }
   SetState("training");
-  if (step_ != version_ + 1) {
-    step_ = version_ + 1;
-    SetLogContext(job_.id, step_);
-    step_opened_ = environment_.clock.Now();
-    environment_.metrics.OnPhase("", step_opened_);
-    // Attempts of earlier runs and lives had other numbers: a command or a push of theirs that
-    // comes late fits nothing.
-    const int64_t run = std::max(job_.run, FirstRunOf(environment_.term));
-    attempt_ = std::max(run * kAttemptsOfARun, std::exchange(attempts_before_, 0));
-    failures_ = losses_ = 0;
-  }
+  NumberStep();
   phase_ = Phase::kPlanning;
   if (plan_requested_ != step_ || plan_validates_ != validating_ ||
       plan_groups_ != groups_.groups()) {
@@ -114,10 +108,25 @@ void JobRun::OpenStep() {
   OpenAttempt();
 }
 
+// The one after the last commit, if it has none yet.
+void JobRun::NumberStep() {
+  if (step_ == version_ + 1) {
+    return;
+  }
+  step_ = version_ + 1;
+  SetLogContext(job_.id, step_);
+  step_opened_ = environment_.clock.Now();
+  environment_.metrics.OnPhase("", step_opened_);
+  // Attempts of earlier runs and lives had other numbers: a command or a push of theirs that
+  // comes late fits nothing.
+  const int64_t run = std::max(job_.run, FirstRunOf(environment_.term));
+  attempt_ = std::max(run * kAttemptsOfARun, std::exchange(attempts_before_, 0));
+  failures_ = losses_ = 0;
+}
+
 void JobRun::OpenAttempt() {
   phase_ = Phase::kBeginning;
   environment_.metrics.OnPhase("plan", environment_.clock.Now());
-  ++attempt_;
   reports_.assign(workers_.size(), std::nullopt);
   rounds_run_.assign(workers_.size(), 0);
   reported_at_.assign(workers_.size(), absl::Time());
@@ -126,24 +135,12 @@ void JobRun::OpenAttempt() {
   slots_ = 0;
   ledger_.emplace(plan_, groups_.stages());
   draws_.reset();
-  proto::BeginAttemptRequest request;
-  request.set_step(step_);
-  request.set_attempt(attempt_);
-  request.set_generation(job_.shard_map.generation);
-  request.mutable_lost_worker()->Assign(lost_workers_.begin(), lost_workers_.end());
-  if (job_.job.train.synchronization == plan::Synchronization::kLayer) {
-    for (const Member& worker : workers_) {
-      request.add_barrier_worker(worker.incarnation);
+  BeginAtServers([this, told = std::ssize(lost_workers_)] {
+    if (phase_ == Phase::kBeginning) {
+      lost_workers_.erase(lost_workers_.begin(), lost_workers_.begin() + told);
+      OnBegun();
     }
-  }
-  CallAll(
-      &rpc::ParameterServerService::BeginAttempt, [request](int) { return request; },
-      [this, told = std::ssize(lost_workers_)](const std::vector<proto::BeginAttemptReply>&) {
-        if (phase_ == Phase::kBeginning) {
-          lost_workers_.erase(lost_workers_.begin(), lost_workers_.begin() + told);
-          OnBegun();
-        }
-      });
+  });
   // While servers clear their accumulators.
   work_.clear();
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
@@ -157,6 +154,28 @@ void JobRun::OpenAttempt() {
       FillMicrobatch(microbatch, *work.add_microbatches());
     }
   }
+}
+
+void JobRun::BeginAtServers(const std::function<void()>& then) {
+  proto::BeginAttemptRequest request;
+  request.set_step(step_);
+  request.set_attempt(++attempt_);
+  request.set_generation(job_.shard_map.generation);
+  request.mutable_lost_worker()->Assign(lost_workers_.begin(), lost_workers_.end());
+  if (job_.job.train.synchronization == plan::Synchronization::kLayer) {
+    for (const Member& worker : workers_) {
+      request.add_barrier_worker(worker.incarnation);
+    }
+  }
+  CallAll(
+      &rpc::ParameterServerService::BeginAttempt,
+      [request, held = HeldByMap()](int server) mutable {
+        if (const auto found = held.find(server); found != held.end()) {
+          *request.mutable_held() = found->second;
+        }
+        return request;
+      },
+      [then](const std::vector<proto::BeginAttemptReply>&) { then(); });
 }
 
 proto::StepWork JobRun::MakeWork() {
@@ -173,6 +192,7 @@ proto::StepWork JobRun::MakeWork() {
 }
 
 void JobRun::OnBegun() {
+  OnMapTold();
   if (DrawsMicrobatches()) {
     StartDraws();
   }
@@ -186,25 +206,6 @@ void JobRun::OnBegun() {
     if (!IsWhole(group)) {  // since servers began
       HandOver(group);
     }
-  }
-}
-
-void JobRun::RequestFirstPlan() {
-  const bool validates = ValidationDue(version_);
-  if (validates || !AtEnd()) {
-    RequestPlan(version_ + 1, validates);
-  }
-}
-
-// Once the plan of what is at hand is taken.
-void JobRun::RequestNextPlan() {
-  if (plan_requested_ != step_ || plan_validates_ != validating_) {
-    return;
-  }
-  const int64_t next = validating_ ? step_ : step_ + 1;
-  const bool validates = !validating_ && ValidationDue(step_);
-  if (validates || next <= job_.last_step) {
-    RequestPlan(next, validates);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/job/shard_map_message.h"
+#include "server/coordinator/job/call_all.h"
 #include "server/coordinator/job/job_run.h"
 
 namespace shoal::server {
@@ -31,6 +32,7 @@ proto::SavedRun JobRun::DescribeRun() const {
   run.set_run(job_.run);
   run.set_first_version(loaded_version_);
   run.set_wanted_workers(job_.workers);
+  run.set_wanted_servers(job_.servers);
   run.mutable_formations()->Assign(formations_.begin(), formations_.end());
   for (const Member& server : servers_) {
     *run.add_servers() = ToSaved(server);
@@ -50,7 +52,7 @@ void JobRun::TakeOver(const EarlierRun& earlier) {
   SetLogContext(job_.id);
   const proto::SavedRun& saved = earlier.saved;
   job_.run = saved.run();
-  job_.servers = saved.servers_size();
+  job_.servers = saved.wanted_servers() > 0 ? saved.wanted_servers() : saved.servers_size();
   job_.workers = saved.wanted_workers();
   loaded_version_ = saved.first_version();
   job_.shard_map = plan::FromMessage(saved.shard_map());
@@ -205,8 +207,10 @@ bool JobRun::OwesCheckpoint() const {
 }
 
 void JobRun::GoOn(const TakeoverDecision& decision) {
+  told_generation_ = job_.shard_map.generation;
   for (const auto& answer : takeover_->answers) {
     server_gpus_.push_back(answer->at.configured().gpu());
+    told_generation_ = std::min(told_generation_, answer->at.generation());
   }
   version_ = decision.version;
   attempts_before_ = decision.attempt;

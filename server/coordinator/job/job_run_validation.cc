@@ -23,6 +23,25 @@ bool JobRun::ValidationDue(int64_t version) const {
          job_.job.data.validation.DueAfter(version, job_.job.train.steps);
 }
 
+void JobRun::RequestFirstPlan() {
+  const bool validates = ValidationDue(version_);
+  if (validates || !AtEnd()) {
+    RequestPlan(version_ + 1, validates);
+  }
+}
+
+// Once the plan of what is at hand is taken.
+void JobRun::RequestNextPlan() {
+  if (plan_requested_ != step_ || plan_validates_ != validating_) {
+    return;
+  }
+  const int64_t next = validating_ ? step_ : step_ + 1;
+  const bool validates = !validating_ && ValidationDue(step_);
+  if (validates || next <= job_.last_step) {
+    RequestPlan(next, validates);
+  }
+}
+
 void JobRun::EndValidation() {
   if (!ledger_->done()) {
     DropAttempt(Internal("not all packs were run"));

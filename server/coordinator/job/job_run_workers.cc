@@ -5,6 +5,7 @@
 #include "core/base/status.h"
 #include "core/plan/memory/memory_plan.h"
 #include "core/plan/step/hand_over.h"
+#include "server/coordinator/job/call_all.h"
 #include "server/coordinator/job/job_run.h"
 #include "server/coordinator/job/worker_kind.h"
 
@@ -17,11 +18,14 @@ void JobRun::AdmitWorkers() {
     return;
   }
   proto::AdmitClientsRequest request;
-  request.mutable_incarnation()->Assign(to_admit_.begin(), to_admit_.end());
+  const std::vector<uint64_t> told = std::exchange(to_admit_, {});
+  request.mutable_incarnation()->Assign(told.begin(), told.end());
+  admitting_.insert(admitting_.end(), told.begin(), told.end());
   CallAll(
       &rpc::ParameterServerService::AdmitClients, [request](int) { return request; },
-      [this, told = std::exchange(to_admit_, {})](const std::vector<proto::AdmitClientsReply>&) {
+      [this, told](const std::vector<proto::AdmitClientsReply>&) {
         admitted_.insert(told.begin(), told.end());
+        std::erase_if(admitting_, [this](uint64_t worker) { return admitted_.contains(worker); });
         Change();  // they may join
       });
 }

@@ -73,7 +73,8 @@ TakeoverDecision DecideTakeover(const RecordedRun& run, const std::vector<Server
     if (!server.holds && version > run.first_version) {
       return Restart(fmt::format("{} no longer holds the job", server.server));
     }
-    if (server.holds && server.at.generation() != run.generation) {
+    // One that has not begun a step by the newest map does by the next one.
+    if (server.holds && server.at.generation() > run.generation) {
       return Restart(fmt::format("{} has generation {} of the shard map instead of {}",
                                  server.server, server.at.generation(), run.generation));
     }
@@ -89,6 +90,9 @@ TakeoverDecision DecideTakeover(const RecordedRun& run, const std::vector<Server
     return decision;
   }
   for (const ServerAnswer& server : servers) {
+    if (server.at.partitions() == 0 && server.at.generation() < run.generation) {
+      continue;  // what it is to hold has been fetched, of the newest version
+    }
     const bool published = server.at.version() == version;
     if (!published && !CanCommit(server.at, last)) {
       return Restart(fmt::format("{}, and step {} attempt {} is committed", Describe(server),

@@ -28,6 +28,13 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
       flops(metrics.counter("shoal_train_flops_total",
                             "Floating-point operations of the model in committed steps, forward "
                             "and backward.")),
+      moved_bytes(metrics.counter("shoal_move_bytes_total",
+                                  "Bytes of state that went from server to server.")),
+      given_up_moves(metrics.counter("shoal_move_rollbacks_total",
+                                     "Moves of state between servers that were given up.")),
+      move_pause(metrics.duration("shoal_move_pause_seconds",
+                                  "From the end of a step until the next one began at other "
+                                  "servers.")),
       step_duration(metrics.duration("shoal_train_step_duration_seconds",
                                      "From handing a step out to its commit.")),
       checkpoint_duration(metrics.duration("shoal_checkpoint_duration_seconds",

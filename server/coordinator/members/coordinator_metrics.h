@@ -66,6 +66,9 @@ struct CoordinatorMetrics {
   Metrics::Counter& workers_joined;
   Metrics::Counter& workers_lost;  // by a job that went on without
   Metrics::Counter& flops;
+  Metrics::Counter& moved_bytes;
+  Metrics::Counter& given_up_moves;
+  Metrics::Histogram& move_pause;
   Metrics::Histogram& step_duration;
   Metrics::Histogram& checkpoint_duration;
   Metrics::Counter& checkpoint_failures;

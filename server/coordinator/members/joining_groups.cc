@@ -84,6 +84,13 @@ int64_t JoiningGroups::ready() const {
   return workers;
 }
 
+void JoiningGroups::Reform(int64_t formation) {
+  for (Group& group : groups_) {
+    group.formation = formation;
+    group.asked.assign(group.workers.size(), false);
+  }
+}
+
 std::vector<JoiningGroups::Group> JoiningGroups::TakeReady() {
   std::vector<Group> ready;
   std::ranges::copy_if(groups_, std::back_inserter(ready), &Group::ready);

@@ -129,9 +129,9 @@ absl::StatusOr<std::string> FakeCheckpointFiles::Finish(
     return disk_.next_finish;
   }
   const FakeDisk::Shards& written = disk_.shards[checkpoint.path];
-  if (static_cast<int>(shards.size()) != servers_ || std::ssize(written) != servers_) {
+  if (shards.empty() || shards.size() != written.size()) {
     return Internal("manifest of {} with {} of {} shards", checkpoint.path, written.size(),
-                    servers_);
+                    shards.size());
   }
   const std::string path = fmt::format("step-{}", checkpoint.step);
   disk_.saved[path] = written;
@@ -155,7 +155,7 @@ LoadedJob MakeFakeJob(const FakeJobOptions& options, FakeDisk& disk) {
   job.patience = absl::Seconds(job.job.cluster.start_timeout_seconds);
   job.flops = {.per_token = 2, .per_squared_token = 1};
   job.steps = std::make_unique<FakeSteps>(options.seed, options.samples);
-  job.checkpoints = std::make_unique<FakeCheckpointFiles>(disk, options.servers);
+  job.checkpoints = std::make_unique<FakeCheckpointFiles>(disk);
   job.job.cluster.pipeline.stages = options.stages;
   job.pushes = {.unit_elements = {1},
                 .per_pack = {static_cast<size_t>(options.stages), std::vector<int>{1}}};

@@ -57,7 +57,7 @@ struct FakeDisk {
 
 class FakeCheckpointFiles final : public CheckpointFiles {
  public:
-  FakeCheckpointFiles(FakeDisk& disk, int servers) : disk_(disk), servers_(servers) {}
+  explicit FakeCheckpointFiles(FakeDisk& disk) : disk_(disk) {}
   absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() override;
   absl::Status Take(const JobLife& of, bool resume) override;
   absl::Status CheckNewest(const JobLife& of) override;
@@ -74,7 +74,6 @@ class FakeCheckpointFiles final : public CheckpointFiles {
   std::string PartOf(int64_t step) const;
 
   FakeDisk& disk_;
-  const int servers_;
   int term_ = 0;
   JobLife of_;
 };

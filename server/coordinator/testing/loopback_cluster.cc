@@ -82,6 +82,15 @@ class EmptyServer final : public rpc::ParameterServerService {
   absl::StatusOr<proto::ReleaseJobReply> ReleaseJob(const proto::ReleaseJobRequest&) override {
     return proto::ReleaseJobReply();
   }
+  absl::StatusOr<proto::ReserveReply> Reserve(const proto::ReserveRequest&) override {
+    return proto::ReserveReply();
+  }
+  absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest&) override {
+    return proto::FetchReply();
+  }
+  absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest&) override {
+    return proto::ReadStateReply();
+  }
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest&) override {
     return proto::ConnectReply();
   }

@@ -183,6 +183,7 @@ std::optional<TestingClient::Answer> TestingClient::SendAndWait(const Push& push
 absl::StatusOr<std::vector<std::byte>> TestingClient::Read(int partition, int64_t version,
                                                            int64_t bytes) {
   const proto::PartitionLocation& location = locations_.at(partition);
+  const proto::Extent& extent = granted_.extents(location.extent());
   SHOAL_CHECK(bytes + 64 <= kReadBuffer);
   const auto read = [&](int region, int64_t offset, std::span<std::byte> into) {
     const transport::ReadOperation operation = {
@@ -196,9 +197,9 @@ absl::StatusOr<std::vector<std::byte>> TestingClient::Read(int partition, int64_
   };
   const std::span<std::byte> data = destination_->bytes().subspan(64, static_cast<size_t>(bytes));
   SHOAL_RETURN_IF_ERROR(
-      read(granted_.weights_region(), version % 2 == 0 ? location.even() : location.odd(), data));
+      read(extent.weights_region(), version % 2 == 0 ? location.even() : location.odd(), data));
   SHOAL_RETURN_IF_ERROR(
-      read(granted_.headers_region(), location.header(), destination_->bytes().subspan(0, 64)));
+      read(extent.headers_region(), location.header(), destination_->bytes().subspan(0, 64)));
   transport::PartitionHeader header;
   std::memcpy(&header, destination_->bytes().data(), sizeof(header));
   if (header.version[version % 2] != static_cast<uint64_t>(version) ||

@@ -48,6 +48,11 @@ TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Acc
             },
             .open_gpu = gpus,
             .look_over_interval = absl::Milliseconds(5),
+            .connect_server = [this](const std::string& address) -> StateReader {
+              return [&there = service(std::stoi(address))](const auto& request) {
+                return there.ReadState(request);
+              };
+            },
             .available_memory = AvailableMemory},
         &server->metrics);
     servers_.push_back(std::move(server));

@@ -1,0 +1,171 @@
+// `shoal scale`: how many servers a job is to have, while it trains.
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "cli/run/command.h"
+#include "cli/run/job_access.h"
+#include "core/base/bytes.h"
+#include "core/base/clock.h"
+#include "core/base/flag_checks.h"
+#include "core/base/status.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/coordinator_service.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::cli {
+namespace {
+
+constexpr absl::Duration kBetweenQuestions = absl::Milliseconds(100);
+
+struct ScaleOptions {
+  JobAccess access;
+  std::string id;  // of the job; empty: the one submitted last
+  int64_t servers = 0;
+  bool wait = false;
+  bool dry_run = false;
+  bool cancel = false;
+  bool json = false;
+};
+
+void Print(const proto::ScaleReply& reply, bool json, Streams& streams) {
+  if (json) {
+    nlohmann::json waves = nlohmann::json::array();
+    for (const proto::Wave& wave : reply.waves()) {
+      waves.push_back({{"step", wave.step()},
+                       {"bytes", wave.bytes()},
+                       {"pause_seconds", wave.pause_seconds()}});
+    }
+    PrintJson(streams.out, {{"event", "scale"},
+                            {"job_id", reply.job_id()},
+                            {"servers", reply.servers()},
+                            {"wanted", reply.wanted()},
+                            {"moving", reply.moving()},
+                            {"bytes_moved", reply.bytes_moved()},
+                            {"least_bytes", reply.least_bytes()},
+                            {"partitions_moved", reply.partitions_moved()},
+                            {"rollbacks", reply.rollbacks()},
+                            {"refusal", reply.refusal()},
+                            {"imbalance", reply.imbalance()},
+                            {"waves", waves}});
+    return;
+  }
+  streams.out << fmt::format(
+      "{}: {} servers{}", MakePrintable(reply.job_id()), reply.servers(),
+      reply.wanted() == reply.servers() ? "" : fmt::format(", {} wanted", reply.wanted()));
+  streams.out << fmt::format("; {} of state in {} partitions moved ({} at least)\n",
+                             FormatBytes(reply.bytes_moved()), reply.partitions_moved(),
+                             FormatBytes(reply.least_bytes()));
+  for (const proto::Wave& wave : reply.waves()) {
+    streams.out << fmt::format("  before step {}: {} in a pause of {:.2f} s\n", wave.step(),
+                               FormatBytes(wave.bytes()), wave.pause_seconds());
+  }
+  if (!reply.refusal().empty()) {
+    streams.out << "  given up: " << MakePrintable(reply.refusal()) << "\n";
+  }
+}
+
+absl::StatusOr<proto::ScaleReply> Ask(const ScaleOptions& options, rpc::Channel& coordinator,
+                                      bool with_wish) {
+  proto::ScaleRequest request;
+  request.set_job_id(options.id);
+  if (with_wish) {
+    request.set_servers(options.servers);
+    request.set_dry_run(options.dry_run);
+    request.set_cancel(options.cancel);
+  }
+  return coordinator.Call(&rpc::CoordinatorService::Scale, request);
+}
+
+absl::Status CheckJobGoesOn(const std::string& id, rpc::Channel& coordinator) {
+  proto::GetStatusRequest request;
+  request.set_job_id(id);
+  SHOAL_ASSIGN_OR_RETURN(const proto::GetStatusReply status,
+                         coordinator.Call(&rpc::CoordinatorService::GetStatus, request));
+  for (const char* over : {"done", "failed", "interrupted"}) {
+    if (status.state() == over) {
+      return Unavailable("{} is {}: its servers stay as they are", id, over);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Until the job has them, or the coordinator has given that up.
+absl::StatusOr<proto::ScaleReply> Await(ScaleOptions options, proto::ScaleReply reply,
+                                        rpc::Channel& coordinator) {
+  options.id = reply.job_id();
+  const int64_t rollbacks = reply.rollbacks();
+  while (reply.servers() != options.servers || reply.moving() ||
+         (reply.waves_size() > 0 && reply.waves().rbegin()->pause_seconds() == 0)) {
+    if (reply.rollbacks() > rollbacks) {
+      return Unavailable("{} keeps {} servers: {}", options.id, reply.servers(), reply.refusal());
+    }
+    if (reply.wanted() != options.servers) {
+      return Unavailable("{} is to have {} servers by now: a later wish counts", options.id,
+                         reply.wanted());
+    }
+    RealClock().SleepFor(kBetweenQuestions);
+    SHOAL_ASSIGN_OR_RETURN(reply, Ask(options, coordinator, /*with_wish=*/false));
+    SHOAL_RETURN_IF_ERROR(CheckJobGoesOn(options.id, coordinator));
+  }
+  return reply;
+}
+
+absl::StatusOr<ExitCode> RunScale(const ScaleOptions& options, bool with_wish, Streams& streams) {
+  SHOAL_ASSIGN_OR_RETURN(const CoordinatorAddress address, FindCoordinator(options.access));
+  const auto coordinator = address.Connect();
+  SHOAL_ASSIGN_OR_RETURN(proto::ScaleReply reply, Ask(options, *coordinator, with_wish));
+  if (options.wait) {
+    SHOAL_ASSIGN_OR_RETURN(reply, Await(options, std::move(reply), *coordinator));
+  }
+  Print(reply, options.json, streams);
+  return ExitCode::kDone;
+}
+
+void AddAccess(CLI::App& command, ScaleOptions& options) {
+  AddJobAccess(command, options.access);
+  command.add_option("--id", options.id, "The job's id; without, the one submitted last");
+  command.add_flag("--json", options.json, "A JSON line instead of text");
+}
+
+}  // namespace
+
+void AddScale(CLI::App& app, CommandAction& action) {
+  auto options = std::make_shared<ScaleOptions>();
+  const auto run = [options, &action](bool with_wish) {
+    action = [options, with_wish](Streams& streams) {
+      return RunScale(*options, with_wish, streams);
+    };
+  };
+  CLI::App* command = AddCommand(app, "scale", "More servers, or fewer, while a job trains",
+                                 "shoal scale job.yaml --servers 8 --wait\n"
+                                 "  shoal scale status job.yaml");
+  AddAccess(*command, *options);
+  command->add_option("--servers", options->servers, "How many the job is to have")
+      ->check(AtLeast(1));
+  CLI::Option* wait =
+      command->add_flag("--wait", options->wait, "Until it has them, or that was given up");
+  command->add_flag("--dry-run", options->dry_run, "Only say what would move")->excludes(wait);
+  CLI::App* status = AddCommand(*command, "status", "Where the last wish stands",
+                                "shoal scale status job.yaml --json");
+  AddAccess(*status, *options);
+  status->callback([run] { run(/*with_wish=*/false); });
+  CLI::App* cancel = AddCommand(*command, "cancel", "The servers that the job has are wanted",
+                                "shoal scale cancel job.yaml");
+  AddAccess(*cancel, *options);
+  cancel->callback([run, options] {
+    options->cancel = true;
+    run(/*with_wish=*/true);
+  });
+  command->callback([run, options, command] {
+    if (!command->get_subcommands().empty()) {
+      return;
+    }
+    if (options->servers == 0) {
+      throw CLI::ValidationError("--servers", "is needed: how many the job is to have");
+    }
+    run(/*with_wish=*/true);
+  });
+}
+
+}  // namespace shoal::cli

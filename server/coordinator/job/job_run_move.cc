@@ -1,0 +1,389 @@
+// More servers, or fewer, while a job trains: between two steps partitions are copied to the
+// servers that are to have them, then the map that says so is recorded, and the next step begins by
+// it. Until it is recorded nothing has changed: what was reserved is given back, and the job goes
+// on as it was.
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/bytes.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/base/testing/planted.h"
+#include "core/job/shard_map_message.h"
+#include "core/plan/placement/placement.h"
+#include "server/coordinator/job/job_run.h"
+
+namespace shoal::server {
+namespace {
+
+constexpr int64_t kGenerationsOfALife = int64_t{1} << 20;
+constexpr int64_t kMostServers = 4096;
+constexpr int kMostWaves = 64;  // that are told of
+
+}  // namespace
+
+// Servers may have heard of generations that this life knows nothing of.
+int64_t JobRun::NextGeneration() {
+  newest_generation_ = std::max({newest_generation_, job_.shard_map.generation,
+                                 environment_.term * kGenerationsOfALife}) +
+                       1;
+  return newest_generation_;
+}
+
+absl::Status JobRun::CheckWish(int64_t servers) const {
+  if (closed() || stop_requested_) {
+    return FailedPrecondition("{} is {}: its servers stay", job_.id, closed() ? state_ : "ending");
+  }
+  if (phase_ == Phase::kWaiting || phase_ == Phase::kTakingOver || phase_ == Phase::kConfiguring) {
+    return FailedPrecondition("{} does not train yet ({}): try again later", job_.id, state_);
+  }
+  if (job_.job.service.memory == plan::PartitionMemory::kCuda) {
+    return FailedPrecondition("{} has service.memory cuda: its servers stay as they are", job_.id);
+  }
+  const int64_t most = std::max<int64_t>(
+      std::ssize(servers_), std::min<int64_t>(kMostServers, std::ssize(job_.pushes.partitions)));
+  if (servers < 1 || servers > most) {
+    return InvalidArgument("--servers {}: {} can have 1 to {}, one for each of its partitions",
+                           servers, job_.id, most);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<proto::ScaleReply> JobRun::Scale(const proto::ScaleRequest& request) {
+  const int64_t wish = request.cancel() ? std::ssize(servers_) : request.servers();
+  if (wish != 0 || request.cancel()) {
+    SHOAL_RETURN_IF_ERROR(CheckWish(wish));
+  }
+  if (request.dry_run()) {
+    return DescribeWish(wish);
+  }
+  if (wish != 0 && wish != job_.servers) {
+    LogInfo("{} is to have {} servers", job_.id, wish);
+    Record({{"event", "scale"}, {"step", version_}, {"servers", wish}});
+    job_.servers = wish;
+    scaling_ = {};
+    scaling_.set_least_bytes(DescribeWish(wish).least_bytes());
+    Log(environment_.store.SaveRun(job_.id, DescribeRun(), /*begins=*/false));
+    proto::JobEvent event;
+    event.set_wanted_servers(wish);
+    Append(std::move(event));
+  }
+  return DescribeScaling();
+}
+
+proto::ScaleReply JobRun::DescribeScaling() const {
+  proto::ScaleReply reply = scaling_;
+  reply.set_job_id(job_.id);
+  reply.set_servers(std::ssize(servers_));
+  reply.set_wanted(job_.servers);
+  reply.set_moving(move_.has_value());
+  if (!servers_.empty()) {
+    reply.set_imbalance(Imbalance(job_.pushes.partitions, job_.shard_map, std::ssize(servers_)));
+  }
+  return reply;
+}
+
+// What that would move, from where partitions are now.
+proto::ScaleReply JobRun::DescribeWish(int64_t servers) const {
+  std::vector<int> places(static_cast<size_t>(servers));
+  std::iota(places.begin(), places.end(), 0);
+  const std::vector<plan::PartitionSpec>& partitions = job_.pushes.partitions;
+  const plan::ShardMap target = plan::PlanTarget(partitions, job_.shard_map, places);
+  proto::ScaleReply reply;
+  reply.set_job_id(job_.id);
+  reply.set_servers(std::ssize(servers_));
+  reply.set_wanted(servers);
+  reply.set_bytes_moved(plan::MovedBytes(partitions, job_.shard_map, target));
+  reply.set_least_bytes(plan::LeastBytes(partitions, job_.shard_map, places));
+  for (const plan::PartitionSpec& partition : partitions) {
+    const bool moves = target.primary(partition.id) != job_.shard_map.primary(partition.id);
+    reply.set_partitions_moved(reply.partitions_moved() + (moves ? 1 : 0));
+  }
+  reply.set_imbalance(Imbalance(partitions, target, servers));
+  return reply;
+}
+
+bool JobRun::WantsServers() const {
+  return !closed() && !stop_requested_ && job_.servers > std::ssize(servers_);
+}
+
+void JobRun::OfferServers(std::vector<Member> spares) { spare_servers_ = std::move(spares); }
+
+bool JobRun::CanMove() const {
+  return job_.servers != std::ssize(servers_) && !AtEnd() &&
+         job_.servers <= std::ssize(servers_) + std::ssize(spare_servers_);
+}
+
+// Between steps. False: nothing is to be moved, or not now.
+bool JobRun::BeginMove() {
+  if (!CanMove()) {
+    move_held_up_by_.reset();
+    return false;
+  }
+  if (checkpoint_in_progress_) {  // it reads partitions where they are
+    const bool another = move_held_up_by_.value_or(checkpoint_.step) != checkpoint_.step;
+    if (another && checkpoint_.step == version_) {
+      AwaitCheckpoint();  // else each is followed by the next
+      return true;
+    }
+    move_held_up_by_ = move_held_up_by_.value_or(checkpoint_.step);
+    return false;
+  }
+  move_held_up_by_.reset();
+  const int64_t generation = NextGeneration();
+  phase_ = Phase::kMoving;
+  SetState(fmt::format("moving state: {} to {} servers", servers_.size(), job_.servers));
+  move_ = PlanMove(job_.pushes.partitions, job_.shard_map, servers_, spare_servers_, job_.servers,
+                   NextGeneration());
+  move_began_ = environment_.clock.Now();
+  ++move_number_;
+  std::vector<std::string> addresses;
+  for (const Member& member : move_->members) {
+    addresses.push_back(member.address);
+  }
+  move_control_ = environment_.make_clients(addresses);
+  ConfigureJoiners(generation);
+  return true;
+}
+
+template <typename Request, typename Reply>
+void JobRun::CallForMove(
+    ServerMethod<Request, Reply> method, const std::map<int, Request>& requests,
+    const std::type_identity_t<std::function<void(std::map<int, Reply>)>>& then) {
+  if (requests.empty()) {
+    then({});
+    return;
+  }
+  auto replies = std::make_shared<std::map<int, Reply>>();
+  for (const auto& [member, asked] : requests) {
+    Request request = asked;
+    request.set_job_id(job_.id);
+    request.set_term(environment_.term);
+    const auto on_reply = [this, replies, then, member, number = move_number_,
+                           missing = requests.size()](const absl::StatusOr<Reply>& reply) {
+      if (closed() || !move_.has_value() || number != move_number_ ||
+          EndsBySuccessor(reply.status())) {
+        return;
+      }
+      if (!reply.ok()) {
+        OnMoveFailed(static_cast<size_t>(member), reply.status());
+        return;
+      }
+      (*replies)[member] = *reply;
+      if (replies->size() == missing) {
+        then(std::move(*replies));
+      }
+    };
+    move_control_->Call(member, method, request,
+                        [post = environment_.post, on_reply](const absl::StatusOr<Reply>& reply) {
+                          post([on_reply, reply] { on_reply(reply); });
+                        });
+  }
+}
+
+// Those that come load the job, and hold nothing of it.
+void JobRun::ConfigureJoiners(int64_t generation) {
+  proto::ConfigureRequest request;
+  *request.mutable_job() = plan::ToMessage(job_.job);
+  request.set_servers(static_cast<int>(move_->members.size()));
+  request.set_run(job_.run);
+  *request.mutable_shard_map() = plan::ToMessage(job_.shard_map);
+  request.mutable_shard_map()->set_generation(generation);
+  if (loaded_version_ > 0) {
+    request.set_checkpoint(newest_checkpoint_->path);
+  }
+  std::map<int, proto::ConfigureRequest> requests;
+  for (size_t member = move_->before; member < move_->members.size(); ++member) {
+    request.set_server_index(static_cast<int>(member));
+    requests[static_cast<int>(member)] = request;
+  }
+  CallForMove(&rpc::ParameterServerService::Configure, requests, [this](const auto&) {
+    environment_.reached("joined");
+    ReserveForMove();
+  });
+}
+
+void JobRun::ReserveForMove() {
+  std::map<int, proto::ReserveRequest> requests;
+  for (const auto& [member, partitions] : move_->comes) {
+    proto::ReserveRequest& request = requests[member];
+    request.set_generation(move_->map.generation);
+    request.mutable_partitions()->Assign(partitions.begin(), partitions.end());
+  }
+  CallForMove(&rpc::ParameterServerService::Reserve, requests, [this](const auto&) {
+    environment_.reached("reserved");
+    FetchForMove();
+  });
+}
+
+void JobRun::FetchForMove() {
+  std::map<int, proto::FetchRequest> requests;
+  for (const auto& [member, partitions] : move_->comes) {
+    proto::FetchRequest& request = requests[member];
+    request.set_generation(move_->map.generation);
+    request.set_version(version_);
+    for (const proto::PartitionSource& source : move_->SourcesFor(member)) {
+      *request.add_sources() = source;
+    }
+  }
+  CallForMove(&rpc::ParameterServerService::Fetch, requests, [this](const auto& replies) {
+    environment_.reached("fetched");
+    int64_t bytes = 0;
+    for (const auto& [member, reply] : replies) {
+      bytes += reply.bytes();
+    }
+    EndMove(bytes);
+  });
+}
+
+// From the record on the new map counts.
+void JobRun::EndMove(int64_t bytes) {
+  const size_t before = servers_.size();
+  const std::vector<Member> servers_before = servers_;
+  const plan::ShardMap map_before = job_.shard_map;
+  servers_ = move_->after;
+  job_.shard_map = move_->map;
+  if (const absl::Status saved =
+          SHOAL_PLANTED("move-unrecorded")
+              ? absl::OkStatus()
+              : environment_.store.SaveRun(job_.id, DescribeRun(), /*begins=*/false);
+      !saved.ok()) {
+    servers_ = servers_before;
+    job_.shard_map = map_before;
+    GiveUpMove(std::string(Message(saved)));
+    OpenStep();
+    return;
+  }
+  environment_.reached("moved");
+  server_gpus_.resize(servers_.size());
+  proto::Wave& wave = *scaling_.add_waves();
+  wave.set_step(version_ + 1);
+  wave.set_bytes(bytes);
+  if (scaling_.waves_size() > kMostWaves) {
+    scaling_.mutable_waves()->DeleteSubrange(0, 1);
+  }
+  scaling_.set_bytes_moved(scaling_.bytes_moved() + bytes);
+  environment_.metrics.moved_bytes.Increment(static_cast<double>(bytes));
+  scaling_.set_partitions_moved(scaling_.partitions_moved() + move_->partitions);
+  scaling_.clear_refusal();
+  LogInfo("{} goes on with {} servers: {} of state in {} partitions moved", job_.id,
+          servers_.size(), FormatBytes(bytes), move_->partitions);
+  Record({{"event", "moved"},
+          {"step", version_ + 1},
+          {"servers", servers_.size()},
+          {"servers_before", before},
+          {"bytes", bytes},
+          {"partitions", move_->partitions}});
+  ReleaseFrom(servers_.size());
+  Retire(std::exchange(control_, std::move(move_control_)));
+  move_.reset();
+  ++moves_;
+  AdmitAgain();
+  OpenStep();
+}
+
+// Of those that come no worker knows yet, nor they of any.
+void JobRun::AdmitAgain() {
+  for (const uint64_t worker : admitted_) {
+    if (TakesPart(worker)) {
+      to_admit_.push_back(worker);
+    }
+  }
+  to_admit_.insert(to_admit_.end(), admitting_.begin(), admitting_.end());
+  admitted_.clear();
+  admitting_.clear();
+  AdmitWorkers();
+}
+
+// Members of the move from that one on have nothing of the job any more.
+void JobRun::ReleaseFrom(size_t first) {
+  proto::ReleaseJobRequest request;
+  request.set_job_id(job_.id);
+  request.set_term(environment_.term);
+  request.set_run(job_.run);
+  for (size_t member = first; member < move_->members.size(); ++member) {
+    move_control_->Call(static_cast<int>(member), &rpc::ParameterServerService::ReleaseJob, request,
+                        [](const absl::StatusOr<proto::ReleaseJobReply>&) {});
+  }
+}
+
+// Its calls go on; those of the one before are over, or nobody waits for them. They must not end
+// under the owner's lock.
+void JobRun::Retire(std::shared_ptr<ServerClient> control) {
+  environment_.plan(
+      [before = std::exchange(retired_control_, std::move(control))]() mutable { before.reset(); });
+}
+
+void JobRun::OnMoveFailed(size_t member, const absl::Status& status) {
+  const Member failed = move_->members[member];
+  const bool lost = IsLoss(status);
+  GiveUpMove(fmt::format("{}: {}", NameOf(failed), Message(status)));
+  if (lost) {
+    unreachable_.push_back(failed);
+    if (member < servers_.size()) {
+      Lose(failed, std::string(Message(status)), /*asked=*/false);
+    }
+  }
+  if (phase_ == Phase::kMoving) {
+    OpenStep();
+  }
+}
+
+// The job goes on with the servers that it has.
+void JobRun::GiveUpMove(const std::string& why) {
+  LogWarning("{} keeps its {} servers: {}", job_.id, servers_.size(), why);
+  Record({{"event", "move_given_up"}, {"step", version_}, {"reason", why}});
+  job_.servers = std::ssize(servers_);
+  scaling_.set_rollbacks(scaling_.rollbacks() + 1);
+  environment_.metrics.given_up_moves.Increment();
+  scaling_.set_refusal(why);
+  ReleaseFrom(move_->before);
+  move_.reset();
+  Retire(std::move(move_control_));
+}
+
+// Of a member that is lost: it comes no more.
+void JobRun::LoseJoiner(const Member& member) {
+  std::erase_if(spare_servers_,
+                [&member](const Member& spare) { return spare.incarnation == member.incarnation; });
+  if (!move_.has_value() || closed()) {
+    return;
+  }
+  const auto joiners = std::span(move_->members).subspan(move_->before);
+  if (std::ranges::find(joiners, member.incarnation, &Member::incarnation) != joiners.end()) {
+    GiveUpMove(NameOf(member) + " is lost");
+    OpenStep();
+  }
+}
+
+// What each server holds by the map, where servers are not known to know it.
+std::map<int, proto::HeldPartitions> JobRun::HeldByMap() const {
+  std::map<int, proto::HeldPartitions> held;
+  if (told_generation_ == job_.shard_map.generation) {
+    return held;
+  }
+  for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
+    const std::vector<int> partitions = plan::PartitionsOf(job_.shard_map, server);
+    held[server].mutable_partitions()->Assign(partitions.begin(), partitions.end());
+  }
+  return held;
+}
+
+// All servers have begun by the map: workers join anew, to hear of it.
+void JobRun::OnMapTold() {
+  if (told_generation_ == job_.shard_map.generation) {
+    return;
+  }
+  told_generation_ = job_.shard_map.generation;
+  formations_.assign(workers_.size(), ++formation_);
+  joining_.Reform(formation_);
+  if (scaling_.waves_size() > 0 && move_began_ != absl::Time()) {
+    const double pause =
+        absl::ToDoubleSeconds(environment_.clock.Now() - std::exchange(move_began_, absl::Time()));
+    scaling_.mutable_waves()->rbegin()->set_pause_seconds(pause);
+    environment_.metrics.move_pause.Observe(pause);
+  }
+  Change();
+}
+
+}  // namespace shoal::server

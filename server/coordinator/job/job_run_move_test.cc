@@ -1,0 +1,191 @@
+// Servers that are added to a job and taken away while it trains, under simulation: bits are
+// compared with those of a run in which nothing happens.
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "core/base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/simulation/sim_world.h"
+
+namespace shoal::server {
+namespace {
+
+using simulation::SimOptions;
+using simulation::SimWorld;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class MoveTest : public ::testing::Test {
+ protected:
+  static SimOptions Options() {
+    return {
+        .servers = 1, .spare_servers = 2, .workers = 2, .steps = 12, .exact = true, .stays = true};
+  }
+  static proto::ScaleRequest Wish(int64_t servers) {
+    proto::ScaleRequest request;
+    request.set_servers(servers);
+    return request;
+  }
+  void Look(SimWorld& world) {
+    if (const auto reply = world.Scale({}); reply.ok()) {
+      last = *reply;
+    }
+  }
+  static int Holders(SimWorld& world) {
+    int holders = 0;
+    for (int server = 0; server < world.servers.count(); ++server) {
+      const auto* hosted = world.servers.server(server).hosted();
+      holders += hosted != nullptr && !hosted->store->held().empty() ? 1 : 0;
+    }
+    return holders;
+  }
+
+  proto::ScaleReply last;
+};
+
+TEST_F(MoveTest, MoreServersAndFewerWithTheSameBits) {
+  SimWorld world(Options());
+  std::vector<int> holders;
+  const auto scale = [&](int64_t servers) {
+    holders.push_back(Holders(world));
+    const auto reply = world.Scale(Wish(servers));
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->wanted(), servers);
+  };
+  world.At("committed", 2, [&] { scale(3); });
+  world.At("committed", 11, [&] { scale(2); });
+  world.At("committed", 20, [&] {
+    Look(world);
+    scale(1);
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_EQ(world.done()->step(), 12);
+  EXPECT_EQ(holders, (std::vector<int>{1, 3, 2}));
+  EXPECT_EQ(last.servers(), 2);
+  EXPECT_EQ(last.rollbacks(), 0);
+  EXPECT_EQ(last.waves_size(), 1);
+  EXPECT_GT(last.bytes_moved(), 0);
+  EXPECT_LE(last.imbalance(), 1);
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_dropped_attempts_total 0"));
+}
+
+TEST_F(MoveTest, ADryRunAndAWishThatCannotBeMoveNothing) {
+  SimWorld world(Options());
+  world.At("committed", 2, [&] {
+    proto::ScaleRequest request = Wish(3);
+    request.set_dry_run(true);
+    const auto reply = world.Scale(request);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_GT(reply->bytes_moved(), 0);
+    EXPECT_GE(reply->bytes_moved(), reply->least_bytes());
+    for (const int64_t wrong : {-1, 4, 1 << 20}) {
+      EXPECT_EQ(world.Scale(Wish(wrong)).status().code(), absl::StatusCode::kInvalidArgument);
+    }
+  });
+  world.At("committed", 6, [&] { EXPECT_EQ(world.Scale({})->wanted(), 1); });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_EQ(world.done()->step(), 12);
+}
+
+TEST_F(MoveTest, WithoutEnoughServersTheJobTrainsOnUntilTheWishIsCancelled) {
+  SimOptions options = Options();
+  options.spare_servers = 1;
+  SimWorld world(options);
+  world.At("committed", 2, [&] { EXPECT_TRUE(world.Scale(Wish(3)).ok()); });
+  world.At("committed", 8, [&] {
+    EXPECT_EQ(world.Scale({})->servers(), 1);
+    proto::ScaleRequest cancel;
+    cancel.set_cancel(true);
+    EXPECT_EQ(world.Scale(cancel)->wanted(), 1);
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_EQ(world.done()->step(), 12);
+}
+
+// Whose next one is due before each is written.
+TEST_F(MoveTest, CheckpointsWithoutEndHoldAMoveUpForTwoOfThem) {
+  SimOptions options = Options();
+  options.checkpoint_every = 1;
+  SimWorld world(options);
+  world.servers.checkpoint_time = absl::Seconds(2);
+  world.At("committed", 2, [&] { EXPECT_TRUE(world.Scale(Wish(2)).ok()); });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  Look(world);
+  ASSERT_EQ(last.waves_size(), 1);
+  EXPECT_LE(last.waves(0).step(), 6);
+  EXPECT_EQ(world.disk.complete.size(), 12U);
+}
+
+TEST_F(MoveTest, AValidationThatIsDueBeginsWithTheNewServers) {
+  SimOptions options = Options();
+  options.validate_every = 2;
+  options.keep_best = true;
+  SimWorld world(options);
+  for (const auto& [nth, servers] : {std::pair{2, 3}, {8, 1}, {14, 2}}) {
+    world.At("committed", nth,
+             [&world, wished = servers] { EXPECT_TRUE(world.Scale(Wish(wished)).ok()); });
+  }
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  Look(world);
+  EXPECT_EQ(last.servers(), 2);
+  EXPECT_EQ(last.rollbacks(), 0);
+  EXPECT_EQ(world.done()->step(), 12);
+}
+
+// At each command of a move.
+class MovePointTest : public MoveTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  // Once, at that command after the wish for so many servers.
+  static void AtPoint(SimWorld& world, int64_t servers, std::function<void(int)> action) {
+    const auto state = std::make_shared<int>(0);  // 1: wished, 2: done
+    world.At("committed", 2, [&world, state, servers] {
+      EXPECT_TRUE(world.Scale(Wish(servers)).ok());
+      *state = 1;
+    });
+    world.hook = [state, action, before = world.hook](const char* point, int index) {
+      before(point, index);
+      if (*state == 1 && point == std::string_view(GetParam())) {
+        *state = 2;
+        action(index);
+      }
+    };
+  }
+};
+
+TEST_P(MovePointTest, ALostServerThatWasToComeCostsTheMoveAlone) {
+  SimWorld world(Options());
+  int killed = -1;
+  AtPoint(world, 2, [&](int index) {
+    killed = index;
+    world.KillServer(1);
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_EQ(killed, 1);
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_EQ(world.done()->step(), 12);
+}
+
+TEST_P(MovePointTest, TheNextLifeOfTheCoordinatorGoesOnByOneMapOrTheOther) {
+  SimWorld world(Options());
+  bool ended = false;
+  AtPoint(world, 3, [&](int) {
+    world.loop.After(absl::ZeroDuration(), [&] {
+      ended = true;
+      world.coordinator().process().End();
+      world.loop.After(absl::Seconds(0.2), [&] { world.coordinator().Start(); });
+    });
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_TRUE(ended);
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_EQ(world.done()->step(), 12);
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, MovePointTest, ::testing::Values("configure", "reserve", "fetch"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace shoal::server

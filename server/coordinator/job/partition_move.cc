@@ -1,0 +1,66 @@
+#include "server/coordinator/job/partition_move.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/check.h"
+#include "core/plan/placement/placement.h"
+
+namespace shoal::server {
+
+std::vector<proto::PartitionSource> PartitionMove::SourcesFor(int member) const {
+  std::map<int, proto::PartitionSource> sources;
+  for (const int id : comes.at(member)) {
+    const int from = giver[static_cast<size_t>(id)];
+    sources[from].set_address(members[static_cast<size_t>(from)].address);
+    sources[from].add_partitions(id);
+  }
+  std::vector<proto::PartitionSource> all;
+  for (const auto& [from, source] : sources) {
+    all.push_back(source);
+  }
+  return all;
+}
+
+PartitionMove PlanMove(const std::vector<plan::PartitionSpec>& partitions,
+                       const plan::ShardMap& now, const std::vector<Member>& servers,
+                       const std::vector<Member>& spares, int64_t wanted, int64_t generation) {
+  SHOAL_CHECK(wanted <= std::ssize(servers) + std::ssize(spares));
+  PartitionMove move;
+  move.members = servers;
+  move.before = servers.size();
+  for (const Member& spare : spares) {
+    if (std::ssize(move.members) < wanted) {
+      move.members.push_back(spare);
+    }
+  }
+  std::vector<int> places(static_cast<size_t>(wanted));
+  std::iota(places.begin(), places.end(), 0);
+  move.after.assign(move.members.begin(), move.members.begin() + wanted);
+  move.map = plan::PlanTarget(partitions, now, places);
+  move.map.generation = generation;
+  for (const plan::PartitionSpec& partition : partitions) {
+    const int from = now.primary(partition.id);
+    const int to = move.map.primary(partition.id);
+    move.giver.push_back(from);
+    if (from != to) {
+      move.comes[to].push_back(partition.id);
+      ++move.partitions;
+    }
+  }
+  return move;
+}
+
+double Imbalance(const std::vector<plan::PartitionSpec>& partitions, const plan::ShardMap& map,
+                 int64_t servers) {
+  std::vector<int64_t> loads(static_cast<size_t>(servers), 0);
+  int64_t largest = 1;
+  for (const plan::PartitionSpec& partition : partitions) {
+    loads[static_cast<size_t>(map.primary(partition.id))] += partition.count;
+    largest = std::max(largest, partition.count);
+  }
+  const auto [least, most] = std::ranges::minmax(loads);
+  return static_cast<double>(most - least) / static_cast<double>(largest);
+}
+
+}  // namespace shoal::server

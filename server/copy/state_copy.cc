@@ -1,0 +1,122 @@
+#include "server/copy/state_copy.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/base/status.h"
+#include "xxhash.h"
+
+namespace shoal::server {
+namespace {
+
+// Of partitions, by unit and the offset in it where they begin.
+class Fetch {
+ public:
+  Fetch(const std::vector<plan::PartitionSpec>& partitions, const std::map<int, StateGiver>& givers,
+        proto::ReadStateRequest wanted)
+      : givers_(givers), wanted_(std::move(wanted)) {
+    for (const plan::PartitionSpec& partition : partitions) {
+      partitions_[{partition.unit, partition.offset}] = partition;
+    }
+  }
+
+  absl::Status Read(proto::ReadStateRequest::Array array, int unit, int64_t offset,
+                    std::span<float> out) const {
+    while (!out.empty()) {
+      const auto after = partitions_.upper_bound({unit, offset});
+      if (after == partitions_.begin()) {
+        return Internal("elements {} of unit {} are in no partition that comes", offset, unit);
+      }
+      const plan::PartitionSpec& partition = std::prev(after)->second;
+      const int64_t from = offset - partition.offset;
+      const int64_t count =
+          std::min({static_cast<int64_t>(out.size()), kMostStateElements, partition.count - from});
+      if (partition.unit != unit || count <= 0) {
+        return Internal("elements {} of unit {} are in no partition that comes", offset, unit);
+      }
+      SHOAL_RETURN_IF_ERROR(
+          ReadSome(array, partition.id, from, out.first(static_cast<size_t>(count))));
+      out = out.subspan(static_cast<size_t>(count));
+      offset += count;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status ReadSome(proto::ReadStateRequest::Array array, int partition, int64_t offset,
+                        std::span<float> out) const {
+    const StateGiver& giver = givers_.at(partition);
+    proto::ReadStateRequest request = wanted_;
+    request.set_partition(partition);
+    request.set_array(array);
+    request.set_offset(offset);
+    request.set_count(static_cast<int64_t>(out.size()));
+    const absl::StatusOr<proto::ReadStateReply> reply = giver.read(request);
+    if (!reply.ok()) {
+      return Annotate(reply.status(),
+                      fmt::format("state of partition {} from {}", partition, giver.name));
+    }
+    const std::string& elements = reply->elements();
+    if (elements.size() != out.size_bytes() ||
+        XXH3_64bits(elements.data(), elements.size()) != reply->hash()) {
+      return DataLoss("{} answered with other state of partition {} than it read", giver.name,
+                      partition);
+    }
+    std::memcpy(out.data(), elements.data(), elements.size());
+    return absl::OkStatus();
+  }
+
+  const std::map<int, StateGiver> givers_;
+  const proto::ReadStateRequest wanted_;
+  std::map<std::pair<int, int64_t>, plan::PartitionSpec> partitions_;
+};
+
+}  // namespace
+
+absl::StatusOr<proto::ReadStateReply> ReadState(const JobStore& store,
+                                                const proto::ReadStateRequest& request) {
+  SHOAL_RETURN_IF_ERROR(store.failure());
+  const JobStore::Held* const held = store.FindHeld(request.partition());
+  if (held == nullptr) {
+    return NotFound("partition {} is not here", request.partition());
+  }
+  if (request.version() != store.version()) {
+    return FailedPrecondition("version {} of the state is wanted, {} is published",
+                              request.version(), store.version());
+  }
+  const int64_t count = held->partition->spec().count;
+  if (!proto::ReadStateRequest::Array_IsValid(request.array()) || request.offset() < 0 ||
+      request.count() < 1 || request.count() > kMostStateElements ||
+      request.offset() > count - request.count()) {
+    return InvalidArgument("{} elements from {} of array {} of partition {}, which has {}",
+                           request.count(), request.offset(), static_cast<int>(request.array()),
+                           request.partition(), count);
+  }
+  std::vector<float> scratch;
+  SHOAL_ASSIGN_OR_RETURN(const std::span<const float> array,
+                         held->extent->store->state().Read(
+                             held->index, static_cast<StateArray>(request.array()), scratch));
+  const std::span<const float> part =
+      array.subspan(static_cast<size_t>(request.offset()), static_cast<size_t>(request.count()));
+  proto::ReadStateReply reply;
+  reply.set_elements(part.data(), part.size_bytes());
+  reply.set_hash(XXH3_64bits(part.data(), part.size_bytes()));
+  return reply;
+}
+
+StoreSource FetchedFrom(const std::vector<plan::PartitionSpec>& partitions,
+                        const std::map<int, StateGiver>& givers,
+                        const proto::ReadStateRequest& wanted) {
+  const auto fetch = std::make_shared<const Fetch>(partitions, givers, wanted);
+  const auto reader = [&fetch](proto::ReadStateRequest::Array array) {
+    return [fetch, array](int unit, int64_t offset, std::span<float> out) {
+      return fetch->Read(array, unit, offset, out);
+    };
+  };
+  return {.master = reader(proto::ReadStateRequest::ARRAY_MASTER),
+          .m = reader(proto::ReadStateRequest::ARRAY_FIRST_MOMENT),
+          .v = reader(proto::ReadStateRequest::ARRAY_SECOND_MOMENT)};
+}
+
+}  // namespace shoal::server

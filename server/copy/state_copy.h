@@ -1,0 +1,46 @@
+// State of partitions on its way from the server that holds them to the one that is to: the giver
+// answers reads of its published version, the taker loads from them as from a file.
+//
+// What comes is checked: its length, and its hash against what the giver read. State does not
+// change between commits, so that copies of one version are the same whenever they are made.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/partition.h"
+#include "proto/server.pb.h"
+#include "server/store/job_store.h"
+#include "server/store/partition_state.h"
+
+namespace shoal::server {
+
+// Of one read: 1 MiB.
+inline constexpr int64_t kMostStateElements = int64_t{1} << 18;
+
+// Asks one server. Thread-safe.
+using StateReader =
+    std::function<absl::StatusOr<proto::ReadStateReply>(const proto::ReadStateRequest&)>;
+
+// NotFound for a partition that is not held, FailedPrecondition for a version that is not
+// published.
+absl::StatusOr<proto::ReadStateReply> ReadState(const JobStore& store,
+                                                const proto::ReadStateRequest& request);
+
+// Where the state of a partition comes from.
+struct StateGiver {
+  std::string name;  // for messages
+  StateReader read;
+};
+
+// The state of these partitions, each at its giver, by partition id. `wanted` says of which job,
+// run and version.
+StoreSource FetchedFrom(const std::vector<plan::PartitionSpec>& partitions,
+                        const std::map<int, StateGiver>& givers,
+                        const proto::ReadStateRequest& wanted);
+
+}  // namespace shoal::server

@@ -1,0 +1,138 @@
+#include "server/store/job_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/base/testing/planted.h"
+
+namespace shoal::server {
+
+JobStore::JobStore(std::unique_ptr<Store> first) : version_(first->version()) {
+  extents_.push_back(std::make_unique<Extent>(next_number_++, std::move(first)));
+  Index();
+}
+
+void JobStore::Index() {
+  held_.clear();
+  for (const auto& extent : extents_) {
+    const auto partitions = extent->store->partitions();
+    for (size_t index = 0; index < partitions.size(); ++index) {
+      if (partitions[index] != nullptr) {
+        held_.push_back({partitions[index].get(), extent.get(), index});
+      }
+    }
+  }
+  std::ranges::sort(held_, {}, [](const Held& held) { return held.partition->spec().id; });
+  index_.clear();
+  for (size_t index = 0; index < held_.size(); ++index) {
+    index_[held_[index].partition->spec().id] = index;
+  }
+}
+
+const JobStore::Held* JobStore::FindHeld(int partition) const {
+  const auto found = index_.find(partition);
+  return found == index_.end() ? nullptr : &held_[found->second];
+}
+
+Partition* JobStore::Find(int partition) const {
+  const Held* const held = FindHeld(partition);
+  return held == nullptr ? nullptr : held->partition;
+}
+
+absl::Status JobStore::KeepHostWeights() {
+  for (const auto& extent : extents_) {
+    SHOAL_RETURN_IF_ERROR(extent->store->KeepHostWeights());
+  }
+  return absl::OkStatus();
+}
+
+void JobStore::Clear() {
+  for (const auto& extent : extents_) {
+    extent->store->Clear();
+  }
+}
+
+absl::StatusOr<std::vector<PartitionStatistics>> JobStore::Seal() {
+  std::vector<PartitionStatistics> all;
+  for (const auto& extent : extents_) {
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<PartitionStatistics> some, extent->store->Seal());
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  std::ranges::sort(all, {}, &PartitionStatistics::partition);
+  return all;
+}
+
+absl::Status JobStore::Commit(int64_t step, double learning_rate, double clip_coefficient,
+                              const Store::Ready& ready) {
+  SHOAL_CHECK(step == version_ + 1 || SHOAL_PLANTED("commit-twice"));
+  for (const auto& extent : extents_) {
+    Store::Ready of_extent;
+    if (ready) {
+      of_extent = [&](size_t index) {
+        const int id = extent->store->partitions()[index]->spec().id;
+        return ready(index_.at(id));
+      };
+    }
+    failure_ = extent->store->Commit(step, learning_rate, clip_coefficient, of_extent);
+    SHOAL_RETURN_IF_ERROR(failure_);
+  }
+  version_ = step;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<PartitionChecksum>> JobStore::Checksums() const {
+  std::vector<PartitionChecksum> all;
+  for (const auto& extent : extents_) {
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<PartitionChecksum> some, extent->store->Checksums());
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  std::ranges::sort(all, {}, &PartitionChecksum::partition);
+  return all;
+}
+
+absl::StatusOr<std::span<const float>> JobStore::Read(size_t index, StateArray array,
+                                                      std::vector<float>& scratch) const {
+  const Held& held = held_[index];
+  return held.extent->store->state().Read(held.index, array, scratch);
+}
+
+void JobStore::Arrive(std::unique_ptr<Store> store) {
+  arriving_ = std::make_unique<Extent>(next_number_++, std::move(store));
+}
+
+bool JobStore::Has(const std::set<int>& partitions) const {
+  return std::ranges::all_of(partitions, [this](int id) {
+    const bool comes = arriving_ != nullptr && arriving_->store->version() >= 0 &&
+                       arriving_->store->Find(id) != nullptr;
+    return comes || Find(id) != nullptr;
+  });
+}
+
+void JobStore::Keep(const std::set<int>& partitions, int64_t version) {
+  SHOAL_CHECK(Has(partitions));
+  if (held_.empty()) {
+    version_ = version;
+  }
+  if (arriving_ != nullptr && arriving_->store->version() >= 0) {
+    extents_.push_back(std::move(arriving_));
+  }
+  arriving_.reset();
+  for (const auto& extent : extents_) {
+    Store& store = *extent->store;
+    for (size_t index = 0; index < store.partitions().size(); ++index) {
+      if (const auto& partition = store.partitions()[index];
+          partition != nullptr && !partitions.contains(partition->spec().id)) {
+        store.Drop(index);
+      }
+    }
+  }
+  std::erase_if(extents_, [](const auto& extent) {
+    return std::ranges::all_of(extent->store->partitions(),
+                               [](const auto& partition) { return partition == nullptr; });
+  });
+  Index();
+}
+
+}  // namespace shoal::server
