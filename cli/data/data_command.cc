@@ -213,12 +213,12 @@ void AddData(CLI::App& app, CommandAction& action) {
     action = [inspect, inspect_command](Streams& streams) -> absl::StatusOr<ExitCode> {
       SHOAL_ASSIGN_OR_RETURN(const auto job, TakeJob(*inspect_command, inspect->source));
       if (job.has_value()) {
-        const auto take = [inspect_command](const char* option, auto& into, const auto& value) {
-          into = inspect_command->count(option) == 0 ? value : into;
-        };
-        take("file", inspect->source.input, job->data.train);
-        take("--microbatch-tokens", inspect->microbatch_tokens, job->data.microbatch_tokens);
-        take("--minibatch-samples", inspect->minibatch_samples, job->train.minibatch_samples);
+        const CLI::App& command = *inspect_command;
+        TakeUnlessGiven(command, "file", inspect->source.input, job->data.train);
+        TakeUnlessGiven(command, "--microbatch-tokens", inspect->microbatch_tokens,
+                        job->data.microbatch_tokens);
+        TakeUnlessGiven(command, "--minibatch-samples", inspect->minibatch_samples,
+                        job->train.minibatch_samples);
       }
       SHOAL_RETURN_IF_ERROR(CheckSource(inspect->source));
       return RunDataInspect(*inspect, streams);

@@ -9,6 +9,7 @@
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
 #include "core/data/jsonl.h"
+#include "worker/model/transformer.h"
 
 namespace shoal::cli {
 
@@ -107,23 +108,21 @@ absl::StatusOr<std::optional<plan::Job>> TakeJob(const CLI::App& command,
                                                  DataSourceOptions& source) {
   std::optional<plan::Job> job;
   if (!source.job.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(job, ReadJob(source.job, {}));
+    SHOAL_ASSIGN_OR_RETURN(job,
+                           ReadJob(source.job, {}, {.cpu_has_bf16 = worker::CpuHasFastBf16()}));
     const plan::DataOptions& data = job->data;
-    const auto take = [&command](const char* option, auto& into, auto value) {
-      if (command.count(option) == 0) {
-        into = std::move(value);
-      }
-    };
     std::vector<std::string> fields;
     for (const auto& [ours, theirs] : data.fields) {
       fields.push_back(fmt::format("{}={}", ours, theirs));
     }
-    take("--model", source.model, job->model);
-    take("--template", source.chat_template, std::string(plan::Name(data.chat_template)));
-    take("--field", source.fields, fields);
-    take("--max-sequence-tokens", source.max_sequence_tokens, data.max_sequence_tokens);
-    take("--oversize", source.oversize,
-         std::string(kOversizeNames[static_cast<size_t>(data.oversize)]));
+    TakeUnlessGiven(command, "--model", source.model, job->model);
+    TakeUnlessGiven(command, "--template", source.chat_template,
+                    std::string(plan::Name(data.chat_template)));
+    TakeUnlessGiven(command, "--field", source.fields, fields);
+    TakeUnlessGiven(command, "--max-sequence-tokens", source.max_sequence_tokens,
+                    data.max_sequence_tokens);
+    TakeUnlessGiven(command, "--oversize", source.oversize,
+                    std::string(kOversizeNames[static_cast<size_t>(data.oversize)]));
   }
   if (source.model.empty()) {
     return InvalidArgument("--model is required, or --job");

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -60,10 +61,17 @@ void AddSourceOptions(CLI::App& command, DataSourceOptions& source);
 
 // Adds --job: what is left open on the command line is the job's.
 void AddJobOption(CLI::App& command, DataSourceOptions& source);
-// The job of --job, which fills in what `command` was not given; nullopt without one.
-// InvalidArgument where the model is not known then.
+// The job of --job as one that computes on the CPU, which fills in what `command` was not given;
+// nullopt without one. InvalidArgument where the model is not known then.
 absl::StatusOr<std::optional<plan::Job>> TakeJob(const CLI::App& command,
                                                  DataSourceOptions& source);
+
+// What `command` was not given is the job's.
+void TakeUnlessGiven(const auto& command, const char* option, auto& into, auto of_job) {
+  if (command.count(option) == 0) {
+    into = std::move(of_job);
+  }
+}
 
 struct OpenedSource {
   DataEncoder encoder;
