@@ -39,7 +39,7 @@ std::string Nearest(std::string_view text, const std::vector<std::string>& candi
       best_distance = distance;
     }
   }
-  return 2 * best_distance <= std::max(text.size(), best.size()) ? best : "";
+  return 2 * best_distance < std::max(text.size(), best.size()) ? best : "";
 }
 
 std::string DidYouMean(std::string_view text, const std::vector<std::string>& candidates) {

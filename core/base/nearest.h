@@ -7,8 +7,8 @@
 
 namespace shoal {
 
-// Returns the candidate that takes the fewest edits to become `text`; empty if even that one shares
-// less than half of its letters with it.
+// Returns the candidate that takes the fewest edits to become `text`; empty if even that takes
+// edits at half of the letters.
 std::string Nearest(std::string_view text, const std::vector<std::string>& candidates);
 
 // For the end of a message: "did you mean X?", or "known are X, Y" where none is near.

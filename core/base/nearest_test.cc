@@ -14,7 +14,7 @@ TEST(Nearest, FindsWhatWasMisspelt) {
 }
 
 TEST(Nearest, IsEmptyWhereNothingIsNear) {
-  for (const char* text : {"completion", "version", "lora", "stop", "", "x"}) {
+  for (const char* text : {"completion", "version", "lora", "stop", "upload", "", "x"}) {
     EXPECT_EQ(Nearest(text, kNames), "") << text;
   }
   EXPECT_EQ(Nearest("train", {}), "");
