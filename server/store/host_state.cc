@@ -153,6 +153,8 @@ const float* HostState::Gradient(const Arrays& arrays, int64_t begin, int64_t en
   return scratch;
 }
 
+// A float sum that is not finite is forgotten with it; an exact one has refused what was not finite
+// and counted that, so such a step is refused though nothing here would change.
 void HostState::ClearFrozen() {
   pool_->ParallelFor(std::ssize(frozen_chunks_), 1, [this](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
