@@ -24,12 +24,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AnyOf;
-using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Le;
+using ::testing::Not;
 using ::testing::SizeIs;
-using ::testing::UnorderedElementsAre;
 
 constexpr int64_t kSteps = 60;
 constexpr absl::Duration kLimit = absl::Seconds(60);
@@ -98,15 +97,17 @@ checkpoint: {{directory: undisturbed, every_steps: 10, export_huggingface: false
       absl::SleepFor(absl::Milliseconds(20));
     }
   }
-  void Kill(const std::string& program, int signal = SIGKILL) {
+  // Its number.
+  pid_t Kill(const std::string& program, int signal = SIGKILL) {
     for (const pid_t pid : ChildrenOf(run_->pid())) {
       if (CommandOf(pid).ends_with(program)) {
         seen_ = std::ssize(ParseSteps(run_->OutputSoFar()));
-        ASSERT_EQ(kill(pid, signal), 0);
-        return;
+        EXPECT_EQ(kill(pid, signal), 0);
+        return pid;
       }
     }
-    FAIL() << "no " << program;
+    ADD_FAILURE() << "no " << program;
+    return 0;
   }
   ProgramResult End() {
     const std::set<pid_t> children = ChildrenOf(run_->pid());
@@ -123,18 +124,26 @@ checkpoint: {{directory: undisturbed, every_steps: 10, export_huggingface: false
     errors_ = result.errors;
   }
 
-  // Of the run's record, by name; and how many packs were handed over each time.
-  std::map<std::string, int> CountEvents(std::vector<int64_t>* handed_over = nullptr) {
-    std::map<std::string, int> events;
+  // Of that name in the run's record.
+  std::vector<nlohmann::json> Events(const std::string& name) {
+    std::vector<nlohmann::json> events;
     std::istringstream record(*ReadFile(directory_ + "/record/metrics.jsonl"));
     for (std::string line; std::getline(record, line);) {
-      const nlohmann::json event = nlohmann::json::parse(line);
-      ++events[event["event"]];
-      if (handed_over != nullptr && event["event"] == "handed_over") {
-        handed_over->push_back(event["packs"]);
+      if (nlohmann::json event = nlohmann::json::parse(line); event["event"] == name) {
+        events.push_back(std::move(event));
       }
     }
     return events;
+  }
+  // How many packs of that worker went to others.
+  int64_t HandedOverBy(pid_t worker) {
+    int64_t packs = 0;
+    for (const nlohmann::json& event : Events("handed_over")) {
+      const std::string member = event["member"];
+      packs +=
+          absl::StrContains(member, fmt::format("pid {})", worker)) ? int64_t{event["packs"]} : 0;
+    }
+    return packs;
   }
 
   static std::string* folder_;
@@ -166,8 +175,8 @@ TEST_F(LocalRestart, ServersThatAreAddedAndTakenAwayCostNoBit) {
   }
   ASSERT_TRUE(run_->Running()) << "the run was over before the servers were scaled";
   ExpectTheSameEnd();
-  EXPECT_EQ(CountEvents()["moved"], 2);
-  EXPECT_EQ(CountEvents()["attempt_dropped"], 0);
+  EXPECT_THAT(Events("moved"), SizeIs(2));
+  EXPECT_THAT(Events("attempt_dropped"), IsEmpty());
 }
 
 TEST_F(LocalRestart, AKilledServerWorkerAndCoordinatorCostNoBit) {
@@ -194,20 +203,18 @@ TEST_F(LocalRestart, WorkersComeAndGoWithoutADroppedAttempt) {
            std::string("plan.assignment=") + assignment});
     seen_ = 0;
     AwaitStep(5);
-    Kill("/shoal-worker");
+    const pid_t killed = Kill("/shoal-worker");
     AwaitStep(5);
-    Kill("/shoal-worker", SIGTERM);
+    const pid_t told = Kill("/shoal-worker", SIGTERM);
     ExpectTheSameEnd();
-    std::vector<int64_t> handed_over;
-    std::map<std::string, int> events = CountEvents(&handed_over);
-    EXPECT_EQ(events["attempt_dropped"], 0);
-    EXPECT_EQ(events["resume"], 0);
-    EXPECT_GE(events["joined"], 1);
+    EXPECT_THAT(Events("attempt_dropped"), IsEmpty());
+    EXPECT_THAT(Events("resume"), IsEmpty());
+    EXPECT_THAT(Events("joined"), Not(IsEmpty()));
     if (assignment == std::string("dynamic")) {
-      // The killed one ran one, and had just run another or had drawn it ahead. The other ended
-      // what it had begun, and may have drawn one ahead. So two at most are done again.
-      EXPECT_THAT(handed_over, AnyOf(SizeIs(1), UnorderedElementsAre(Le(2), Le(1)), IsEmpty()));
-      EXPECT_THAT(handed_over, Each(Le(2)));
+      // Two packs at most are done again: the one that it ran, and one that it had just run.
+      // Whoever is told to leave ends what it has begun, and hands back what it has drawn ahead.
+      EXPECT_LE(HandedOverBy(killed), 2);
+      EXPECT_LE(HandedOverBy(told), 1);
     }
   }
 }
@@ -245,10 +252,15 @@ TEST_F(LocalRestart, StagesOfPipelinesComeAndGoWithoutADroppedAttempt) {
   AwaitStep(12);
   Kill("/shoal-worker", SIGTERM);
   ExpectTheSameEnd();
-  std::map<std::string, int> events = CountEvents();
-  EXPECT_EQ(events["attempt_dropped"], 0);
-  EXPECT_EQ(events["resume"], 0);
-  EXPECT_EQ(events["joined"], 2);
+  EXPECT_THAT(Events("attempt_dropped"), IsEmpty());
+  EXPECT_THAT(Events("resume"), IsEmpty());
+  EXPECT_THAT(Events("joined"), SizeIs(2));
+  // Done again is what one group had in hand (how much: LossOfAStageTest), for each that goes.
+  const std::vector<nlohmann::json> handed_over = Events("handed_over");
+  EXPECT_THAT(handed_over, SizeIs(Le(2)));
+  for (const nlohmann::json& event : handed_over) {
+    EXPECT_THAT(event["member"], AnyOf("group 0", "group 1"));
+  }
   // With 0 if it waits for the other stages of a group just then.
   EXPECT_THAT(errors_, ::testing::ContainsRegex("exited with status (75|0): started again"));
 }
@@ -259,7 +271,26 @@ TEST_F(LocalRestart, WithOneGroupAKilledStageCostsNoStep) {
   Kill("/shoal-worker");
   ExpectTheSameEnd();
   EXPECT_EQ(std::ssize(ParseSteps(run_->OutputSoFar())), kSteps) << "each once";
-  EXPECT_EQ(CountEvents()["resume"], 0);
+  EXPECT_THAT(Events("resume"), IsEmpty());
+}
+
+// The others wait for it at a layer, and go on without it.
+TEST_F(LocalRestart, AKilledWorkerAtLayersCostsAnAttemptAtMost) {
+  const std::vector<std::string> options = {"--set", "cluster.local.workers=3", "--set",
+                                            "train.synchronization=layer"};
+  Start(options);
+  EXPECT_EQ(End().exit_code, 0);
+  const std::string undisturbed = HashOf(directory_);  // of other packs than those of steps
+  SetUp();
+  Start(options);
+  AwaitStep(12);
+  Kill("/shoal-worker");
+  EXPECT_EQ(End().exit_code, 0);
+  EXPECT_EQ(HashOf(directory_), undisturbed);
+  EXPECT_EQ(std::ssize(ParseSteps(run_->OutputSoFar())), kSteps) << "each once";
+  EXPECT_THAT(Events("attempt_dropped"), SizeIs(Le(1)));
+  EXPECT_THAT(Events("resume"), IsEmpty());
+  EXPECT_THAT(Events("joined"), SizeIs(1));
 }
 
 TEST_F(LocalRestart, WhoIsToldToLeaveIsReplacedAndCostsNoStep) {
@@ -280,14 +311,13 @@ TEST_F(LocalRestart, WhoIsToldToLeaveAndTakesTooLongLeavesItsPackToOthers) {
          "train.minibatch_samples=2", "--set", "train.steps=3", "--set", "checkpoint.every_steps=0",
          "--set", "cluster.grace_seconds=0"});
   AwaitStep(1);
-  Kill("/shoal-worker", SIGTERM);
+  const pid_t told = Kill("/shoal-worker", SIGTERM);
   const ProgramResult result = End();
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_THAT(result.errors, HasSubstr("exited with status 75: started again"));
   EXPECT_EQ(std::ssize(ParseSteps(result.output)), 3) << "each once";
-  std::vector<int64_t> handed_over;
-  EXPECT_EQ(CountEvents(&handed_over)["attempt_dropped"], 0);
-  EXPECT_THAT(handed_over, ::testing::ElementsAre(1));
+  EXPECT_THAT(Events("attempt_dropped"), IsEmpty());
+  EXPECT_EQ(HandedOverBy(told), 1);
 }
 
 TEST_F(LocalRestart, ItsLogsAreReadAsOne) {
