@@ -112,8 +112,9 @@ class Training {
       machine_ = ExamineMachine();
       SHOAL_RETURN_IF_ERROR(machine_.memory.status());
     }
-    if (job_.cluster.local && !job_.cluster.pipeline.enabled()) {
-      SHOAL_RETURN_IF_ERROR(CheckMemory(spec_, job_, machine_.memory->available).status());
+    std::string recompute;
+    if (job_.cluster.local) {
+      SHOAL_ASSIGN_OR_RETURN(recompute, SettleRecompute(job_, spec_, machine_.memory->available));
     }
     auto lock = RunLock::Take(Directory());
     SHOAL_RETURN_IF_ERROR(At("checkpoint.directory", lock.status()));
@@ -129,6 +130,9 @@ class Training {
     SHOAL_ASSIGN_OR_RETURN(const std::string room, CheckRoom(job_, spec_, options_.overwrite));
     if (!room.empty()) {
       report_.OnNotice("warning: " + room);
+    }
+    if (!recompute.empty()) {
+      report_.OnNotice(recompute);
     }
     return CreateDirectories(Directory());
   }
@@ -241,7 +245,7 @@ class Training {
     SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches,
                            TokenFileMinibatches(job_, data_.train.path));
     const auto planned = ReportPipeline(job_, spec_, minibatches);
-    SHOAL_RETURN_IF_ERROR(At("cluster.pipeline.stages", planned.status()));
+    SHOAL_RETURN_IF_ERROR(At(PipelineKey(job_).c_str(), planned.status()));
     if (job_.cluster.local) {
       SHOAL_RETURN_IF_ERROR(
           CheckMemory(spec_, job_, machine_.memory->available, planned->stages).status());

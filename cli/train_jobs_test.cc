@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "cli/testing/train_end_to_end.h"
+#include "core/base/memory/host_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -56,6 +57,79 @@ TEST_F(TrainEndToEnd, ValidatesOnAPartAndEndsEarly) {
   EXPECT_TRUE(ParseSteps(resumed.output).empty()) << resumed.output;
 }
 
+// The bits of the model that an exact job leaves, with these keys set besides.
+std::string ExactModel(const std::string& job, const std::string& directory,
+                       const std::vector<std::string>& keys) {
+  std::vector<std::string> command = {"train", job,
+                                      "--set", "checkpoint.directory=" + directory,
+                                      "--set", "service.accumulate=exact",
+                                      "--set", "train.steps=3"};
+  for (const std::string& key : keys) {
+    command.insert(command.end(), {"--set", key});
+  }
+  const ProgramResult run = Shoal(command);
+  EXPECT_EQ(run.exit_code, 0) << run.errors;
+  const bool schedule = keys.size() > 1;
+  EXPECT_EQ(run.errors.find("activations: ") != std::string::npos, schedule) << run.errors;
+  const auto model = ReadFile(directory + "/huggingface/model.safetensors");
+  EXPECT_TRUE(model.ok()) << model.status();
+  return model.ok() ? *model : "";
+}
+
+TEST_F(TrainEndToEnd, RecomputeAndOffloadChangeNoBit) {
+  const std::string expected = ExactModel(job_file(), folder_ + "/none", {"train.recompute=none"});
+  int run = 0;
+  for (const auto& [recompute, offload] :
+       {std::pair("full", "none"), std::pair("none", "full"), std::pair("light", "half")}) {
+    SCOPED_TRACE(fmt::format("{}, {}", recompute, offload));
+    EXPECT_TRUE(ExactModel(job_file(), fmt::format("{}/run-{}", folder_, ++run),
+                           {fmt::format("train.recompute={}", recompute),
+                            fmt::format("train.offload={}", offload)}) == expected);
+  }
+}
+
+// Microbatches may be so large that what this machine's other programs have does not count. The
+// pace is given, for measuring it takes such a microbatch.
+TEST_F(TrainEndToEnd, RecomputesWhatDoesNotFit) {
+  std::vector<std::string> keys = {"--set", "data.microbatch_tokens=16777216"};
+  for (const char* rate : {"forward_flops", "backward_input_flops", "backward_weights_flops",
+                           "offload_bytes_per_second", "reload_bytes_per_second"}) {
+    keys.insert(keys.end(), {"--set", fmt::format("cluster.pipeline.pace.{}=1e9", rate)});
+  }
+  const auto with = [&](std::vector<std::string> command, const std::string& recompute) {
+    command.insert(command.end(), {"--json", "--set", "train.recompute=" + recompute});
+    command.insert(command.end(), keys.begin(), keys.end());
+    return Shoal(command);
+  };
+  const auto planned = [&](const std::string& recompute) {
+    const ProgramResult plan = with({"plan", job_file()}, recompute);
+    EXPECT_EQ(plan.exit_code, 0) << plan.errors;
+    std::istringstream lines(plan.output);
+    int64_t total = 0;
+    for (std::string line; std::getline(lines, line);) {
+      const auto event = nlohmann::json::parse(line);
+      total = event["event"] == "plan" ? event["total_bytes"].get<int64_t>() : total;
+    }
+    return total;
+  };
+  const int64_t without = planned("none");
+  const int64_t full = planned("full");
+  ASSERT_LT(full, without);
+  ASSERT_EQ(setenv(kHostMemoryVariable, std::to_string((full + without) / 2).c_str(), 1), 0);
+  const auto memory = ReadHostMemory();
+  const ProgramResult refused = with({"train", job_file()}, "none");
+  const ProgramResult fits = with({"train", job_file()}, "auto");
+  unsetenv(kHostMemoryVariable);
+  if (memory.ok() && memory->available < full) {
+    GTEST_SKIP() << "the control group has a limit";
+  }
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("the job needs"));
+  EXPECT_EQ(fits.exit_code, 0) << fits.errors;
+  EXPECT_THAT(fits.errors, HasSubstr("train.recompute: full, the least that fits: "));
+  EXPECT_EQ(ParseSteps(fits.output).size(), 8U);
+}
+
 // One for each form of data and each schedule.
 TEST_F(TrainEndToEnd, TheExampleJobsTrain) {
   int jobs = 0;
@@ -73,7 +147,7 @@ TEST_F(TrainEndToEnd, TheExampleJobsTrain) {
     EXPECT_TRUE(fs::exists(directory + "/huggingface/model.safetensors"));
     ++jobs;
   }
-  EXPECT_EQ(jobs, 8);
+  EXPECT_EQ(jobs, 9);
 }
 
 }  // namespace

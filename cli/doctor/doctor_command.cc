@@ -199,7 +199,7 @@ absl::StatusOr<std::optional<JobNeeds>> NeedsOf(const DoctorOptions& options) {
   if (job.cluster.pipeline.enabled()) {
     SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches, DataMinibatches(job));
     auto planned = ReportPipeline(job, *spec, minibatches);
-    SHOAL_RETURN_IF_ERROR(AtKey(planned.status(), "cluster.pipeline.stages", options.job_file, {}));
+    SHOAL_RETURN_IF_ERROR(AtKey(planned.status(), PipelineKey(job), options.job_file, {}));
     stages = std::move(planned->stages);
   }
   SHOAL_ASSIGN_OR_RETURN(plan::MemoryPlan plan,

@@ -274,6 +274,9 @@ void PrintPlan(const JobReport& planned, Streams& streams) {
   PrintFit(planned, streams);
   PrintSteps(planned, streams);
   streams.out << "\n";
+  if (!planned.recompute.empty()) {
+    streams.out << planned.recompute << "\n\n";
+  }
   if (planned.pipeline.has_value()) {
     PrintPipeline(*planned.pipeline, streams);
   }

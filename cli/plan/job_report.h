@@ -38,6 +38,7 @@ struct JobReport {
   Simulation simulation;
   Verdict verdict;
   std::vector<plan::StepPlan> steps;
+  std::string recompute;                   // a line, where this machine's memory settled it
   std::optional<PipelineReport> pipeline;  // if steps run as schedules
   plan::StepTraffic traffic;               // of all workers; mean over the steps planned
   double microbatches_per_worker = 0;      // or group; mean over the steps planned

@@ -8,6 +8,7 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/plan/memory/memory_plan.h"
+#include "core/plan/pipeline/least_recompute.h"
 #include "core/plan/pipeline/schedule_drawing.h"
 #include "core/plan/schedule/schedule_simulation.h"
 #include "core/plan/step/cost_model.h"
@@ -185,6 +186,20 @@ absl::StatusOr<std::vector<plan::StepPlan>> PlanFirstSteps(const plan::Job& job,
   return plans;
 }
 
+absl::StatusOr<std::string> SettleRecompute(plan::Job& job, const plan::ModelSpec& spec,
+                                            int64_t available_bytes) {
+  if (!job.cluster.local || job.cluster.pipeline.enabled()) {
+    return "";
+  }
+  SHOAL_ASSIGN_OR_RETURN(const int64_t gpu_bytes, GpuBytesOfAWorker(job, spec));
+  return plan::SettleRecompute(spec, job,
+                               {.machine_bytes = available_bytes, .gpu_bytes = gpu_bytes});
+}
+
+std::string PipelineKey(const plan::Job& job) {
+  return std::string(plan::ScheduleKey(job.cluster.pipeline));
+}
+
 absl::StatusOr<PipelineReport> ReportPipeline(plan::Job& job, const plan::ModelSpec& spec,
                                               const sim::Minibatches& minibatches) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<plan::StepPlan> steps,
@@ -209,6 +224,11 @@ absl::StatusOr<PipelineReport> ReportPipeline(plan::Job& job, const plan::ModelS
 
 std::string Describe(const PipelineReport& planned) {
   const plan::PipelineCandidate& chosen = planned.plan.chosen();
+  if (chosen.choice.stages == 1) {
+    return fmt::format("activations: {} recompute, {} of {} chunks offloaded; {}",
+                       plan::Name(chosen.choice.recompute), Chunks(chosen.choice.offloaded_chunks),
+                       chosen.choice.chunks, chosen.verdict);
+  }
   return fmt::format(
       "pipeline: {}, {} stages of {} chunks, {} offloaded, {} recompute; bubble {:.1f}%, {}",
       plan::ToString(chosen.choice.schedule), chosen.choice.stages, chosen.choice.chunks,
@@ -223,9 +243,10 @@ std::string WarningOf(const PipelineReport& planned) {
     return "";
   }
   return fmt::format(
-      "cluster.pipeline.offload moves nothing here: of {} stages with {} chunks each, all "
-      "activations are needed again too soon to leave; three chunks or more have some that are not",
-      chosen.choice.stages, chosen.choice.chunks);
+      "{}.offload moves nothing here: of {} {} with {} chunks each, all activations are needed "
+      "again too soon to leave; three chunks or more have some that are not",
+      chosen.choice.stages == 1 ? "train" : "cluster.pipeline", chosen.choice.stages,
+      chosen.choice.stages == 1 ? "stage" : "stages", chosen.choice.chunks);
 }
 
 void PrintPipeline(const PipelineReport& planned, Streams& streams) {
@@ -233,12 +254,13 @@ void PrintPipeline(const PipelineReport& planned, Streams& streams) {
   const plan::PipelinePace& pace = request.pace;
   const plan::PipelineCandidate& chosen = planned.plan.chosen();
   streams.out << fmt::format(
-      "pipeline of {} stages, {} microbatches in the heaviest step planned\n"
+      "pipeline of {} {}, {} microbatches in the heaviest step planned\n"
       "pace, {}: forward {:.3g}, backward {:.3g} and {:.3g} GFLOP/s{}; copies {}/s out, {}/s "
       "back{}; k {:.2f}\n\n",
-      request.stages, request.microbatches.size(), planned.measured ? "measured here" : "given",
-      pace.forward_flops / 1e9, pace.backward_input_flops / 1e9, pace.backward_weights_flops / 1e9,
-      OtherRates(pace), FormatBytes(static_cast<int64_t>(pace.offload_bytes_per_second)),
+      request.stages, request.stages == 1 ? "stage" : "stages", request.microbatches.size(),
+      planned.measured ? "measured here" : "given", pace.forward_flops / 1e9,
+      pace.backward_input_flops / 1e9, pace.backward_weights_flops / 1e9, OtherRates(pace),
+      FormatBytes(static_cast<int64_t>(pace.offload_bytes_per_second)),
       FormatBytes(static_cast<int64_t>(pace.reload_bytes_per_second)),
       pace.duplex ? " at once" : "", chosen.copy_ratio);
   if (!request.budgets.empty() && request.budgets.front().device > 0) {

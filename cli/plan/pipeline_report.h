@@ -30,11 +30,19 @@ absl::StatusOr<std::vector<plan::StepPlan>> PlanFirstSteps(const plan::Job& job,
                                                            const sim::Minibatches& minibatches,
                                                            int64_t steps);
 
+// Settles what a local job leaves open of train.recompute and train.offload, by the memory of this
+// machine, and returns a line if that changes anything (core/plan/pipeline/least_recompute.h).
+absl::StatusOr<std::string> SettleRecompute(plan::Job& job, const plan::ModelSpec& spec,
+                                            int64_t available_bytes);
+
 // Plans for the heaviest of the first steps, as the coordinator will. The job must run its steps as
 // schedules. Writes into it what it leaves open, as measured on this machine: its pace and the GPU
 // memory of its stages.
 absl::StatusOr<PipelineReport> ReportPipeline(plan::Job& job, const plan::ModelSpec& spec,
                                               const sim::Minibatches& minibatches);
+
+// Returns the key to name where a job's schedule cannot be planned.
+std::string PipelineKey(const plan::Job& job);
 
 // Describes the chosen candidate in a line.
 std::string Describe(const PipelineReport& report);

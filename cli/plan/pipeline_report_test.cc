@@ -81,12 +81,12 @@ TEST_F(PipelineReportTest, OffloadThatMovesNothingIsToldInALine) {
   const auto with = [&](const std::string& chunks, const std::string& offload) {
     const Outcome outcome =
         Plan({"--set", "cluster.pipeline.stages=1", "--set", "cluster.pipeline.chunks=" + chunks,
-              "--set", "cluster.pipeline.offload=" + offload, "--set",
-              "cluster.pipeline.recompute=light"});
+              "--set", "train.offload=" + offload, "--set", "train.recompute=light"});
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return outcome.err;
   };
-  EXPECT_THAT(with("2", "full"), HasSubstr("warning: cluster.pipeline.offload moves nothing"));
+  EXPECT_THAT(with("2", "full"),
+              HasSubstr("warning: train.offload moves nothing here: of 1 stage"));
   EXPECT_EQ(with("4", "full"), "");
   EXPECT_EQ(with("2", "none"), "");
 }

@@ -86,6 +86,16 @@ absl::StatusOr<JobReport> MakePlan(const PlanCommandOptions& options) {
   planned.partitions = plan::BuildPartitions(planned.units, planned.job.service.partition_bytes);
   planned.shards =
       plan::PlaceShards(planned.partitions, static_cast<int>(planned.job.cluster.servers), 1);
+  std::optional<Machine> machine;
+  absl::Status settled;
+  if (planned.job.cluster.local) {
+    machine = ExamineMachine();
+  }
+  if (machine.has_value() && machine->memory.ok()) {
+    auto line = SettleRecompute(planned.job, planned.spec, machine->memory->available);
+    settled = line.status();
+    planned.recompute = line.ok() ? *std::move(line) : "";
+  }
   SHOAL_ASSIGN_OR_RETURN(planned.simulation, OpenSimulation({.job_file = options.job_file,
                                                              .overrides = options.overrides,
                                                              .cluster = options.cluster}));
@@ -98,21 +108,19 @@ absl::StatusOr<JobReport> MakePlan(const PlanCommandOptions& options) {
   if (planned.job.cluster.pipeline.enabled()) {
     auto pipeline = ReportPipeline(planned.job, planned.spec, planned.simulation.minibatches);
     SHOAL_RETURN_IF_ERROR(
-        AtKey(pipeline.status(), "cluster.pipeline.stages", options.job_file, options.overrides));
+        AtKey(pipeline.status(), PipelineKey(planned.job), options.job_file, options.overrides));
     planned.pipeline = *std::move(pipeline);
     stages = planned.pipeline->stages;
   }
   SHOAL_ASSIGN_OR_RETURN(planned.memory,
                          CheckMemory(planned.spec, planned.job, /*available_bytes=*/0, stages));
-  if (planned.job.cluster.local) {
-    const Machine machine = ExamineMachine();
-    if (machine.memory.ok()) {
-      planned.fit = {
-          .available_bytes = machine.memory->available,
-          .cores = UsableCores(machine),
-          .memory =
-              CheckMemory(planned.spec, planned.job, machine.memory->available, stages).status()};
-    }
+  if (machine.has_value() && machine->memory.ok()) {
+    planned.fit = {.available_bytes = machine->memory->available,
+                   .cores = UsableCores(*machine),
+                   .memory = settled.ok() ? CheckMemory(planned.spec, planned.job,
+                                                        machine->memory->available, stages)
+                                                .status()
+                                          : settled};
   }
   int64_t microbatches = 0;
   for (const plan::StepPlan& step : planned.steps) {

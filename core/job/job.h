@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -281,6 +282,11 @@ void Resolve(Job& job, const std::string& base_directory, const MachineOffer& ma
 // where it does not. For what is found wrong with a value after parsing.
 std::string PlaceOf(const std::string& path, std::string_view yaml, const std::string& file_name,
                     const std::vector<std::string>& overrides = {});
+
+// Returns the key that makes steps run as a schedule; the job has cluster.pipeline.enabled().
+std::string_view ScheduleKey(const PipelineOptions& pipeline);
+// Returns a key and its value with which steps cannot run as a schedule, if there is one.
+std::optional<std::pair<std::string, std::string>> HindersSchedules(const Job& job);
 
 // Call on a resolved job.
 DType ComputeDType(const Job& job);

@@ -64,16 +64,27 @@ absl::Status SettleCluster(Job& job, const proto::ClusterOptions& cluster,
   return absl::OkStatus();
 }
 
-// Returns the key that makes a step run as a schedule.
-std::string EnablingKey(const PipelineOptions& pipeline) {
-  if (pipeline.stages > 1) {
-    return "stages";
-  }
-  if (pipeline.device_memory > 0) {
-    return "device_memory";
-  }
-  return pipeline.recompute.value_or(Recompute::kNone) != Recompute::kNone ? "recompute"
-                                                                           : "offload";
+// What is recomputed and offloaded is said at one place.
+absl::Status CheckRecompute(const proto::Job& said, const JobSources& sources,
+                            const std::string& file_name) {
+  const proto::PipelineOptions& pipeline = said.cluster().pipeline();
+  const auto check = [&](const std::string& section, const auto& of, const std::string& other,
+                         const char* why) {
+    const bool recomputes = of.recompute() != proto::PipelineOptions::RECOMPUTE_AUTO;
+    if (!recomputes && of.offload() == OffloadedChunks::kAuto) {
+      return absl::OkStatus();
+    }
+    const std::string name = recomputes ? "recompute" : "offload";
+    const std::string key = section + name;
+    return InvalidArgument("{}: {} {}: say {}{}",
+                           Place(sources, key, "cluster.pipeline.stages", file_name), key, why,
+                           other, name);
+  };
+  return pipeline.stages() == 1
+             ? check("cluster.pipeline.", pipeline, "train.", "is of several stages")
+             : check("train.", said.train(), "cluster.pipeline.",
+                     "is of workers that hold the whole model, and cluster.pipeline.stages splits "
+                     "it");
 }
 
 absl::Status CheckMinWorkers(const Job& job, const JobSources& sources,
@@ -87,7 +98,6 @@ absl::Status CheckMinWorkers(const Job& job, const JobSources& sources,
   return absl::OkStatus();
 }
 
-// A schedule needs all microbatches to be known when the step begins.
 absl::Status CheckPipeline(const Job& job, const JobSources& sources,
                            const std::string& file_name) {
   const PipelineOptions& pipeline = job.cluster.pipeline;
@@ -101,27 +111,18 @@ absl::Status CheckPipeline(const Job& job, const JobSources& sources,
   }
   if (pipeline.offload.value > 0 && pipeline.chunks > 0 &&
       pipeline.offload.value > pipeline.chunks) {
-    return InvalidArgument(
-        "{}: cluster.pipeline.offload ({}) is more than cluster.pipeline.chunks ({})",
-        Place(sources, "cluster.pipeline.offload", "cluster.pipeline.chunks", file_name),
-        pipeline.offload.value, pipeline.chunks);
+    const std::string offload = pipeline.stages == 1 ? "train.offload" : "cluster.pipeline.offload";
+    return InvalidArgument("{}: {} ({}) is more than cluster.pipeline.chunks ({})",
+                           Place(sources, offload, "cluster.pipeline.chunks", file_name), offload,
+                           pipeline.offload.value, pipeline.chunks);
   }
   if (!pipeline.enabled()) {
     return absl::OkStatus();
   }
-  const std::string key = "cluster.pipeline." + EnablingKey(pipeline);
-  const auto contradicts = [&](const std::string& other, std::string_view value) {
-    return InvalidArgument("{}: {} contradicts {} {}", Place(sources, key, other, file_name), key,
-                           other, value);
-  };
-  if (job.plan.assignment == Assignment::kDynamic) {
-    return contradicts("plan.assignment", Name(job.plan.assignment));
-  }
-  if (job.train.synchronization == Synchronization::kLayer) {
-    return contradicts("train.synchronization", Name(job.train.synchronization));
-  }
-  if (job.emulate.enabled()) {
-    return contradicts("emulate.shape", job.emulate.shape);
+  if (const auto other = HindersSchedules(job); other.has_value()) {
+    const std::string key(ScheduleKey(pipeline));
+    return InvalidArgument("{}: {} contradicts {} {}", Place(sources, key, other->first, file_name),
+                           key, other->first, other->second);
   }
   return absl::OkStatus();
 }
@@ -209,7 +210,8 @@ absl::Status CheckValidation(const Job& job, const JobSources& sources,
   const char* const said =
       validation.path.empty() ? "data.validation.fraction" : "data.validation.path";
   if (job.cluster.pipeline.enabled()) {
-    return contradicts(said, "cluster.pipeline", "stages run no forward alone");
+    return contradicts(said, std::string(ScheduleKey(job.cluster.pipeline)).c_str(),
+                       "a schedule runs no forward alone");
   }
   if (job.train.synchronization == Synchronization::kLayer) {
     return contradicts(said, "train.synchronization",
@@ -223,9 +225,35 @@ absl::Status CheckValidation(const Job& job, const JobSources& sources,
 
 }  // namespace
 
-absl::Status CheckJob(Job& job, const proto::ClusterOptions& cluster, const JobSources& sources,
+std::string_view ScheduleKey(const PipelineOptions& pipeline) {
+  if (pipeline.stages > 1) {
+    return "cluster.pipeline.stages";
+  }
+  if (pipeline.device_memory > 0) {
+    return "cluster.pipeline.device_memory";
+  }
+  return pipeline.recompute.value_or(Recompute::kNone) != Recompute::kNone ? "train.recompute"
+                                                                           : "train.offload";
+}
+
+// A schedule needs all microbatches to be known when the step begins.
+std::optional<std::pair<std::string, std::string>> HindersSchedules(const Job& job) {
+  if (job.plan.assignment == Assignment::kDynamic) {
+    return std::pair("plan.assignment", std::string(Name(job.plan.assignment)));
+  }
+  if (job.train.synchronization == Synchronization::kLayer) {
+    return std::pair("train.synchronization", std::string(Name(job.train.synchronization)));
+  }
+  if (job.emulate.enabled()) {
+    return std::pair("emulate.shape", job.emulate.shape);
+  }
+  return std::nullopt;
+}
+
+absl::Status CheckJob(Job& job, const proto::Job& said, const JobSources& sources,
                       const std::string& file_name) {
-  SHOAL_RETURN_IF_ERROR(SettleCluster(job, cluster, sources));
+  SHOAL_RETURN_IF_ERROR(CheckRecompute(said, sources, file_name));
+  SHOAL_RETURN_IF_ERROR(SettleCluster(job, said.cluster(), sources));
   const TrainOptions& train = job.train;
   SHOAL_RETURN_IF_ERROR(CheckTrain(job.train, sources, file_name));
   if (train.minimum_learning_rate > train.learning_rate) {

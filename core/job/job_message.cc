@@ -71,7 +71,6 @@ void VisitPipeline(P& pipeline, const Visit& visit) {
   visit("cluster.pipeline.stages", pipeline.stages);
   visit("cluster.pipeline.chunks", pipeline.chunks);
   visit("cluster.pipeline.schedule", pipeline.schedule);
-  visit("cluster.pipeline.offload", pipeline.offload.value);
   visit("cluster.pipeline.device_memory", pipeline.device_memory);
   visit("cluster.pipeline.host_memory", pipeline.host_memory);
   visit("cluster.pipeline.copy_rate", pipeline.copy_rate);
@@ -195,6 +194,34 @@ void Take(const FieldPlace& at, T& value) {
   }
 }
 
+// Says what is recomputed and offloaded where a job with so many stages says it, and `auto` at the
+// other place.
+void PutRecompute(const PipelineOptions& pipeline, proto::Job& message) {
+  proto::TrainOptions& train = *message.mutable_train();
+  proto::PipelineOptions& stages = *message.mutable_cluster()->mutable_pipeline();
+  const auto put = [](auto& section, const std::optional<Recompute>& recompute,
+                      const OffloadedChunks& offload) {
+    section.set_recompute(recompute.has_value() ? static_cast<proto::PipelineOptions::Recompute>(
+                                                      static_cast<int>(*recompute) + 1)
+                                                : proto::PipelineOptions::RECOMPUTE_AUTO);
+    section.set_offload(offload.value);
+  };
+  put(train, std::nullopt, {});
+  put(stages, std::nullopt, {});
+  pipeline.stages == 1 ? put(train, pipeline.recompute, pipeline.offload)
+                       : put(stages, pipeline.recompute, pipeline.offload);
+}
+
+void TakeRecompute(const proto::Job& message, PipelineOptions& pipeline) {
+  const auto take = [&](const auto& section) {
+    if (section.recompute() != proto::PipelineOptions::RECOMPUTE_AUTO) {
+      pipeline.recompute = static_cast<Recompute>(section.recompute() - 1);
+    }
+    pipeline.offload.value = section.offload();
+  };
+  pipeline.stages == 1 ? take(message.train()) : take(message.cluster().pipeline());
+}
+
 }  // namespace
 
 proto::Job ToMessage(const Job& job) {
@@ -229,12 +256,7 @@ proto::Job ToMessage(const Job& job) {
   if (!job.cluster.coordinator.empty()) {
     cluster.set_coordinator(job.cluster.coordinator);
   }
-  if (const auto recompute = job.cluster.pipeline.recompute; recompute.has_value()) {
-    cluster.mutable_pipeline()->set_recompute(
-        static_cast<proto::PipelineOptions::Recompute>(static_cast<int>(*recompute) + 1));
-  } else {
-    cluster.mutable_pipeline()->set_recompute(proto::PipelineOptions::RECOMPUTE_AUTO);
-  }
+  PutRecompute(job.cluster.pipeline, message);
   if (!job.log.command.empty()) {
     message.mutable_log()->set_command(job.log.command);
   }
@@ -264,10 +286,7 @@ Job JobOf(const proto::Job& given) {
   job.service.wire_type =
       wire_type == proto::ServiceOptions::WIRE_BF16 ? DType::kBF16 : DType::kF32;
   job.cluster.coordinator = message.cluster().coordinator();
-  if (const auto recompute = message.cluster().pipeline().recompute();
-      recompute != proto::PipelineOptions::RECOMPUTE_AUTO) {
-    job.cluster.pipeline.recompute = static_cast<Recompute>(recompute - 1);
-  }
+  TakeRecompute(message, job.cluster.pipeline);
   job.emulate.shape = message.emulate().shape();
   job.log.command = message.log().command();
   return job;

@@ -232,7 +232,7 @@ absl::StatusOr<Job> JobParser::Finish(const std::string& file_name) {
     Rebase();
   }
   Job job = JobOf(job_);
-  SHOAL_RETURN_IF_ERROR(CheckJob(job, job_.cluster(), sources_, file_name));
+  SHOAL_RETURN_IF_ERROR(CheckJob(job, job_, sources_, file_name));
   return job;
 }
 

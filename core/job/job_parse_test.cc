@@ -302,29 +302,48 @@ TEST(ParseJob, ReadsAPipeline) {
   EXPECT_FALSE(pipeline.pace.paired);
   EXPECT_EQ(pipeline.pace.forward_flops, 1e12);
   EXPECT_TRUE(pipeline.enabled());
-  EXPECT_EQ(MustParse(kMinimal, {"cluster.pipeline.chunks=3", "cluster.pipeline.offload=2.25"})
-                .cluster.pipeline.offload.value,
-            2.25);
-  EXPECT_EQ(MustParse(kMinimal, {"cluster.pipeline.chunks=3", "cluster.pipeline.offload=2"})
-                .cluster.pipeline.offload.value,
-            2);
+  for (const double chunks : {2.25, 2.0}) {
+    EXPECT_EQ(MustParse(kMinimal, {"cluster.pipeline.stages=2", "cluster.pipeline.chunks=3",
+                                   fmt::format("cluster.pipeline.offload={}", chunks)})
+                  .cluster.pipeline.offload.value,
+              chunks);
+  }
   // Without a number of workers, one group is meant.
   EXPECT_EQ(MustParse(kMinimal, {"cluster.pipeline.stages=3"}).cluster.workers, 3);
 }
 
 TEST(ParseJob, APipelineIsOffUntilSomethingAsksForIt) {
-  for (const char* off : {"stages=1", "chunks=2", "offload=auto", "offload=none", "recompute=auto",
-                          "recompute=none", "host_memory=1GiB", "schedule=PO"}) {
-    EXPECT_FALSE(
-        MustParse(kMinimal, {fmt::format("cluster.pipeline.{}", off)}).cluster.pipeline.enabled())
-        << off;
+  for (const char* off :
+       {"cluster.pipeline.stages=1", "cluster.pipeline.chunks=2", "cluster.pipeline.offload=auto",
+        "cluster.pipeline.recompute=auto", "cluster.pipeline.host_memory=1GiB",
+        "cluster.pipeline.schedule=PO", "train.offload=auto", "train.offload=none",
+        "train.recompute=auto", "train.recompute=none"}) {
+    EXPECT_FALSE(MustParse(kMinimal, {off}).cluster.pipeline.enabled()) << off;
   }
-  for (const char* on : {"stages=2", "offload=full", "offload=half", "offload=1", "recompute=full",
-                         "recompute=light", "device_memory=1MiB"}) {
-    EXPECT_TRUE(
-        MustParse(kMinimal, {fmt::format("cluster.pipeline.{}", on)}).cluster.pipeline.enabled())
-        << on;
+  for (const char* on :
+       {"cluster.pipeline.stages=2", "cluster.pipeline.device_memory=1MiB", "train.offload=full",
+        "train.offload=half", "train.offload=1", "train.recompute=full", "train.recompute=light"}) {
+    const Job job = MustParse(kMinimal, {on});
+    EXPECT_TRUE(job.cluster.pipeline.enabled()) << on;
+    EXPECT_THAT(on, HasSubstr(ScheduleKey(job.cluster.pipeline)));
   }
+}
+
+// With one stage under train, with several under cluster.pipeline.
+TEST(ParseJob, TakesRecomputeAndOffloadFromOnePlace) {
+  const Job one = MustParse(kMinimal +
+                            "train: {recompute: light, offload: 2.5}\n"
+                            "cluster: {pipeline: {chunks: 4}}");
+  EXPECT_EQ(one.cluster.pipeline.recompute, Recompute::kLight);
+  EXPECT_EQ(one.cluster.pipeline.offload.value, 2.5);
+  EXPECT_THAT(ToYaml(one), HasSubstr("  recompute: light\n  offload: 2.5\n"));
+  EXPECT_EQ(RefusalOf("cluster:\n  pipeline:\n    recompute: light\n"),
+            "job.yaml:5: cluster.pipeline.recompute is of several stages: say train.recompute");
+  EXPECT_EQ(RefusalOf("cluster: {pipeline: {offload: none}}\n"),
+            "job.yaml:3: cluster.pipeline.offload is of several stages: say train.offload");
+  EXPECT_EQ(RefusalOf("train:\n  offload: half\ncluster: {pipeline: {stages: 2}}\n"),
+            "job.yaml:4: train.offload is of workers that hold the whole model, and "
+            "cluster.pipeline.stages splits it: say cluster.pipeline.offload");
 }
 
 TEST(ParseJob, RefusesToWaitForMoreWorkersThanItTakes) {
@@ -343,14 +362,16 @@ TEST(ParseJob, RefusesPipelinesThatCannotBe) {
               HasSubstr("cluster.workers (3) is not a multiple"));
   EXPECT_EQ(with("stages: 2", "plan: {assignment: dynamic}\n"),
             "job.yaml:4: cluster.pipeline.stages contradicts plan.assignment dynamic");
-  EXPECT_THAT(with("offload: full", "train: {synchronization: layer}\n"),
-              HasSubstr("cluster.pipeline.offload contradicts train.synchronization layer"));
+  EXPECT_THAT(with("chunks: 4", "train: {synchronization: layer, offload: full}\n"),
+              HasSubstr("train.offload contradicts train.synchronization layer"));
   EXPECT_THAT(with("device_memory: 1GiB", "emulate: {shape: 1.5b}\n"),
               HasSubstr("cluster.pipeline.device_memory contradicts emulate.shape 1.5b"));
-  EXPECT_THAT(with("recompute: light", "plan: {assignment: dynamic}\n"),
-              HasSubstr("cluster.pipeline.recompute contradicts plan.assignment"));
-  EXPECT_EQ(with("chunks: 2, offload: 3"),
+  EXPECT_THAT(with("chunks: 4", "plan: {assignment: dynamic}\ntrain: {recompute: light}\n"),
+              HasSubstr("train.recompute contradicts plan.assignment"));
+  EXPECT_EQ(with("stages: 2, chunks: 2, offload: 3"),
             "job.yaml:3: cluster.pipeline.offload (3) is more than cluster.pipeline.chunks (2)");
+  EXPECT_EQ(with("chunks: 2", "train: {offload: 3}\n"),
+            "job.yaml:3: train.offload (3) is more than cluster.pipeline.chunks (2)");
   EXPECT_THAT(with("stages: 0"), HasSubstr("from 1 to 256"));
   EXPECT_THAT(with("offload: most"),
               HasSubstr("is 'most', expected auto, none, half, full or a number"));

@@ -60,9 +60,9 @@ struct JobSource {
 };
 using JobSources = std::map<std::string, JobSource>;  // by path, for the keys that were given
 
-// Settles the form of the cluster from the given `cluster`, and refuses contradictions, naming both
+// Settles the form of the cluster from what is said of it, and refuses contradictions, naming both
 // keys.
-absl::Status CheckJob(Job& job, const proto::ClusterOptions& cluster, const JobSources& sources,
+absl::Status CheckJob(Job& job, const proto::Job& said, const JobSources& sources,
                       const std::string& file_name);
 
 }  // namespace shoal::plan

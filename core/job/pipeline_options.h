@@ -48,6 +48,7 @@ struct PipelineOptions {
   int64_t stages = 1;
   int64_t chunks = 0;             // per stage; 0: chosen
   std::string schedule = "auto";  // or a name, as core/plan/schedule/builders knows them
+  // The keys of one stage are train.offload and train.recompute.
   OffloadedChunks offload;
   std::optional<Recompute> recompute;  // none: chosen
   int64_t device_memory = 0;           // bytes per stage for activations; 0: what there is

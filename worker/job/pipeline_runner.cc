@@ -2,6 +2,7 @@
 #include <map>
 #include <utility>
 
+#include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
@@ -57,6 +58,7 @@ class PipelineRunner final : public StepRunner {
   const std::unique_ptr<StageJob> stage_;
   const bool copies_;              // the host cannot reach the device's memory
   bool told_passed_host_ = false;  // metrics counted it
+  int64_t most_activations_ = 0;   // on device and host, of a step so far
 };
 
 absl::Status PipelineRunner::Run(const proto::StepWork& work, double loss_scale,
@@ -99,6 +101,13 @@ absl::Status PipelineRunner::Run(const proto::StepWork& work, double loss_scale,
   report.mutable_neighbour_wait_seconds()->Assign(ran.neighbour_seconds.begin(),
                                                   ran.neighbour_seconds.end());
   AddCopies(ran, report);
+  if (const int64_t taken = ran.peak_device_bytes + ran.peak_host_bytes;
+      taken > most_activations_) {
+    most_activations_ = taken;
+    LogInfo("{}: activations took {} of the device and {} of the host at most in step {}",
+            context_.options.name, FormatBytes(ran.peak_device_bytes),
+            FormatBytes(ran.peak_host_bytes), work.step());
+  }
   for (const Stall stall : {Stall::kTransfer, Stall::kNeighbour}) {
     if (const StallTime& time = ran.Of(stall); time.longest_seconds > 0) {
       LogDebug("step {}: {:.3f} s waiting for {}s, the longest {:.3f} s for {}", work.step(),

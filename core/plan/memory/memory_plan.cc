@@ -159,8 +159,7 @@ absl::Status TooLittleGpu(const MemoryPlan& plan, int64_t gpu_bytes) {
       FormatBytes(gpu.total()), FormatBytes(gpu.weights), FormatBytes(gpu.gradients),
       FormatBytes(gpu.activations + gpu.logits), FormatBytes(gpu.workspace), FormatBytes(gpu_bytes),
       gpu.activations + gpu.logits > gpu.weights + gpu.gradients
-          ? "lower data.microbatch_tokens, or say cluster.pipeline.device_memory, which offloads "
-            "and recomputes"
+          ? "lower data.microbatch_tokens, or say train.recompute: full or train.offload: full"
           : "say train.residency layer and train.push microbatch, lower train.prefetch_units, or "
             "split the model over cluster.pipeline.stages");
 }

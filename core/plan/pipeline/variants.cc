@@ -21,6 +21,11 @@ std::vector<int> ChunksOf(const PipelineRequest& request) {
       chunks.push_back(count);
     }
   }
+  // Of a single stage with few chunks there is little that may leave.
+  const double offload = request.offload.value;
+  if (request.stages == 1 && offload != OffloadedChunks::kAuto && offload != 0) {
+    return {chunks.back()};
+  }
   return chunks;
 }
 
