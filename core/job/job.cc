@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <numbers>
 
@@ -34,9 +35,32 @@ void PrintSection(const Section& section, int depth, std::string& text) {
 
 }  // namespace
 
+std::vector<std::string> DataOptions::paths() const {
+  if (mixture.empty()) {
+    return {train};
+  }
+  std::vector<std::string> paths;
+  std::ranges::transform(mixture, std::back_inserter(paths), &DataSource::path);
+  return paths;
+}
+
+std::vector<double> DataOptions::weights() const {
+  std::vector<double> weights;
+  for (const DataSource& source : mixture) {
+    if (source.weight.has_value()) {
+      weights.push_back(*source.weight);
+    }
+  }
+  return weights;
+}
+
 void Resolve(Job& job, const std::string& base_directory, const MachineOffer& machine) {
-  for (std::string* path :
-       {&job.model, &job.data.train, &job.data.validation.path, &job.checkpoint.directory}) {
+  std::vector<std::string*> paths = {&job.model, &job.data.train, &job.data.validation.path,
+                                     &job.checkpoint.directory};
+  for (DataSource& source : job.data.mixture) {
+    paths.push_back(&source.path);
+  }
+  for (std::string* path : paths) {
     if (!path->empty()) {  // An absolute path replaces the base.
       *path = (std::filesystem::path(base_directory) / *path).lexically_normal().string();
     }

@@ -37,9 +37,11 @@ enum class LearningRateSchedule {
   kPolynomial
 };
 enum class DecayShape { kLinear, kSqrt, kCosine };
+enum class ExportType { kFp32, kBf16 };
 enum class OversizePolicy { kError, kSkip, kTruncate };
-enum class Template { kPlain, kChatML, kLlama3 };
-inline constexpr std::array<std::string_view, 3> kTemplateNames = {"plain", "chatml", "llama3"};
+enum class Template { kPlain, kChatML, kLlama3, kAuto };
+inline constexpr std::array<std::string_view, 4> kTemplateNames = {"plain", "chatml", "llama3",
+                                                                   "auto"};
 constexpr std::string_view Name(Template chat_template) {
   return kTemplateNames[static_cast<size_t>(chat_template)];
 }
@@ -66,9 +68,18 @@ struct ValidationOptions {
   bool operator==(const ValidationOptions&) const = default;
 };
 
+// A part of a mixture.
+struct DataSource {
+  std::string path;              // samples, or a token file
+  std::optional<double> weight;  // of all weights' sum: its part of each pass
+
+  bool operator==(const DataSource&) const = default;
+};
+
 struct DataOptions {
-  std::string train;                          // samples (core/data/data_files.h), or a token file
-  Template chat_template = Template::kPlain;  // key: template
+  std::string train;                         // samples (core/data/data_files.h), or a token file
+  std::vector<DataSource> mixture;           // in place of train; all have a weight, or none
+  Template chat_template = Template::kAuto;  // key: template
   std::map<std::string, std::string>
       fields;  // our name -> the file's, e.g. {prompt: question, completion: answer}
   int64_t max_sequence_tokens = 2048;
@@ -77,6 +88,11 @@ struct DataOptions {
   uint64_t seed = 1;  // order of samples in each data pass
   bool shuffle = true;
   ValidationOptions validation;
+
+  // What is trained on: train, or what is mixed. Never empty in a job that was checked.
+  std::vector<std::string> paths() const;
+  // Of the mixture; empty: none.
+  std::vector<double> weights() const;
 
   bool operator==(const DataOptions&) const = default;
 };
@@ -108,6 +124,15 @@ struct EarlyStopOptions {
   bool operator==(const EarlyStopOptions&) const = default;
 };
 
+// Which steps change no weight.
+struct SkipStepOptions {
+  bool nonfinite = false;  // whose loss or gradients are not finite; else they end the job
+  double norm_factor = 0;  // times the mean gradient norm that is too much; 0: off
+  int64_t window = 100;    // steps of the running mean
+
+  bool operator==(const SkipStepOptions&) const = default;
+};
+
 struct TrainOptions {
   int64_t steps = 100;
   double epochs = 0;  // passes over the data, which SettleEpochs makes steps of; 0: steps are given
@@ -134,6 +159,7 @@ struct TrainOptions {
   uint64_t seed = 1;
   bool exact_devices = false;  // all workers are of one kind
   EarlyStopOptions early_stop;
+  SkipStepOptions skip_step;
   std::vector<ParameterGroup> groups;  // a tensor is of the first that fits
 
   bool operator==(const TrainOptions&) const = default;
@@ -205,7 +231,9 @@ struct CheckpointOptions {
   double every_seconds = 600;  // since the last one began; 0: never by time
   int64_t keep = 3;
   bool export_huggingface = true;  // leave DIRECTORY/huggingface at the end
-  bool best = false;               // keep the one of the lowest validation loss
+  ExportType export_type = ExportType::kFp32;
+  bool export_each = false;  // leave huggingface in each checkpoint
+  bool best = false;         // keep the one of the lowest validation loss
 
   bool operator==(const CheckpointOptions&) const = default;
 };

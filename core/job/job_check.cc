@@ -178,6 +178,34 @@ absl::Status CheckTrain(TrainOptions& train, const JobSources& sources,
   return absl::OkStatus();
 }
 
+absl::Status SettleMixture(DataOptions& data, const JobSources& sources,
+                           const std::string& file_name) {
+  const JobSource* train = Highest(sources, {"data.train"});
+  const JobSource* mixture = Highest(sources, {"data.mixture"});
+  if (train != nullptr && mixture != nullptr && train->level != mixture->level) {
+    train->level > mixture->level ? data.mixture.clear() : data.train.clear();
+  }
+  if (data.mixture.empty()) {
+    return data.train.empty() ? InvalidArgument("{}: data.train is missing", file_name)
+                              : absl::OkStatus();
+  }
+  if (!data.train.empty()) {
+    return Contradicts(sources, file_name)("data.mixture", "data.train", "say one of them");
+  }
+  const std::string place = Place(sources, "data.mixture", "data.mixture", file_name);
+  if (std::ranges::any_of(data.mixture, [](const auto& source) { return source.path.empty(); })) {
+    return InvalidArgument("{}: a source of data.mixture has no path", place);
+  }
+  const size_t weights = data.weights().size();
+  if (weights != 0 && weights != data.mixture.size()) {
+    return InvalidArgument(
+        "{}: {} of {} sources of data.mixture have a weight: give it to all, or "
+        "to none",
+        place, weights, data.mixture.size());
+  }
+  return absl::OkStatus();
+}
+
 // What is of validations goes with one, and that with what forward alone is made for.
 absl::Status CheckValidation(const Job& job, const JobSources& sources,
                              const std::string& file_name) {
@@ -255,6 +283,7 @@ absl::Status CheckJob(Job& job, const proto::Job& said, const JobSources& source
   SHOAL_RETURN_IF_ERROR(CheckRecompute(said, sources, file_name));
   SHOAL_RETURN_IF_ERROR(SettleCluster(job, said.cluster(), sources));
   const TrainOptions& train = job.train;
+  SHOAL_RETURN_IF_ERROR(SettleMixture(job.data, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckTrain(job.train, sources, file_name));
   if (train.minimum_learning_rate > train.learning_rate) {
     return InvalidArgument(

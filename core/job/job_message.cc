@@ -41,6 +41,9 @@ void VisitTrain(J& train, const Visit& visit) {
   visit("train.threads_per_worker", train.threads_per_worker);
   visit("train.seed", train.seed);
   visit("train.exact_devices", train.exact_devices);
+  visit("train.skip_step.nonfinite", train.skip_step.nonfinite);
+  visit("train.skip_step.norm_factor", train.skip_step.norm_factor);
+  visit("train.skip_step.window", train.skip_step.window);
   visit("train.early_stop.patience", train.early_stop.patience);
   visit("train.early_stop.minimum_change", train.early_stop.minimum_change);
 }
@@ -95,7 +98,6 @@ void VisitPipeline(P& pipeline, const Visit& visit) {
 template <typename J, typename Visit>
 void VisitFields(J& job, const Visit& visit) {
   visit("model", job.model);
-  visit("data.train", job.data.train);
   visit("data.template", job.data.chat_template);
   visit("data.max_sequence_tokens", job.data.max_sequence_tokens);
   visit("data.microbatch_tokens", job.data.microbatch_tokens);
@@ -124,6 +126,8 @@ void VisitFields(J& job, const Visit& visit) {
   visit("checkpoint.keep", job.checkpoint.keep);
   visit("checkpoint.export_huggingface", job.checkpoint.export_huggingface);
   visit("checkpoint.best", job.checkpoint.best);
+  visit("checkpoint.export_type", job.checkpoint.export_type);
+  visit("checkpoint.export_each", job.checkpoint.export_each);
   visit("queue.max_restarts", job.queue.max_restarts);
   visit("log.tensorboard", job.log.tensorboard);
   visit("emulate.device_flops", job.emulate.device_flops);
@@ -229,8 +233,18 @@ proto::Job ToMessage(const Job& job) {
   VisitFields(
       job, [&](std::string_view path, const auto& value) { Put(FieldAt(message, path), value); });
   message.mutable_data()->mutable_fields()->insert(job.data.fields.begin(), job.data.fields.end());
+  if (!job.data.train.empty()) {
+    message.mutable_data()->set_train(job.data.train);
+  }
   if (!job.data.validation.path.empty()) {
     message.mutable_data()->mutable_validation()->set_path(job.data.validation.path);
+  }
+  for (const DataSource& source : job.data.mixture) {
+    proto::DataSource& to = *message.mutable_data()->add_mixture();
+    to.set_path(source.path);
+    if (source.weight.has_value()) {
+      to.set_weight(*source.weight);
+    }
   }
   for (const ParameterGroup& group : job.train.groups) {
     proto::ParameterGroup& to = *message.mutable_train()->add_groups();
@@ -272,7 +286,13 @@ Job JobOf(const proto::Job& given) {
   VisitFields(job,
               [&](std::string_view path, auto& value) { Take(FieldAt(message, path), value); });
   job.data.fields = {message.data().fields().begin(), message.data().fields().end()};
+  job.data.train = message.data().train();
   job.data.validation.path = message.data().validation().path();
+  for (const proto::DataSource& source : message.data().mixture()) {
+    job.data.mixture.push_back(
+        {.path = source.path(),
+         .weight = source.has_weight() ? std::optional(source.weight()) : std::nullopt});
+  }
   for (const proto::ParameterGroup& group : message.train().groups()) {
     job.train.groups.push_back({.match = group.match(),
                                 .learning_rate_scale = group.learning_rate_scale(),

@@ -96,6 +96,7 @@ class JobParser {
                            JobSource::Level level, const Location& location);
   absl::Status ReadKey(const YAML::Node& value, Section& section, const FieldDescriptor& field,
                        const std::string& path, const JobSource& source, const Location& location);
+  void RebasePath(Section& section, const FieldDescriptor* field) const;
   void Rebase();
 
   const std::string override_directory_;
@@ -206,18 +207,27 @@ absl::Status JobParser::ReadMessage(const proto::Job& message, const std::string
   return status;
 }
 
+void JobParser::RebasePath(Section& section, const FieldDescriptor* field) const {
+  const auto& reflection = *section.GetReflection();
+  const auto base = std::filesystem::path(override_directory_);
+  reflection.SetString(&section, field,
+                       (base / reflection.GetString(section, field)).lexically_normal().string());
+}
+
 // Puts override_directory_ before paths from overrides.
 void JobParser::Rebase() {
   for (const auto& [path, field] : KeyFields()) {
     const auto source = sources_.find(path);
-    if (OptionsOf(*field).kind() == proto::Key::PATH && source != sources_.end() &&
-        source->second.level == JobSource::kOverride) {
-      Section& section = SectionOf(job_, path);
-      const auto& reflection = *section.GetReflection();
-      const auto base = std::filesystem::path(override_directory_);
-      reflection.SetString(
-          &section, field,
-          (base / reflection.GetString(section, field)).lexically_normal().string());
+    if (source == sources_.end() || source->second.level != JobSource::kOverride) {
+      continue;
+    }
+    Section& section = SectionOf(job_, path);
+    if (OptionsOf(*field).kind() == proto::Key::PATH) {
+      RebasePath(section, field);
+    } else if (path == "data.mixture") {
+      for (proto::DataSource& of_mixture : *job_.mutable_data()->mutable_mixture()) {
+        RebasePath(of_mixture, of_mixture.GetDescriptor()->FindFieldByName("path"));
+      }
     }
   }
 }

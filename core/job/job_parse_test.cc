@@ -12,6 +12,7 @@
 namespace shoal::plan {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -245,6 +246,26 @@ TEST(ParseJob, RefusesGroupsByWhatIsWrongWithThem) {
               HasSubstr("the group 'a' of train.groups is frozen"));
   EXPECT_EQ(MustParse(kMinimal + "train: {groups: [{match: a, weight_decay: 0.5}]}").train.groups,
             (std::vector<ParameterGroup>{{.match = "a", .weight_decay = 0.5}}));
+}
+
+TEST(ParseJob, MixesSources) {
+  const std::string mixture = "model: m\ndata: {mixture: [{path: a}, {path: b}]}\n";
+  EXPECT_THAT(MustParse(mixture).data.paths(), ElementsAre("a", "b"));
+  EXPECT_THAT(MustParse(mixture).data.weights(), ElementsAre());
+  const Job job = MustParse("model: m\n", {"data.mixture=[{path: a, weight: 3}, {path: /b, weight: "
+                                           "0.5}]"});
+  EXPECT_THAT(job.data.weights(), ElementsAre(3, 0.5));
+  EXPECT_THAT(MustParse(mixture, {"data.train=c"}).data.paths(), ElementsAre("c"));
+  EXPECT_THAT(MustParse(kMinimal, {"data.mixture=[{path: /c}]"}).data.paths(), ElementsAre("/c"));
+  EXPECT_EQ(Refusal("model: m\ndata: {train: c, mixture: [{path: a}]}\n"),
+            "job.yaml:2: data.mixture contradicts data.train: say one of them");
+  EXPECT_EQ(Refusal("model: m\n", {"data.mixture=[{weight: 1}]"}),
+            "--set data.mixture=[{weight: 1}]: a source of data.mixture has no path");
+  EXPECT_THAT(
+      Refusal("model: m\n", {"data.mixture=[{path: a, weight: 1}, {path: b}]"}),
+      HasSubstr("1 of 2 sources of data.mixture have a weight: give it to all, or to none"));
+  EXPECT_THAT(Refusal("model: m\n", {"data.mixture=[{path: a, weight: 0}]"}),
+              HasSubstr("data.mixture has weight, which is '0', expected a number above 0"));
 }
 
 TEST(ParseJob, RefusesContradictions) {

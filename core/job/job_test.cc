@@ -96,7 +96,16 @@ Job RandomJob(Random& random) {
   Job job;
   job.model = RandomText(random);
   job.data.train = RandomText(random);
-  job.data.chat_template = static_cast<Template>(random.Below(3));
+  if (random.Below(2) == 0) {
+    job.data.train = "";
+    const bool weighted = random.Below(2) == 0;
+    while (job.data.mixture.size() < 1 + random.Below(3)) {
+      job.data.mixture.push_back(
+          {.path = RandomText(random),
+           .weight = weighted ? std::optional(random.Uniform() + 0.01) : std::nullopt});
+    }
+  }
+  job.data.chat_template = static_cast<Template>(random.Below(4));
   for (const char* name : {"messages", "prompt", "completion", "input_ids", "labels", "answer"}) {
     if (random.Below(3) == 0) {
       job.data.fields[name] = RandomText(random);
@@ -188,6 +197,9 @@ Job RandomJob(Random& random) {
     AddValidation(random, job);
   }
   job.train.groups = RandomGroups(random);
+  job.train.skip_step = {.nonfinite = random.Below(2) == 0,
+                         .norm_factor = random.Uniform() * 10,
+                         .window = random.Between(1, 1000)};
   job.cluster.workers -= job.cluster.workers % job.cluster.pipeline.stages;
   if (job.cluster.local && job.cluster.workers == 0) {
     job.cluster.workers = job.cluster.pipeline.stages;
@@ -203,6 +215,8 @@ Job RandomJob(Random& random) {
   job.checkpoint.every_seconds = random.Uniform() * 1000;
   job.checkpoint.keep = random.Between(1, 100);
   job.checkpoint.export_huggingface = random.Below(2) == 0;
+  job.checkpoint.export_type = static_cast<ExportType>(random.Below(2));
+  job.checkpoint.export_each = random.Below(2) == 0;
   job.queue.max_restarts = random.Between(0, 1000);
   job.log.tensorboard = random.Below(2) == 0;
   job.log.command = random.Below(2) == 0 ? RandomText(random) : "";
