@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/strings/str_join.h"
 #include "cli/checkpoint_command.h"
 #include "cli/data/training_data.h"
 #include "cli/launcher/launcher.h"
@@ -68,7 +69,7 @@ class Training {
     const ExitCode code = End(end);
     SHOAL_RETURN_IF_ERROR(FinishTrace());
     if (code == ExitCode::kDone && Exports(end)) {
-      SHOAL_RETURN_IF_ERROR(server::ReplaceExport(end.checkpoint, ExportFolder(), job_.model));
+      SHOAL_RETURN_IF_ERROR(server::ReplaceExport(end.checkpoint, ExportFolder(), job_));
     }
     report_.PrintEnd(end);
     Summarise(end, code);
@@ -102,9 +103,9 @@ class Training {
     SHOAL_RETURN_IF_ERROR(At("model", spec.status()));
     spec_ = *spec;
     SHOAL_RETURN_IF_ERROR(At("train.groups", CheckGroups(job_, spec_)));
-    SHOAL_RETURN_IF_ERROR(At("data.train", CheckData(job_.data.train)));
+    SHOAL_RETURN_IF_ERROR(At(KeyOfTrainingData(job_), CheckData(job_.data.paths())));
     if (!job_.data.validation.path.empty()) {
-      SHOAL_RETURN_IF_ERROR(At("data.validation.path", CheckData(job_.data.validation.path)));
+      SHOAL_RETURN_IF_ERROR(At("data.validation.path", CheckData({job_.data.validation.path})));
     }
     SHOAL_ASSIGN_OR_RETURN(coordinator_, CoordinatorOf(job_, options_.token_file, options_.tls));
     SHOAL_ASSIGN_OR_RETURN(gpus_, CheckGpus(job_));
@@ -214,7 +215,8 @@ class Training {
     SHOAL_RETURN_IF_ERROR(prepared.status());
     data_ = *std::move(prepared);
     if (!options_.json) {
-      streams_.out << job_.data.train << ": " << worker::Describe(data_.train.summary) << std::endl;
+      streams_.out << absl::StrJoin(job_.data.paths(), " + ") << ": "
+                   << worker::Describe(data_.train.summary) << std::endl;
       if (data_.validation.has_value()) {
         streams_.out << "validation: " << worker::Describe(data_.validation->summary) << std::endl;
       }

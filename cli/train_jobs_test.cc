@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "cli/testing/train_end_to_end.h"
+#include "core/base/file.h"
 #include "core/base/memory/host_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -55,6 +56,31 @@ TEST_F(TrainEndToEnd, ValidatesOnAPartAndEndsEarly) {
   const ProgramResult resumed = Train(again);
   EXPECT_EQ(resumed.exit_code, 0) << resumed.errors;
   EXPECT_TRUE(ParseSteps(resumed.output).empty()) << resumed.output;
+}
+
+TEST_F(TrainEndToEnd, AMixtureGoesOnWithItsSamplesOnOtherWorkers) {
+  const std::string data = SHOAL_SOURCE_DIRECTORY "/examples/jobs/data/";
+  const auto train = [&](const std::string& name, const std::string& workers,
+                         const std::vector<std::string>& more) {
+    std::vector<std::string> options = {"--set",
+                                        "data.mixture=[{path: " + data +
+                                            "alpaca.jsonl, weight: 3}, {path: " + data +
+                                            "messages.jsonl, weight: 1}]",
+                                        "--set",
+                                        "service.accumulate=exact",
+                                        "--set",
+                                        "cluster.local.workers=" + workers,
+                                        "--set",
+                                        "checkpoint.directory=" + folder_ + "/" + name};
+    options.insert(options.end(), more.begin(), more.end());
+    const ProgramResult result = Train(options);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return Shoal({"checkpoint", "hash", folder_ + "/" + name}).output;
+  };
+  const std::string undisturbed = train("undisturbed", "2", {"--set", "train.steps=8"});
+  train("resumed", "1", {"--set", "train.steps=8", "--steps", "3"});
+  EXPECT_EQ(train("resumed", "3", {"--set", "train.steps=8", "--resume"}), undisturbed);
+  EXPECT_NE(train("other", "1", {"--set", "train.steps=8", "--set", "data.seed=9"}), undisturbed);
 }
 
 // The bits of the model that an exact job leaves, with these keys set besides.
@@ -147,7 +173,11 @@ TEST_F(TrainEndToEnd, TheExampleJobsTrain) {
     EXPECT_TRUE(fs::exists(directory + "/huggingface/model.safetensors"));
     ++jobs;
   }
-  EXPECT_EQ(jobs, 9);
+  EXPECT_EQ(jobs, 10);
+  EXPECT_TRUE(fs::exists(folder_ + "/messages/huggingface/chat_template.jinja"));
+  for (const char* step : {"/mixture/step-00000003", "/mixture/step-00000006"}) {
+    EXPECT_THAT(*ReadFile(folder_ + step + "/huggingface/config.json"), HasSubstr("bfloat16"));
+  }
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
 #include "core/data/jsonl.h"
-#include "core/data/synth.h"
+#include "core/data/synthetic/synth.h"
+#include "core/data/synthetic/train_tokenizer.h"
 #include "core/data/token_file.h"
-#include "core/data/train_tokenizer.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal::cli {

@@ -5,6 +5,7 @@
 #include "cli/data/data_source.h"
 #include "core/base/status.h"
 #include "core/data/held_out.h"
+#include "core/data/mixture.h"
 
 namespace shoal::cli {
 
@@ -17,8 +18,16 @@ absl::StatusOr<TrainingData> PrepareTrainingData(const plan::Job& job,
   worker::PrepareOptions prepare = worker::PrepareOptionsOf(options);
   prepare.progress = std::move(progress);
   TrainingData data;
-  SHOAL_ASSIGN_OR_RETURN(
-      data.train, worker::PrepareCached(options.train, cache_folder, *encoder.encoder, prepare));
+  std::vector<worker::PreparedData> sources;
+  for (const std::string& path : options.paths()) {
+    SHOAL_ASSIGN_OR_RETURN(sources.emplace_back(),
+                           worker::PrepareCached(path, cache_folder, *encoder.encoder, prepare));
+  }
+  data.train = sources.front();
+  if (!options.mixture.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(data.train,
+                           worker::Mix(sources, !options.weights().empty(), cache_folder));
+  }
   if (!options.validation.path.empty()) {
     auto validation =
         worker::PrepareCached(options.validation.path, cache_folder, *encoder.encoder, prepare);

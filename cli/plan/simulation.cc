@@ -6,17 +6,18 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
-#include "cli/data/data_source.h"
+#include "absl/strings/str_join.h"
+#include "cli/data/training_data.h"
 #include "cli/run/preflight.h"
 #include "cli/run/temporary_folder.h"
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "core/data/held_out.h"
 #include "core/data/token_file.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/step/lengths.h"
+#include "core/plan/step/minibatch.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal::cli {
@@ -111,6 +112,12 @@ void SettlePolicy(bool with_links, Simulation& simulation) {
   }
 }
 
+std::string NamesOf(const std::vector<std::string>& paths) {
+  return absl::StrJoin(paths, " + ", [](std::string* out, const std::string& path) {
+    out->append(std::filesystem::path(path).filename().string());
+  });
+}
+
 absl::Status OpenLengths(const SimulationSource& source, Simulation& simulation) {
   plan::Job& job = simulation.options.job;
   if (source.lengths.empty()) {
@@ -136,31 +143,27 @@ absl::StatusOr<sim::Minibatches> TokenFileMinibatches(const plan::Job& job,
                                                       const std::string& token_file) {
   SHOAL_ASSIGN_OR_RETURN(auto opened, formats::TokenFile::Open(token_file));
   const std::shared_ptr<const formats::TokenFile> file = std::move(opened);
-  return
-      [file, count = job.train.minibatch_samples, seed = job.data.seed, shuffle = job.data.shuffle](
-          int64_t step) -> absl::StatusOr<std::vector<plan::SampleLength>> {
-        std::vector<plan::SampleLength> samples;
-        for (const int64_t sample :
-             plan::MinibatchSamples(step, count, file->samples(), seed, shuffle)) {
-          samples.push_back({sample, file->tokens(sample), file->targets(sample)});
-        }
-        return samples;
-      };
+  return [file, count = job.train.minibatch_samples, seed = job.data.seed,
+          shuffle = job.data.shuffle, weights = job.data.weights()](
+             int64_t step) -> absl::StatusOr<std::vector<plan::SampleLength>> {
+    std::vector<plan::SampleLength> samples;
+    for (const int64_t sample :
+         weights.empty() ? plan::MinibatchSamples(step, count, file->samples(), seed, shuffle)
+                         : plan::MinibatchSamples(step, count, {file->source_samples(), weights},
+                                                  seed, shuffle)) {
+      samples.push_back({sample, file->tokens(sample), file->targets(sample)});
+    }
+    return samples;
+  };
 }
 
 absl::StatusOr<sim::Minibatches> DataMinibatches(const plan::Job& job) {
-  SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder,
-                         OpenDataEncoder(job.model, job.data.chat_template));
   SHOAL_ASSIGN_OR_RETURN(const auto folder, TemporaryFolder::Create());
-  SHOAL_ASSIGN_OR_RETURN(worker::PreparedData data,
-                         worker::PrepareCached(job.data.train, folder->path(), *encoder.encoder,
-                                               worker::PrepareOptionsOf(job.data)));
-  if (const double fraction = job.data.validation.fraction; fraction > 0) {
-    auto split = worker::HoldOut(data, fraction, folder->path());
-    SHOAL_RETURN_IF_ERROR(Annotate(split.status(), "data.validation.fraction"));
-    data = std::move(split->train);
-  }
-  return TokenFileMinibatches(job, data.path);  // its map outlives the folder
+  plan::Job trained_on = job;
+  trained_on.data.validation.path.clear();
+  SHOAL_ASSIGN_OR_RETURN(const TrainingData data,
+                         PrepareTrainingData(trained_on, folder->path(), {}));
+  return TokenFileMinibatches(job, data.train.path);  // its map outlives the folder
 }
 
 absl::StatusOr<Simulation> OpenSimulation(const SimulationSource& source) {
@@ -174,6 +177,7 @@ absl::StatusOr<Simulation> OpenSimulation(const SimulationSource& source) {
   if (!source.data.empty()) {
     std::error_code error;
     job.data.train = std::filesystem::absolute(source.data, error).string();
+    job.data.mixture.clear();
     job.data.validation = {};  // of the job's own
   }
   SHOAL_RETURN_IF_ERROR(
@@ -181,17 +185,16 @@ absl::StatusOr<Simulation> OpenSimulation(const SimulationSource& source) {
   SHOAL_RETURN_IF_ERROR(OpenCluster(source, simulation));
   SettlePolicy(!source.cluster.empty(), simulation);
   if (source.lengths.empty()) {
-    const absl::Status data = CheckData(job.data.train);
-    SHOAL_RETURN_IF_ERROR(source.data.empty()
-                              ? AtKey(data, "data.train", source.job_file, source.overrides)
-                              : Annotate(data, "--data"));
+    const absl::Status data = CheckData(job.data.paths());
+    SHOAL_RETURN_IF_ERROR(
+        source.data.empty() ? AtKey(data, KeyOfTrainingData(job), source.job_file, source.overrides)
+                            : Annotate(data, "--data"));
   }
   SHOAL_RETURN_IF_ERROR(OpenLengths(source, simulation));
   simulation.title += fmt::format(
       " on {} devices{}, {} samples a step of {}", simulation.devices(),
       source.cluster.empty() ? "" : " of " + source.cluster, job.train.minibatch_samples,
-      source.lengths.empty() ? std::filesystem::path(job.data.train).filename().string()
-                             : source.lengths);
+      source.lengths.empty() ? NamesOf(job.data.paths()) : source.lengths);
   return simulation;
 }
 

@@ -87,7 +87,16 @@ absl::Status AtKey(const absl::Status& status, const std::string& key, const std
   return Annotate(status, place.starts_with("--set") ? place : fmt::format("{}: {}", place, key));
 }
 
-absl::Status CheckData(const std::string& data) { return worker::ListDataFiles(data).status(); }
+absl::Status CheckData(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    SHOAL_RETURN_IF_ERROR(worker::ListDataFiles(path).status());
+  }
+  return absl::OkStatus();
+}
+
+const char* KeyOfTrainingData(const plan::Job& job) {
+  return job.data.mixture.empty() ? "data.train" : "data.mixture";
+}
 
 absl::Status CheckGroups(const plan::Job& job, const plan::ModelSpec& spec) {
   std::vector<bool> has_tensors(job.train.groups.size(), false);

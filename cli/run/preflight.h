@@ -34,8 +34,10 @@ absl::Status CheckCluster(const plan::Job& job, const std::string& job_file, int
 absl::Status AtKey(const absl::Status& status, const std::string& key, const std::string& job_file,
                    const std::vector<std::string>& overrides);
 
-// What data.train names, or another key of samples, can be read.
-absl::Status CheckData(const std::string& data);
+// What is named by data.train, the sources of data.mixture or another key of samples can be read.
+absl::Status CheckData(const std::vector<std::string>& paths);
+// The one of the two that this job has.
+const char* KeyOfTrainingData(const plan::Job& job);
 
 // Every weight file is there and whole, shapes are right.
 absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job);

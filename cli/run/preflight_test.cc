@@ -75,7 +75,7 @@ TEST_F(PreflightTest, AResumeWithOtherSamplesIsRefusedUnlessAccepted) {
   groups.plan.pack_groups = 3;
   for (auto [job, key] : {std::pair{seed, "data.seed (1 in the checkpoint's job, 9 now)"},
                           {data, "data.train (\"/data/a.jsonl\" in"},
-                          {format, "data.template (plain in"},
+                          {format, "data.template (auto in"},
                           {packing, "data.microbatch_tokens ("},
                           {minibatch, "train.minibatch_samples ("},
                           {groups, "plan.pack_groups (0 in"}}) {

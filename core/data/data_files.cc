@@ -1,6 +1,7 @@
 #include "core/data/data_files.h"
 
 #include <glob.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -83,6 +84,21 @@ absl::StatusOr<std::vector<std::string>> ListDataFiles(const std::string& input)
     }
   }
   return files;
+}
+
+absl::StatusOr<std::string> VersionOf(const std::vector<std::string>& files) {
+  std::string version;
+  for (const std::string& file : files) {
+    struct stat info {};
+    if (stat(file.c_str(), &info) != 0) {
+      return ErrnoToStatus(errno, fmt::format("cannot open {}", file));
+    }
+    std::error_code error;
+    version += fmt::format("|{}|{}|{}.{:09}",
+                           std::filesystem::absolute(file, error).lexically_normal().string(),
+                           info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+  }
+  return version;
 }
 
 }  // namespace shoal::worker

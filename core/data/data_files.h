@@ -13,4 +13,7 @@ namespace shoal::worker {
 // order of names, at least one; each can be read. NotFound if there is none.
 absl::StatusOr<std::vector<std::string>> ListDataFiles(const std::string& input);
 
+// Returns a text that is another one when one of these files is, by path, size or time of change.
+absl::StatusOr<std::string> VersionOf(const std::vector<std::string>& files);
+
 }  // namespace shoal::worker

@@ -1,12 +1,11 @@
 #include "core/data/held_out.h"
 
-#include <sys/stat.h>
-
 #include <cmath>
 #include <filesystem>
 
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/data/data_files.h"
 #include "core/data/token_file.h"
 #include "xxhash.h"
 
@@ -25,14 +24,8 @@ double PlaceOf(const formats::TokenSample& sample) {
 }
 
 absl::StatusOr<std::string> CacheName(const std::string& path, double fraction) {
-  struct stat info {};
-  if (stat(path.c_str(), &info) != 0) {
-    return ErrnoToStatus(errno, fmt::format("cannot open {}", path));
-  }
-  std::error_code error;
-  const std::string key = fmt::format(
-      "1|{}|{}|{}.{:09}|{}", std::filesystem::absolute(path, error).lexically_normal().string(),
-      info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec, fraction);
+  SHOAL_ASSIGN_OR_RETURN(const std::string version, VersionOf({path}));
+  const std::string key = fmt::format("1{}|{}", version, fraction);
   return fmt::format("{}-{:016x}", std::filesystem::path(path).stem().string(),
                      XXH3_64bits(key.data(), key.size()));
 }
@@ -44,7 +37,13 @@ absl::Status Split(const TokenFile& file, double fraction, const std::string& tr
   SHOAL_ASSIGN_OR_RETURN(const auto held_out, TokenFileWriter::Create(validation, file.vocabulary(),
                                                                       file.tokenizer_hash()));
   int64_t held = 0;
+  auto source = file.source_samples().begin();
+  int64_t next_source = 0;
   for (int64_t i = 0; i < file.samples(); ++i) {
+    if (i == next_source && source != file.source_samples().end()) {
+      to_train->BeginSource();
+      next_source += *source++;
+    }
     SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample sample, file.Sample(i));
     const bool holds = PlaceOf(sample) < fraction;
     held += holds ? 1 : 0;

@@ -1,5 +1,4 @@
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,17 +57,8 @@ absl::StatusOr<PreparedData> UseTokenFile(const std::string& path, const SampleE
 absl::StatusOr<std::string> CacheName(const std::string& input,
                                       const std::vector<std::string>& files,
                                       const SampleEncoder& encoder, const PrepareOptions& options) {
-  std::error_code error;
-  std::string key = fmt::format("{}", kCacheVersion);
-  for (const std::string& file : files) {
-    struct stat info {};
-    if (stat(file.c_str(), &info) != 0) {
-      return ErrnoToStatus(errno, fmt::format("cannot open {}", file));
-    }
-    key += fmt::format("|{}|{}|{}.{:09}",
-                       std::filesystem::absolute(file, error).lexically_normal().string(),
-                       info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
-  }
+  SHOAL_ASSIGN_OR_RETURN(const std::string version, VersionOf(files));
+  std::string key = fmt::format("{}{}", kCacheVersion, version);
   key += fmt::format("|{:016x}|{}|{}|{}|{}",
                      encoder.tokenizer() == nullptr ? 0 : encoder.tokenizer()->hash(),
                      static_cast<int>(encoder.kind()), encoder.vocabulary(),

@@ -14,6 +14,7 @@ struct TokenFile::State {
   InputFile file;
   TokenFileHeader header;
   std::vector<TokenFileEntry> index;
+  std::vector<int64_t> source_samples;
 
   absl::Status Open(const std::string& path);
   absl::StatusOr<TokenSample> Read(int64_t sample) const;
@@ -32,7 +33,11 @@ absl::Status TokenFile::State::Open(const std::string& path) {
   index.resize(header.sample_count);
   SHOAL_RETURN_IF_ERROR(
       file.Read(sizeof(TokenFileHeader), std::as_writable_bytes(std::span(index))));
-  const absl::Status status = CheckTokenFileIndex(header, index);
+  std::vector<uint64_t> sources(header.sources);
+  SHOAL_RETURN_IF_ERROR(
+      file.Read(SourcesPlace(header), std::as_writable_bytes(std::span(sources))));
+  const absl::Status status = CheckTokenFileIndex(header, index, sources);
+  source_samples.assign(sources.begin(), sources.end());
   return status.ok() ? status : Annotate(status, path);
 }
 
@@ -66,6 +71,7 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& pa
 }
 
 int64_t TokenFile::samples() const { return static_cast<int64_t>(state_->index.size()); }
+const std::vector<int64_t>& TokenFile::source_samples() const { return state_->source_samples; }
 int64_t TokenFile::tokens(int64_t sample) const {
   return state_->index[static_cast<size_t>(sample)].tokens;
 }

@@ -4,6 +4,7 @@
 //   header   {magic "SHOALTOK", version, sample count, token count, vocabulary size,
 //            tokenizer hash, checksum of the index}
 //   index    per sample: {first token (u64), tokens (u32), targets (u32)}
+//   sources  of a mixture (version 2): how many samples each source has (u64), one after the other
 //   tokens   i32 ids, all samples one after the other
 //   labels   i32, aligned with tokens: the id to be predicted AT that position (already
 //            shifted by one: labels[i] is the token that follows tokens[i]), or -100 where
@@ -42,6 +43,8 @@ class TokenFile {
   ~TokenFile();
 
   int64_t samples() const;
+  // How many are of each source, one source after the other; empty: it is no mixture.
+  const std::vector<int64_t>& source_samples() const;
   int64_t tokens(int64_t sample) const;
   int64_t targets(int64_t sample) const;
   int64_t vocabulary() const;
@@ -66,6 +69,8 @@ class TokenFileWriter {
                                                                  uint64_t tokenizer_hash);
   ~TokenFileWriter();  // without Finish, removes what was written
 
+  // Makes a mixture of it: samples that follow are of another source than those before.
+  void BeginSource();
   // `labels` must be shifted already and as long as tokens.
   absl::Status Add(std::span<const int32_t> tokens, std::span<const int32_t> labels);
   absl::Status Finish();

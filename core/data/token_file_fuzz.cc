@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -5,7 +6,7 @@
 
 #include "core/data/token_file_layout.h"
 
-// Corrects the checksum before parsing, so that the code after that check is reached.
+// Corrects version and checksum before parsing, so that the code after these checks is reached.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace shoal::formats;
   std::vector<uint64_t> aligned((size + 7) / 8);
@@ -13,16 +14,23 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size > 0) {
     std::memcpy(bytes, data, size);
   }
+  const auto index_of = [&](const TokenFileHeader& header) {
+    return std::span(reinterpret_cast<const TokenFileEntry*>(bytes + sizeof(header)),
+                     header.sample_count);
+  };
+  const auto sources_of = [&](const TokenFileHeader& header) {
+    return std::span(reinterpret_cast<const uint64_t*>(bytes + SourcesPlace(header)),
+                     header.sources);
+  };
   if (size >= sizeof(TokenFileHeader)) {
     TokenFileHeader header;
     std::memcpy(&header, bytes, sizeof(header));
     header.magic = kTokenFileMagic;
-    header.version = kTokenFileVersion;
+    header.version = header.sources == 0 ? kTokenFileVersion : kTokenFileVersionOfMixture;
     const size_t entries = (size - sizeof(header)) / sizeof(TokenFileEntry);
-    if (header.sample_count <= entries) {
-      header.checksum = TokenFileChecksum(
-          header,
-          {reinterpret_cast<const TokenFileEntry*>(bytes + sizeof(header)), header.sample_count});
+    if (header.sample_count <= entries &&
+        header.sources <= (size - static_cast<size_t>(SourcesPlace(header))) / sizeof(uint64_t)) {
+      header.checksum = TokenFileChecksum(header, index_of(header), sources_of(header));
     }
     std::memcpy(bytes, &header, sizeof(header));
   }
@@ -30,10 +38,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!header.ok()) {
     return 0;
   }
-  const std::span<const TokenFileEntry> index = {
-      reinterpret_cast<const TokenFileEntry*>(bytes + sizeof(TokenFileHeader)),
-      header->sample_count};
-  if (CheckTokenFileIndex(*header, index).ok()) {
+  const std::span<const TokenFileEntry> index = index_of(*header);
+  if (CheckTokenFileIndex(*header, index, sources_of(*header)).ok()) {
     for (size_t i = 0; i < index.size(); ++i) {
       const auto at = [&](int64_t place) {
         return std::span(reinterpret_cast<const int32_t*>(bytes + place), index[i].tokens);

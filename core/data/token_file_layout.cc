@@ -18,12 +18,12 @@ absl::Status CheckHeader(const TokenFileHeader& header, uint64_t file_bytes) {
   if (header.magic != kTokenFileMagic) {
     return InvalidArgument("not a token file (it does not start with SHOALTOK)");
   }
-  if (header.version != kTokenFileVersion) {
+  if (header.version != kTokenFileVersion && header.version != kTokenFileVersionOfMixture) {
     return InvalidArgument(
-        "token file version {}, this program reads version {}; prepare the data again",
-        header.version, kTokenFileVersion);
+        "token file version {}, this program reads versions {} and {}; prepare the data again",
+        header.version, kTokenFileVersion, kTokenFileVersionOfMixture);
   }
-  if (header.reserved != 0 || header.unused != 0) {
+  if ((header.sources == 0) != (header.version == kTokenFileVersion) || header.unused != 0) {
     return DataLoss("damaged header (reserved fields are not zero)");
   }
   if (header.vocabulary == 0 || header.vocabulary > kMaxVocabulary) {
@@ -33,6 +33,7 @@ absl::Status CheckHeader(const TokenFileHeader& header, uint64_t file_bytes) {
   const bool counts_possible = header.sample_count <= file_bytes / sizeof(TokenFileEntry) &&
                                header.token_count <= file_bytes / sizeof(int32_t);
   const uint64_t expected = sizeof(TokenFileHeader) + header.sample_count * sizeof(TokenFileEntry) +
+                            header.sources * sizeof(uint64_t) +
                             header.token_count * 2 * sizeof(int32_t);
   if (!counts_possible || expected != file_bytes) {
     return DataLoss(
@@ -60,11 +61,28 @@ absl::Status CheckOrder(const TokenFileHeader& header, std::span<const TokenFile
   return absl::OkStatus();
 }
 
+absl::Status CheckSources(const TokenFileHeader& header, std::span<const uint64_t> sources) {
+  uint64_t left = header.sample_count;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (sources[i] == 0 || sources[i] > left) {
+      return DataLoss("source {} is said to have {} samples; prepare the data again", i,
+                      sources[i]);
+    }
+    left -= sources[i];
+  }
+  return sources.empty() || left == 0
+             ? absl::OkStatus()
+             : DataLoss("{} samples are of no source; prepare the data again", left);
+}
+
 }  // namespace
 
-uint64_t TokenFileChecksum(const TokenFileHeader& header, std::span<const TokenFileEntry> index) {
+uint64_t TokenFileChecksum(const TokenFileHeader& header, std::span<const TokenFileEntry> index,
+                           std::span<const uint64_t> sources) {
   const uint64_t seed = XXH3_64bits(&header, offsetof(TokenFileHeader, checksum));
-  return XXH3_64bits_withSeed(index.data(), index.size_bytes(), seed);
+  const uint64_t of_index = XXH3_64bits_withSeed(index.data(), index.size_bytes(), seed);
+  return sources.empty() ? of_index
+                         : XXH3_64bits_withSeed(sources.data(), sources.size_bytes(), of_index);
 }
 
 absl::StatusOr<TokenFileHeader> ParseTokenFileHeader(std::span<const std::byte> head,
@@ -79,16 +97,22 @@ absl::StatusOr<TokenFileHeader> ParseTokenFileHeader(std::span<const std::byte> 
 }
 
 absl::Status CheckTokenFileIndex(const TokenFileHeader& header,
-                                 std::span<const TokenFileEntry> index) {
-  if (TokenFileChecksum(header, index) != header.checksum) {
+                                 std::span<const TokenFileEntry> index,
+                                 std::span<const uint64_t> sources) {
+  if (TokenFileChecksum(header, index, sources) != header.checksum) {
     return DataLoss("checksum mismatch in header or index; prepare the data again");
   }
+  SHOAL_RETURN_IF_ERROR(CheckSources(header, sources));
   return CheckOrder(header, index);
 }
 
+int64_t SourcesPlace(const TokenFileHeader& header) {
+  return static_cast<int64_t>(sizeof(header) + header.sample_count * sizeof(TokenFileEntry));
+}
+
 int64_t TokensPlace(const TokenFileHeader& header, const TokenFileEntry& entry) {
-  return static_cast<int64_t>(sizeof(header) + header.sample_count * sizeof(entry) +
-                              entry.first_token * sizeof(int32_t));
+  return SourcesPlace(header) + static_cast<int64_t>(header.sources * sizeof(uint64_t) +
+                                                     entry.first_token * sizeof(int32_t));
 }
 
 int64_t LabelsPlace(const TokenFileHeader& header, const TokenFileEntry& entry) {

@@ -18,11 +18,12 @@ static_assert(std::endian::native == std::endian::little, "token files are read 
 
 inline constexpr std::array<char, 8> kTokenFileMagic = {'S', 'H', 'O', 'A', 'L', 'T', 'O', 'K'};
 inline constexpr uint32_t kTokenFileVersion = 1;
+inline constexpr uint32_t kTokenFileVersionOfMixture = 2;  // has sources
 
 struct TokenFileHeader {
   std::array<char, 8> magic = kTokenFileMagic;
   uint32_t version = kTokenFileVersion;
-  uint32_t reserved = 0;
+  uint32_t sources = 0;
   uint64_t sample_count = 0;
   uint64_t token_count = 0;
   uint64_t vocabulary = 0;
@@ -39,15 +40,19 @@ struct TokenFileEntry {
 };
 static_assert(sizeof(TokenFileEntry) == 16);
 
-// Returns the XXH3-64 of the index, seeded with that of the header up to the checksum.
-uint64_t TokenFileChecksum(const TokenFileHeader& header, std::span<const TokenFileEntry> index);
+// Returns the XXH3-64 of the index, seeded with that of the header up to the checksum; with
+// sources, that of their counts, seeded with it.
+uint64_t TokenFileChecksum(const TokenFileHeader& header, std::span<const TokenFileEntry> index,
+                           std::span<const uint64_t> sources);
 
 // Checks the first bytes of a file of `file_bytes`; returns the header, whose counts fit the file.
 absl::StatusOr<TokenFileHeader> ParseTokenFileHeader(std::span<const std::byte> head,
                                                      int64_t file_bytes);
-// Checks the whole index against a header that was checked.
+// Checks the whole index, and how many samples each source has, against a header that was checked.
 absl::Status CheckTokenFileIndex(const TokenFileHeader& header,
-                                 std::span<const TokenFileEntry> index);
+                                 std::span<const TokenFileEntry> index,
+                                 std::span<const uint64_t> sources);
+int64_t SourcesPlace(const TokenFileHeader& header);  // after the index
 // Return where a sample's tokens and labels begin in the file, in bytes.
 int64_t TokensPlace(const TokenFileHeader& header, const TokenFileEntry& entry);
 int64_t LabelsPlace(const TokenFileHeader& header, const TokenFileEntry& entry);

@@ -127,6 +127,54 @@ TEST(TokenFile, RefusesDamage) {
   }
 }
 
+TEST(TokenFile, KeepsHowManySamplesEachSourceHas) {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::vector<int64_t>& sources) -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(const auto writer, TokenFileWriter::Create(folder / "mixed", 10, 5));
+    for (const int64_t samples : sources) {
+      writer->BeginSource();
+      for (int64_t i = 0; i < samples; ++i) {
+        SHOAL_RETURN_IF_ERROR(
+            writer->Add(std::vector<int32_t>{1, 2}, std::vector<int32_t>{2, -100}));
+      }
+    }
+    return writer->Finish();
+  };
+  ASSERT_OK(write({3, 1, 2}));
+  const auto file = TokenFile::Open(folder / "mixed");
+  ASSERT_OK(file.status());
+  EXPECT_EQ((*file)->source_samples(), (std::vector<int64_t>{3, 1, 2}));
+  EXPECT_EQ((*file)->Sample(5)->tokens, (std::vector<int32_t>{1, 2}));
+  EXPECT_REFUSED(write({3, 0, 2}), "source 2 of the mixture is left without a sample");
+  const std::string good = *ReadFile(folder / "mixed");
+  const size_t sources = sizeof(TokenFileHeader) + 6 * sizeof(TokenFileEntry);
+  for (size_t byte = 8; byte < sources + 3 * sizeof(uint64_t); ++byte) {
+    std::string damaged = good;
+    damaged[byte] = static_cast<char>(damaged[byte] ^ 0x10);
+    ASSERT_OK(WriteFileAtomically(folder / "bad", damaged));
+    EXPECT_FALSE(TokenFile::Open(folder / "bad").ok()) << byte;
+  }
+}
+
+TEST(TokenFile, RefusesSourcesThatLieWithAValidChecksum) {
+  TokenFileHeader header;
+  header.version = kTokenFileVersionOfMixture;
+  header.sources = 2;
+  header.sample_count = 2;
+  header.token_count = 4;
+  const std::vector<TokenFileEntry> index = {{0, 2, 1}, {2, 2, 1}};
+  const auto check = [&](const std::vector<uint64_t>& sources) {
+    header.checksum = TokenFileChecksum(header, index, sources);
+    return CheckTokenFileIndex(header, index, sources);
+  };
+  EXPECT_THAT(check({1, 1}), IsOk());
+  EXPECT_REFUSED(check({2, 0}), "source 1 is said to have 0 samples");
+  EXPECT_REFUSED(check({1, 2}), "source 1 is said to have 2 samples");
+  EXPECT_REFUSED(check({1, ~uint64_t{0}}), "source 1");
+  header.sources = 1;
+  EXPECT_REFUSED(check({1}), "1 samples are of no source");
+}
+
 TEST(TokenFile, NamesAFileThatIsCutShortWhileOpen) {
   const TemporaryFolder folder;
   ASSERT_OK(Write(folder / "data", RandomSamples(5, 100, 2), 100));
@@ -144,7 +192,7 @@ TEST(TokenFile, RefusesAnIndexThatLiesWithAValidChecksum) {
   header.token_count = 4;
   const auto parse = [&](const std::vector<TokenFileEntry>& index,
                          const std::vector<int32_t>& ids) {
-    header.checksum = TokenFileChecksum(header, index);
+    header.checksum = TokenFileChecksum(header, index, {});
     std::string file(reinterpret_cast<const char*>(&header), sizeof(header));
     file.append(reinterpret_cast<const char*>(index.data()), index.size() * sizeof(index[0]));
     file.append(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(ids[0]));

@@ -15,6 +15,7 @@ struct TokenFileWriter::State {
   std::string path;
   TokenFileHeader header;
   std::vector<TokenFileEntry> index;
+  std::vector<uint64_t> sources;
   std::unique_ptr<StreamedFile> tokens;
   std::unique_ptr<StreamedFile> labels;
 };
@@ -36,6 +37,8 @@ absl::StatusOr<std::unique_ptr<TokenFileWriter>> TokenFileWriter::Create(const s
   SHOAL_ASSIGN_OR_RETURN(state->labels, StreamedFile::Create(path + ".labels"));
   return std::unique_ptr<TokenFileWriter>(new TokenFileWriter(std::move(state)));
 }
+
+void TokenFileWriter::BeginSource() { state_->sources.push_back(0); }
 
 absl::Status TokenFileWriter::Add(std::span<const int32_t> tokens,
                                   std::span<const int32_t> labels) {
@@ -63,6 +66,9 @@ absl::Status TokenFileWriter::Add(std::span<const int32_t> tokens,
       {.first_token = state.header.token_count,
        .tokens = static_cast<uint32_t>(tokens.size()),
        .targets = static_cast<uint32_t>(static_cast<ptrdiff_t>(labels.size()) - ignored)});
+  if (!state.sources.empty()) {
+    ++state.sources.back();
+  }
   state.header.token_count += tokens.size();
   SHOAL_RETURN_IF_ERROR(state.tokens->Append(std::as_bytes(tokens)));
   return state.labels->Append(std::as_bytes(labels));
@@ -71,10 +77,20 @@ absl::Status TokenFileWriter::Add(std::span<const int32_t> tokens,
 absl::Status TokenFileWriter::Finish() {
   State& state = *state_;
   state.header.sample_count = state.index.size();
-  state.header.checksum = TokenFileChecksum(state.header, state.index);
+  if (!state.sources.empty()) {
+    state.header.version = kTokenFileVersionOfMixture;
+    state.header.sources = static_cast<uint32_t>(state.sources.size());
+  }
+  if (const auto none = std::ranges::find(state.sources, uint64_t{0});
+      none != state.sources.end()) {
+    return InvalidArgument("source {} of the mixture is left without a sample",
+                           none - state.sources.begin() + 1);
+  }
+  state.header.checksum = TokenFileChecksum(state.header, state.index, state.sources);
   SHOAL_ASSIGN_OR_RETURN(auto file, StreamedFile::Create(state.path));
   SHOAL_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(&state.header, 1))));
   SHOAL_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(state.index))));
+  SHOAL_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(state.sources))));
   const auto append = [&](std::span<const std::byte> bytes) { return file->Append(bytes); };
   SHOAL_RETURN_IF_ERROR(state.tokens->Replay(append));
   SHOAL_RETURN_IF_ERROR(state.labels->Replay(append));

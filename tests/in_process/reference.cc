@@ -7,6 +7,7 @@
 #include "core/base/status.h"
 #include "core/data/token_file.h"
 #include "core/model/huggingface/hf_model.h"
+#include "core/plan/step/minibatch.h"
 #include "core/plan/step/step_plan.h"
 #include "worker/model/access/memory_unit_access.h"
 #include "worker/model/batch/batch.h"

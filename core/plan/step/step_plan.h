@@ -74,11 +74,4 @@ StepPlanOptions ValidationPlanOptionsOf(const Job& job, int64_t groups,
 absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples,
                                   const StepPlanOptions& options, const CostModel& cost);
 
-// Returns the samples of step `step` (the first is 1): a walk over seeded permutations of the
-// dataset, one per data pass; a minibatch may span two passes, and may be larger than the dataset.
-// All counts must be positive. Depends only on (seed, step, minibatch, samples), so resuming needs
-// no other state.
-std::vector<int64_t> MinibatchSamples(int64_t step, int64_t minibatch_samples,
-                                      int64_t dataset_samples, uint64_t seed, bool shuffle);
-
 }  // namespace shoal::plan

@@ -336,56 +336,6 @@ TEST(FlopCost, GrowsFasterThanLength) {
   EXPECT_NEAR(cost.Sequence(2 * 42000) / cost.Sequence(42000), 3.0, 0.15);
 }
 
-TEST(MinibatchSamples, WalkThroughEachPassOnce) {
-  for (const int64_t dataset : {1, 2, 3, 7, 64, 65, 1000}) {
-    for (const int64_t minibatch : {1, 5, 32}) {
-      std::vector<int64_t> walked;
-      for (int64_t step = 1; static_cast<int64_t>(walked.size()) < 3 * dataset; ++step) {
-        const auto samples = MinibatchSamples(step, minibatch, dataset, 11, true);
-        ASSERT_EQ(static_cast<int64_t>(samples.size()), minibatch);
-        walked.insert(walked.end(), samples.begin(), samples.end());
-      }
-      std::set<std::vector<int64_t>> orders;
-      for (int64_t pass = 0; pass < 3; ++pass) {
-        std::vector<int64_t> order(walked.begin() + pass * dataset,
-                                   walked.begin() + (pass + 1) * dataset);
-        orders.insert(order);
-        std::ranges::sort(order);
-        for (int64_t i = 0; i < dataset; ++i) {
-          ASSERT_EQ(order[static_cast<size_t>(i)], i);
-        }
-      }
-      EXPECT_TRUE(dataset < 7 || orders.size() == 3U) << "each pass has an order of its own";
-    }
-  }
-}
-
-TEST(MinibatchSamples, OrderDependsOnTheSeedAndOnNothingElse) {
-  EXPECT_EQ(MinibatchSamples(7, 32, 1000, 1, true), MinibatchSamples(7, 32, 1000, 1, true));
-  EXPECT_NE(MinibatchSamples(7, 32, 1000, 1, true), MinibatchSamples(7, 32, 1000, 2, true));
-  EXPECT_EQ(MinibatchSamples(2, 3, 5, 1, false), std::vector<int64_t>({3, 4, 0}));
-  // The same walk whatever the minibatch.
-  const auto two = MinibatchSamples(2, 10, 1000, 5, true);
-  EXPECT_TRUE(
-      std::equal(two.begin(), two.end(), MinibatchSamples(1, 20, 1000, 5, true).begin() + 10));
-}
-
-TEST(MinibatchSamples, EveryPlaceOfAPassIsAsLikelyForEverySample) {
-  constexpr int64_t kSamples = 6;
-  constexpr int kSeeds = 6000;
-  std::map<std::pair<int64_t, int64_t>, int> counts;
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-    const auto order = MinibatchSamples(1, kSamples, kSamples, seed, true);
-    for (int64_t i = 0; i < kSamples; ++i) {
-      ++counts[{i, order[static_cast<size_t>(i)]}];
-    }
-  }
-  for (const auto& [place, count] : counts) {
-    EXPECT_NEAR(count, kSeeds / kSamples, 5 * std::sqrt(kSeeds / kSamples))
-        << place.first << " " << place.second;
-  }
-}
-
 TEST(Lengths, HaveTheQuantilesTheyAreKnownFor) {
   struct Known {
     const char* name;

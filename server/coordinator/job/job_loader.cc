@@ -14,6 +14,7 @@
 #include "core/plan/pipeline/job_pipeline.h"
 #include "core/plan/schedule/stage_units.h"
 #include "core/plan/step/emulation.h"
+#include "core/plan/step/minibatch.h"
 #include "core/plan/step/step_plan.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/checkpoint/checkpoint_directory.h"
@@ -46,6 +47,14 @@ std::optional<ValidationResult> ResultOf(const std::optional<proto::ValidationEv
                           .since_best = event->since_best()};
 }
 
+proto::GradientNorms NormsOf(const NormsSoFar& norms) {
+  proto::GradientNorms message;
+  message.set_mean(norms.mean);
+  message.set_steps(norms.steps);
+  message.set_skipped_in_a_row(norms.skipped_in_a_row);
+  return message;
+}
+
 // CheckpointFiles over server/checkpoint.
 class CheckpointFolder final : public CheckpointFiles {
  public:
@@ -70,7 +79,8 @@ class CheckpointFolder final : public CheckpointFiles {
     return CompleteCheckpoint{.step = manifest.step,
                               .path = newest->path,
                               .loss = manifest.loss,
-                              .validation = EventOf(manifest.validation)};
+                              .validation = EventOf(manifest.validation),
+                              .norms = NormsOf(manifest.norms)};
   }
 
   absl::StatusOr<std::string> Create(int64_t step) override { return directory_->Begin(step); }
@@ -106,6 +116,9 @@ class CheckpointFolder final : public CheckpointFiles {
     Manifest manifest = {.step = checkpoint.step,
                          .loss = checkpoint.loss,
                          .validation = ResultOf(checkpoint.validation),
+                         .norms = {.mean = checkpoint.norms.mean(),
+                                   .steps = checkpoint.norms.steps(),
+                                   .skipped_in_a_row = checkpoint.norms.skipped_in_a_row()},
                          .spec = spec_,
                          .special = special_};
     for (const proto::CheckpointShard& shard : shards) {
@@ -123,6 +136,12 @@ class CheckpointFolder final : public CheckpointFiles {
         !pruned.ok()) {
       LogWarning("old checkpoints remain: {}", Message(pruned));
     }
+    if (job_.checkpoint.export_each && !job_.emulate.enabled()) {
+      const absl::Status exported = ReplaceExport(path, path + "/huggingface", job_);
+      if (!exported.ok()) {
+        LogWarning("{} has no model in Hugging Face form: {}", path, Message(exported));
+      }
+    }
     return path;
   }
 
@@ -134,7 +153,7 @@ class CheckpointFolder final : public CheckpointFiles {
 
   absl::StatusOr<std::string> Export(const CompleteCheckpoint& checkpoint) override {
     const std::string folder = job_.checkpoint.directory + "/huggingface";
-    SHOAL_RETURN_IF_ERROR(ReplaceExport(checkpoint.path, folder, job_.model));
+    SHOAL_RETURN_IF_ERROR(ReplaceExport(checkpoint.path, folder, job_));
     return folder;
   }
 
@@ -167,12 +186,11 @@ class DatasetSteps final : public StepPlanner {
       : job_(std::move(job)),
         cost_(std::move(cost)),
         file_(std::move(file)),
+        mixture_{file_->source_samples(), job_.data.weights()},
         validation_(std::move(validation)) {}
 
   absl::StatusOr<plan::StepPlan> Plan(int64_t step, const PlanInputs& inputs) const override {
-    const std::vector<int64_t> ids = plan::MinibatchSamples(
-        step, job_.train.minibatch_samples, file_->samples(), job_.data.seed, job_.data.shuffle);
-    return plan::PlanStep(LengthsOf(*file_, ids),
+    return plan::PlanStep(LengthsOf(*file_, SamplesOf(step)),
                           plan::StepPlanOptionsOf(job_, inputs.groups, inputs.speeds),
                           inputs.cost.value_or(cost_));
   }
@@ -190,9 +208,18 @@ class DatasetSteps final : public StepPlanner {
   }
 
  private:
+  std::vector<int64_t> SamplesOf(int64_t step) const {
+    const int64_t count = job_.train.minibatch_samples;
+    const plan::DataOptions& data = job_.data;
+    return mixture_.weights.empty()
+               ? plan::MinibatchSamples(step, count, file_->samples(), data.seed, data.shuffle)
+               : plan::MinibatchSamples(step, count, mixture_, data.seed, data.shuffle);
+  }
+
   const plan::Job job_;
   const plan::CostModel cost_;
   const std::unique_ptr<formats::TokenFile> file_;
+  const plan::Mixture mixture_;  // its weights are empty if samples come once a pass
   const std::unique_ptr<formats::TokenFile> validation_;
 };
 
@@ -221,10 +248,34 @@ absl::StatusOr<std::unique_ptr<formats::TokenFile>> OpenDataset(const plan::Job&
   return file;
 }
 
+// Each source with a weight has samples, and some in each pass.
+absl::Status CheckMixture(const plan::Job& job, const formats::TokenFile& file,
+                          const std::string& token_file) {
+  const plan::Mixture mixture = {file.source_samples(), job.data.weights()};
+  if (mixture.weights.empty()) {
+    return absl::OkStatus();
+  }
+  if (mixture.samples.size() != mixture.weights.size()) {
+    return InvalidArgument("{} has {} sources, and data.mixture has {}: prepare the data again",
+                           token_file, mixture.samples.size(), mixture.weights.size());
+  }
+  const std::vector<int64_t> shares = plan::SharesOfPass(mixture);
+  const auto none = std::ranges::find(shares, 0);
+  return none == shares.end()
+             ? absl::OkStatus()
+             : InvalidArgument(
+                   "data.mixture: with a weight of {:g} {} has no sample in a pass of "
+                   "{}: give it more, or leave it out",
+                   mixture.weights[static_cast<size_t>(none - shares.begin())],
+                   job.data.mixture[static_cast<size_t>(none - shares.begin())].path,
+                   file.samples());
+}
+
 absl::StatusOr<std::unique_ptr<StepPlanner>> LoadSteps(const plan::Job& job,
                                                        const plan::ModelSpec& spec,
                                                        const proto::SubmitJobRequest& request) {
   SHOAL_ASSIGN_OR_RETURN(auto file, OpenDataset(job, spec, request.token_file()));
+  SHOAL_RETURN_IF_ERROR(CheckMixture(job, *file, request.token_file()));
   std::unique_ptr<formats::TokenFile> validation;
   if (job.data.validation.enabled()) {
     SHOAL_ASSIGN_OR_RETURN(validation, OpenDataset(job, spec, request.validation_file()));

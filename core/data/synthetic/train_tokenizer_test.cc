@@ -1,4 +1,4 @@
-#include "core/data/train_tokenizer.h"
+#include "core/data/synthetic/train_tokenizer.h"
 
 #include <filesystem>
 #include <map>
@@ -9,7 +9,7 @@
 #include "core/base/status.h"
 #include "core/base/testing/folder.h"
 #include "core/data/chat_template.h"
-#include "core/data/synth.h"
+#include "core/data/synthetic/synth.h"
 #include "core/data/tokenizer/tokenizer.h"
 #include "core/model/huggingface/hf_model.h"
 #include "gmock/gmock.h"

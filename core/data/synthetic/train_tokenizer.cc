@@ -1,4 +1,4 @@
-#include "core/data/train_tokenizer.h"
+#include "core/data/synthetic/train_tokenizer.h"
 
 #include <algorithm>
 #include <array>
