@@ -50,14 +50,18 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& path) {
   return found.back().path;
 }
 
-std::string ModelFolderOf(const server::Checkpoint& checkpoint) {
+// What is known of the job that wrote it.
+server::ExportOptions ExportOptionsOf(const server::Checkpoint& checkpoint) {
+  server::ExportOptions options;
   const auto yaml = checkpoint.JobYaml();
-  if (!yaml.ok()) {
-    return "";
+  const auto job = yaml.ok() ? plan::ParseJob(*yaml, checkpoint.folder() + "/" + server::kJobFile)
+                             : absl::StatusOr<plan::Job>(yaml.status());
+  if (job.ok()) {
+    options.chat_template = job->data.chat_template;
+    std::error_code error;
+    options.tokenizer_folder = fs::exists(job->model + "/config.json", error) ? job->model : "";
   }
-  const auto job = plan::ParseJob(*yaml, checkpoint.folder() + "/" + server::kJobFile);
-  std::error_code error;
-  return job.ok() && fs::exists(job->model + "/config.json", error) ? job->model : "";
+  return options;
 }
 
 absl::StatusOr<ExitCode> RunCheckpointList(const CheckpointOptions& options, Streams& streams) {
@@ -133,9 +137,12 @@ absl::StatusOr<ExitCode> RunCheckpointExport(const CheckpointExportOptions& opti
   }
   SHOAL_ASSIGN_OR_RETURN(const std::string folder, FindCheckpoint(options.path));
   SHOAL_ASSIGN_OR_RETURN(const auto checkpoint, server::Checkpoint::Open(folder));
-  const std::string tokenizer =
-      options.tokenizer.empty() ? ModelFolderOf(*checkpoint) : options.tokenizer;
-  SHOAL_RETURN_IF_ERROR(server::ExportHuggingFace(*checkpoint, options.output, dtype, tokenizer));
+  server::ExportOptions as = ExportOptionsOf(*checkpoint);
+  as.dtype = dtype;
+  if (!options.tokenizer.empty()) {
+    as.tokenizer_folder = options.tokenizer;
+  }
+  SHOAL_RETURN_IF_ERROR(server::ExportHuggingFace(*checkpoint, options.output, as));
   const int64_t step = checkpoint->manifest().step;
   if (options.json) {
     PrintJson(streams.out, {{"event", "exported"},
@@ -143,8 +150,9 @@ absl::StatusOr<ExitCode> RunCheckpointExport(const CheckpointExportOptions& opti
                             {"checkpoint", folder},
                             {"output", options.output}});
   } else {
-    streams.out << fmt::format("{}: the weights after step {}{}\n", options.output, step,
-                               tokenizer.empty() ? ", without a tokenizer (see --tokenizer)" : "");
+    streams.out << fmt::format(
+        "{}: the weights after step {}{}\n", options.output, step,
+        as.tokenizer_folder.empty() ? ", without a tokenizer (see --tokenizer)" : "");
   }
   return ExitCode::kDone;
 }

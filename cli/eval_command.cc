@@ -181,8 +181,8 @@ absl::StatusOr<ExitCode> RunEval(const EvalOptions& options, Streams& streams) {
                          worker::PrepareCached(options.source.input, folder->path(),
                                                *opened.encoder.encoder, opened.prepare));
   SHOAL_ASSIGN_OR_RETURN(const auto file, formats::TokenFile::Open(prepared.path));
-  if (const std::string warning =
-          TemplateWarning(opened.encoder.encoder->kind(), opened.encoder.tokenizer.get());
+  if (const std::string warning = TemplateWarning(
+          opened.encoder.encoder->kind(), options.source.model, opened.encoder.tokenizer.get());
       !warning.empty()) {
     streams.err << "shoal: warning: " << warning << std::endl;
   }

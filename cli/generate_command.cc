@@ -75,8 +75,10 @@ class Generation {
   }
 
   absl::Status OpenChat() {
-    SHOAL_ASSIGN_OR_RETURN(const plan::Template kind,
-                           TemplateFor(options_.chat_template, model_.tokenizer.get()));
+    SHOAL_ASSIGN_OR_RETURN(plan::Template kind, ParseTemplate(options_.chat_template));
+    if (kind == plan::Template::kAuto) {
+      SHOAL_ASSIGN_OR_RETURN(kind, worker::ChooseTemplate(options_.model, model_.tokenizer.get()));
+    }
     SHOAL_ASSIGN_OR_RETURN(chat_,
                            worker::ChatTemplate::Create(kind, *model_.tokenizer, model_.special));
     stop_tokens_.push_back(chat_->end_of_turn());

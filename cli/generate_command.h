@@ -14,7 +14,7 @@ struct GenerateOptions {
   std::vector<std::string> prompts;    // "-": all of the input is one
   std::string prompts_file;            // a prompt a line; "-": of the input
   bool chat = false;                   // a prompt is a user's turn, put through the template
-  std::string chat_template = "auto";  // auto: the one whose tokens the tokenizer has
+  std::string chat_template = "auto";  // as worker::ChooseTemplate
   int64_t max_new_tokens = 64;
   double temperature = 0;
   int64_t top_k = 0;

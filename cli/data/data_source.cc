@@ -30,21 +30,12 @@ absl::StatusOr<plan::OversizePolicy> ParseOversize(const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<plan::Template> TemplateFor(const std::string& name,
-                                           const worker::Tokenizer* tokenizer) {
-  const auto has = [tokenizer](std::string_view token) {
-    return tokenizer != nullptr && tokenizer->TokenToId(token).has_value();
-  };
-  if (name == "chatml" || (name == "auto" && has("<|im_start|>"))) {
-    return plan::Template::kChatML;
+absl::StatusOr<plan::Template> ParseTemplate(const std::string& name) {
+  const auto found = std::ranges::find(plan::kTemplateNames, name);
+  if (found == plan::kTemplateNames.end()) {
+    return InvalidArgument("template {}: choose auto, plain, chatml or llama3", name);
   }
-  if (name == "llama3" || (name == "auto" && has("<|start_header_id|>"))) {
-    return plan::Template::kLlama3;
-  }
-  if (name == "plain" || name == "auto") {
-    return plan::Template::kPlain;
-  }
-  return InvalidArgument("template {}: choose auto, plain, chatml or llama3", name);
+  return static_cast<plan::Template>(found - plan::kTemplateNames.begin());
 }
 
 absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder, plan::Template kind) {
@@ -55,6 +46,9 @@ absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder, pla
   std::error_code error;
   if (fs::exists(fs::path(model_folder) / "tokenizer.json", error)) {
     SHOAL_ASSIGN_OR_RETURN(result.tokenizer, worker::Tokenizer::Load(model_folder));
+  }
+  if (kind == plan::Template::kAuto) {
+    SHOAL_ASSIGN_OR_RETURN(kind, worker::ChooseTemplate(model_folder, result.tokenizer.get()));
   }
   auto encoder =
       worker::SampleEncoder::Create(result.tokenizer.get(), kind, special, spec.vocabulary);
@@ -80,8 +74,9 @@ absl::StatusOr<std::map<std::string, std::string>> ParseFields(
 void AddSourceOptions(CLI::App& command, DataSourceOptions& source) {
   command.add_option("--model", source.model, "Folder with the tokenizer and config.json");
   command
-      .add_option("--template", source.chat_template,
-                  "plain, chatml, llama3, or auto by the tokenizer's tokens")
+      .add_option(
+          "--template", source.chat_template,
+          "plain, chatml, llama3, or auto: as the folder's own, or by the tokenizer's tokens")
       ->check(CLI::IsMember({"auto", "plain", "chatml", "llama3"}))
       ->capture_default_str();
   command
@@ -132,13 +127,7 @@ absl::StatusOr<std::optional<plan::Job>> TakeJob(const CLI::App& command,
 
 absl::StatusOr<OpenedSource> OpenSource(const DataSourceOptions& source) {
   OpenedSource opened;
-  std::unique_ptr<worker::Tokenizer> tokenizer;
-  std::error_code error;
-  if (source.chat_template == "auto" && fs::exists(source.model + "/tokenizer.json", error)) {
-    SHOAL_ASSIGN_OR_RETURN(tokenizer, worker::Tokenizer::Load(source.model));
-  }
-  SHOAL_ASSIGN_OR_RETURN(const plan::Template kind,
-                         TemplateFor(source.chat_template, tokenizer.get()));
+  SHOAL_ASSIGN_OR_RETURN(const plan::Template kind, ParseTemplate(source.chat_template));
   SHOAL_ASSIGN_OR_RETURN(opened.encoder, OpenDataEncoder(source.model, kind));
   SHOAL_ASSIGN_OR_RETURN(opened.prepare.fields, ParseFields(source.fields));
   SHOAL_RETURN_IF_ERROR(worker::CheckFields(opened.prepare.fields));
@@ -147,14 +136,14 @@ absl::StatusOr<OpenedSource> OpenSource(const DataSourceOptions& source) {
   return opened;
 }
 
-std::string TemplateWarning(plan::Template kind, const worker::Tokenizer* tokenizer) {
-  const auto fitting = TemplateFor("auto", tokenizer);
+std::string TemplateWarning(plan::Template kind, const std::string& model_folder,
+                            const worker::Tokenizer* tokenizer) {
+  const auto fitting = worker::ChooseTemplate(model_folder, tokenizer);
   if (!fitting.ok() || *fitting == plan::Template::kPlain || *fitting == kind) {
     return "";
   }
   return fmt::format(
-      "the template is {}, and the model's tokenizer has the tokens of {}; say --template {} if "
-      "the model was trained with it",
+      "the template is {}, and the model is made for {}; say --template {} if it was trained so",
       plan::Name(kind), plan::Name(*fitting), plan::Name(*fitting));
 }
 

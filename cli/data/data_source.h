@@ -29,13 +29,11 @@ struct DataEncoder {
 };
 
 // Reads tokenizer and vocabulary from the model folder. Without tokenizer.json the data must be
-// input_ids.
+// input_ids. Auto is settled by worker::ChooseTemplate.
 absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder, plan::Template kind);
 
-// Parses "plain", "chatml", "llama3" or "auto": the one whose special tokens `tokenizer` (may be
-// null) has, else plain.
-absl::StatusOr<plan::Template> TemplateFor(const std::string& name,
-                                           const worker::Tokenizer* tokenizer);
+// Parses "plain", "chatml", "llama3" or "auto".
+absl::StatusOr<plan::Template> ParseTemplate(const std::string& name);
 
 // Parses "prompt=question" entries; InvalidArgument names one without '='.
 absl::StatusOr<std::map<std::string, std::string>> ParseFields(
@@ -50,7 +48,7 @@ struct DataSourceOptions {
   std::string job;  // a job file that says what else is left open; empty: none
   std::string input;
   std::string model;  // folder with the tokenizer and config.json
-  std::string chat_template = "plain";
+  std::string chat_template = "auto";
   std::vector<std::string> fields;  // OURS=THEIRS
   int64_t max_sequence_tokens = 2048;
   std::string oversize = "error";
@@ -79,8 +77,9 @@ struct OpenedSource {
 };
 absl::StatusOr<OpenedSource> OpenSource(const DataSourceOptions& source);
 
-// The template whose tokens `tokenizer` has, where that is another than `kind`: a line that says
+// Where the model's folder or tokenizer is made for another template than `kind`: a line that says
 // so; else empty.
-std::string TemplateWarning(plan::Template kind, const worker::Tokenizer* tokenizer);
+std::string TemplateWarning(plan::Template kind, const std::string& model_folder,
+                            const worker::Tokenizer* tokenizer);
 
 }  // namespace shoal::cli

@@ -2,7 +2,9 @@
 
 #include <array>
 
+#include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/data/template_file.h"
 #include "core/data/tokenizer/unicode.h"
 #include "fmt/ranges.h"
 
@@ -52,8 +54,23 @@ absl::StatusOr<Role> ParseRole(std::string_view name) {
 
 std::string_view Name(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
 
+absl::StatusOr<plan::Template> ChooseTemplate(const std::string& model_folder,
+                                              const Tokenizer* tokenizer) {
+  SHOAL_ASSIGN_OR_RETURN(const auto own, TemplateIn(model_folder));
+  if (own.has_value()) {
+    return *own;
+  }
+  const auto has = [tokenizer](std::string_view token) {
+    return tokenizer != nullptr && tokenizer->TokenToId(token).has_value();
+  };
+  return has("<|im_start|>")          ? plan::Template::kChatML
+         : has("<|start_header_id|>") ? plan::Template::kLlama3
+                                      : plan::Template::kPlain;
+}
+
 absl::StatusOr<ChatTemplate> ChatTemplate::Create(plan::Template kind, const Tokenizer& tokenizer,
                                                   const formats::SpecialTokens& special) {
+  SHOAL_CHECK(kind != plan::Template::kAuto);
   ChatTemplate chat(kind, tokenizer);
   SHOAL_RETURN_IF_ERROR(chat.FindTokens(special));
   return chat;
@@ -85,6 +102,7 @@ absl::Status ChatTemplate::FindTokens(const formats::SpecialTokens& special) {
       return absl::OkStatus();
     }
     case plan::Template::kLlama3:
+    case plan::Template::kAuto:
       break;
   }
   SHOAL_ASSIGN_OR_RETURN(const int32_t begin,
@@ -126,6 +144,7 @@ absl::Status ChatTemplate::AppendHeader(Role role, Conversation& out) const {
       AppendToken(header_begin_, false, out);
       return AppendText(fmt::format("{}\n", Name(role)), false, false, out);
     case plan::Template::kLlama3:
+    case plan::Template::kAuto:
       break;
   }
   AppendToken(header_begin_, false, out);
@@ -150,6 +169,7 @@ absl::Status ChatTemplate::AppendContent(const ChatMessage& message, Conversatio
       AppendToken(end_of_turn_, is_target, out);
       return AppendText("\n", false, false, out);
     case plan::Template::kLlama3:
+    case plan::Template::kAuto:
       break;
   }
   SHOAL_RETURN_IF_ERROR(AppendText(Trim(message.content), is_target, true, out));

@@ -48,9 +48,15 @@ struct Conversation {
   std::vector<bool> is_target;  // by token: whether the model must predict it
 };
 
+// What auto stands for: the template of the model's folder where it is one of ours, else that whose
+// tokens `tokenizer` (may be null) has, else plain.
+absl::StatusOr<plan::Template> ChooseTemplate(const std::string& model_folder,
+                                              const Tokenizer* tokenizer);
+
 class ChatTemplate {
  public:
-  // FailedPrecondition names a special token that the template needs and the tokenizer lacks.
+  // `kind` is not auto. FailedPrecondition names a special token that the template needs and the
+  // tokenizer lacks.
   // `special` is what formats::ReadSpecialTokens finds in the model's folder.
   static absl::StatusOr<ChatTemplate> Create(plan::Template kind, const Tokenizer& tokenizer,
                                              const formats::SpecialTokens& special);

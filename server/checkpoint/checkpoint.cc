@@ -9,6 +9,7 @@
 #include "core/base/check.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/data/template_file.h"
 #include "server/checkpoint/record_cache.h"
 #include "server/checkpoint/shard_reader.h"
 
@@ -191,24 +192,32 @@ absl::StatusOr<std::string> HashOfState(const Checkpoint& checkpoint) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& output, DType dtype,
-                               const std::string& tokenizer_folder) {
+absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& output,
+                               const ExportOptions& options) {
   const Manifest& manifest = checkpoint.manifest();
   const auto read = [&](int unit, int64_t offset, std::span<float> out) {
     return checkpoint.Read(Section::kMaster, unit, offset, out);
   };
-  return formats::WriteHfModel(
-      output, manifest.spec, read,
-      {.dtype = dtype, .tokenizer_folder = tokenizer_folder, .special = manifest.special});
+  SHOAL_RETURN_IF_ERROR(formats::WriteHfModel(output, manifest.spec, read,
+                                              {.dtype = options.dtype,
+                                               .tokenizer_folder = options.tokenizer_folder,
+                                               .special = manifest.special}));
+  return options.tokenizer_folder.empty() || options.chat_template == plan::Template::kAuto
+             ? absl::OkStatus()
+             : worker::WriteTemplate(output, options.chat_template);
 }
 
 absl::Status ReplaceExport(const std::string& checkpoint, const std::string& output,
-                           const std::string& tokenizer_folder) {
+                           const plan::Job& job) {
   SHOAL_ASSIGN_OR_RETURN(const auto opened, Checkpoint::Open(checkpoint));
   const std::string fresh = output + ".new";
   std::error_code error;
   std::filesystem::remove_all(fresh, error);
-  SHOAL_RETURN_IF_ERROR(ExportHuggingFace(*opened, fresh, DType::kF32, tokenizer_folder));
+  SHOAL_RETURN_IF_ERROR(ExportHuggingFace(
+      *opened, fresh,
+      {.dtype = job.checkpoint.export_type == plan::ExportType::kBf16 ? DType::kBF16 : DType::kF32,
+       .tokenizer_folder = job.model,
+       .chat_template = job.data.chat_template}));
   std::filesystem::remove_all(output, error);
   std::filesystem::rename(fresh, output, error);
   return error ? Internal("{}: {}", output, error.message()) : absl::OkStatus();

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/dtype.h"
+#include "core/job/job.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/model_spec.h"
 #include "server/checkpoint/shard_file.h"
@@ -37,11 +38,19 @@ struct ValidationResult {
   bool operator==(const ValidationResult&) const = default;
 };
 
+// Of the run's gradients, for train.skip_step.
+struct NormsSoFar {
+  double mean = 0;
+  int64_t steps = 0;
+  int64_t skipped_in_a_row = 0;
+};
+
 struct Manifest {
   // of the weights; the next step to run is this + 1, which also gives the data position
   int64_t step = 0;
   double loss = 0;                             // of that step
   std::optional<ValidationResult> validation;  // none: there was none
+  NormsSoFar norms;                            // up to that step
   plan::ModelSpec spec;
   formats::SpecialTokens special;
   std::vector<ShardEntry> shards;
@@ -104,13 +113,20 @@ std::vector<absl::Status> VerifyCheckpoint(const std::string& folder);
 // into partitions and shards, nor on where it lies.
 absl::StatusOr<std::string> HashOfState(const Checkpoint& checkpoint);
 
-// Writes the master weights as a Hugging Face folder. Copies tokenizer files from
-// `tokenizer_folder` unless it is empty.
-absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& output, DType dtype,
-                               const std::string& tokenizer_folder);
+struct ExportOptions {
+  DType dtype = DType::kF32;
+  std::string tokenizer_folder;  // whose files are copied; empty: none
+  // Goes with the tokenizer; auto: what lies in its folder.
+  plan::Template chat_template = plan::Template::kAuto;
+};
 
-// Same, in fp32 and in place of an earlier export: a crash leaves one of the two.
+// Writes the master weights as a Hugging Face folder.
+absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& output,
+                               const ExportOptions& options);
+
+// Same, of a job's checkpoint as the job says, and in place of an earlier export: a crash leaves
+// one of the two.
 absl::Status ReplaceExport(const std::string& checkpoint, const std::string& output,
-                           const std::string& tokenizer_folder);
+                           const plan::Job& job);
 
 }  // namespace shoal::server

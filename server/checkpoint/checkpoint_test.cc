@@ -48,7 +48,8 @@ std::string WriteCheckpoint(const std::string& directory, int64_t step, int serv
   auto writing = CheckpointDirectory::Take(directory);
   const auto folder = writing->Begin(step);
   EXPECT_TRUE(folder.ok());
-  Manifest manifest{.step = step, .loss = 1.5, .validation = kValidation, .spec = kSpec};
+  Manifest manifest{
+      .step = step, .loss = 1.5, .validation = kValidation, .norms = {0.1, 5, 2}, .spec = kSpec};
   for (int server = 0; server < servers; ++server) {
     std::vector<plan::PartitionSpec> mine;
     for (const int id : plan::PartitionsOf(map, server)) {
@@ -77,6 +78,9 @@ TEST(Checkpoint, AnyRangeReadsBackWhateverTheServers) {
     EXPECT_EQ((*checkpoint)->manifest().step, 7);
     EXPECT_EQ((*checkpoint)->manifest().spec, kSpec);
     EXPECT_EQ((*checkpoint)->manifest().validation, kValidation);
+    EXPECT_EQ((*checkpoint)->manifest().norms.mean, 0.1);
+    EXPECT_EQ((*checkpoint)->manifest().norms.steps, 5);
+    EXPECT_EQ((*checkpoint)->manifest().norms.skipped_in_a_row, 2);
     EXPECT_EQ(*(*checkpoint)->JobYaml(), "model: x\n");
     Random random(1);
     const auto units = plan::BuildUnits(kSpec);
@@ -231,7 +235,7 @@ TEST(ExportHuggingFace, GivesBackTheMasterWeights) {
   const auto checkpoint = Checkpoint::Open(WriteCheckpoint(FreshDirectory(), 1, 2));
   ASSERT_TRUE(checkpoint.ok());
   const std::string output = FreshDirectory();
-  ASSERT_TRUE(ExportHuggingFace(**checkpoint, output, DType::kF32, "").ok());
+  ASSERT_TRUE(ExportHuggingFace(**checkpoint, output, {}).ok());
   const auto model = formats::HfModel::Open(output);
   ASSERT_TRUE(model.ok()) << Describe(model.status());
   for (const plan::UnitSpec& unit : plan::BuildUnits(kSpec)) {

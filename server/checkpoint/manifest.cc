@@ -64,6 +64,12 @@ absl::StatusOr<Manifest> FromJson(const Json& document, const std::string& file_
                            .best_loss = result.at("best_loss").get<double>(),
                            .since_best = result.at("since_best").get<int64_t>()};
   }
+  if (document.contains("norms")) {
+    const Json& norms = document.at("norms");
+    manifest.norms = {.mean = norms.at("mean").get<double>(),
+                      .steps = norms.at("steps").get<int64_t>(),
+                      .skipped_in_a_row = norms.at("skipped_in_a_row").get<int64_t>()};
+  }
   const Json& model = document.at("model");
   SHOAL_ASSIGN_OR_RETURN(manifest.spec, formats::ParseModelSpec(model.dump(), file_name));
   manifest.special = {.bos = document.at("bos").get<int64_t>(),
@@ -102,6 +108,11 @@ std::string ManifestToJson(const Manifest& manifest, uint64_t job_hash) {
                               {"best_step", manifest.validation->best_step},
                               {"best_loss", manifest.validation->best_loss},
                               {"since_best", manifest.validation->since_best}};
+  }
+  if (manifest.norms.steps > 0 || manifest.norms.skipped_in_a_row > 0) {
+    document["norms"] = {{"mean", manifest.norms.mean},
+                         {"steps", manifest.norms.steps},
+                         {"skipped_in_a_row", manifest.norms.skipped_in_a_row}};
   }
   document["hash"] = Hex(HashWithoutHash(document));
   return document.dump(1) + "\n";

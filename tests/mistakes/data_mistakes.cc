@@ -164,7 +164,7 @@ std::vector<Mistake> Warnings() {
       {.name = "EvalWithAnotherTemplate",
        .command = "eval --model {shared}/model --data {shared}/train.jsonl --template plain "
                   "--limit 1 --answers 0",
-       .says = {"the template is plain", "the tokens of chatml; say --template chatml"},
+       .says = {"the template is plain", "made for chatml; say --template chatml"},
        .code = 0,
        .kind = Mistake::Kind::kWarning},
   };
