@@ -24,6 +24,9 @@ void TrainReport::OnStep(const proto::StepEvent& event) {
     PrintJson(streams_.out, server::ToJson(event));
     return;
   }
+  if (!event.skipped().empty()) {
+    bar_.Line(fmt::format("step {} is skipped: {}", event.step(), event.skipped()));
+  }
   bar_.Step({.step = event.step(),
              .total_steps = event.total_steps(),
              .loss = event.loss(),

@@ -215,6 +215,13 @@ absl::StatusOr<proto::PrepareReply> JobCore::Prepare(const proto::PrepareRequest
   return prepared_;
 }
 
+absl::Status Apply(const proto::CommitRequest& request, JobStore& store,
+                   const Store::Ready& ready) {
+  return request.skipped().empty() ? store.Commit(request.step(), request.learning_rate(),
+                                                  request.clip_coefficient(), ready)
+                                   : store.Skip(request.step(), ready);
+}
+
 absl::StatusOr<proto::CommitReply> JobCore::Commit(const proto::CommitRequest& request,
                                                    const Act& update) {
   absl::MutexLock commands(&commands_mutex_);

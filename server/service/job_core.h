@@ -32,6 +32,10 @@
 
 namespace shoal::server {
 
+// Does to the store what a commit asks for.
+absl::Status Apply(const proto::CommitRequest& request, JobStore& store,
+                   const Store::Ready& ready = nullptr);
+
 class JobCore {
  public:
   struct Options {

@@ -59,16 +59,15 @@ absl::Status HostedJob::CommitAroundCheckpoint(const proto::CommitRequest& reque
   JobStore& store = *store_;
   const std::shared_ptr<CheckpointTask> task = NewestCheckpoint();
   if (task == nullptr || task->AllWritten()) {
-    return store.Commit(request.step(), request.learning_rate(), request.clip_coefficient());
+    return Apply(request, store);
   }
   absl::Duration waited;
-  SHOAL_RETURN_IF_ERROR(store.Commit(request.step(), request.learning_rate(),
-                                     request.clip_coefficient(), [&](size_t partition) {
-                                       const absl::Time start = options_.clock->Now();
-                                       const absl::Status ready = task->WaitUntilWritten(partition);
-                                       waited += options_.clock->Now() - start;
-                                       return ready;
-                                     }));
+  SHOAL_RETURN_IF_ERROR(Apply(request, store, [&](size_t partition) {
+    const absl::Time start = options_.clock->Now();
+    const absl::Status ready = task->WaitUntilWritten(partition);
+    waited += options_.clock->Now() - start;
+    return ready;
+  }));
   metrics_.checkpoint_commit_wait_seconds.Increment(absl::ToDoubleSeconds(waited));
   LogInfo("step {}: commit waited {} for the checkpoint of step {} to be written", request.step(),
           absl::FormatDuration(waited), task->version());

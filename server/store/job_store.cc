@@ -66,6 +66,20 @@ absl::StatusOr<std::vector<PartitionStatistics>> JobStore::Seal() {
 
 absl::Status JobStore::Commit(int64_t step, double learning_rate, double clip_coefficient,
                               const Store::Ready& ready) {
+  return Publish(step, ready, [&](Store& store, const Store::Ready& of_extent) {
+    return store.Commit(step, learning_rate, clip_coefficient, of_extent);
+  });
+}
+
+absl::Status JobStore::Skip(int64_t step, const Store::Ready& ready) {
+  return Publish(step, ready, [step](Store& store, const Store::Ready& of_extent) {
+    return store.Skip(step, of_extent);
+  });
+}
+
+absl::Status JobStore::Publish(
+    int64_t step, const Store::Ready& ready,
+    const std::function<absl::Status(Store&, const Store::Ready&)>& publish) {
   SHOAL_CHECK(step == version_ + 1 || SHOAL_PLANTED("commit-twice"));
   for (const auto& extent : extents_) {
     Store::Ready of_extent;
@@ -75,7 +89,7 @@ absl::Status JobStore::Commit(int64_t step, double learning_rate, double clip_co
         return ready(index_.at(id));
       };
     }
-    failure_ = extent->store->Commit(step, learning_rate, clip_coefficient, of_extent);
+    failure_ = publish(*extent->store, of_extent);
     SHOAL_RETURN_IF_ERROR(failure_);
   }
   version_ = step;

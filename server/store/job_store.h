@@ -52,6 +52,7 @@ class JobStore {
   // `ready` has indices in held().
   absl::Status Commit(int64_t step, double learning_rate, double clip_coefficient,
                       const Store::Ready& ready = nullptr);
+  absl::Status Skip(int64_t step, const Store::Ready& ready = nullptr);
   absl::StatusOr<std::vector<PartitionChecksum>> Checksums() const;
   absl::StatusOr<std::span<const float>> Read(size_t index, StateArray array,
                                               std::vector<float>& scratch) const;
@@ -70,6 +71,8 @@ class JobStore {
 
  private:
   void Index();
+  absl::Status Publish(int64_t step, const Store::Ready& ready,
+                       const std::function<absl::Status(Store&, const Store::Ready&)>& publish);
 
   std::vector<std::unique_ptr<Extent>> extents_;
   std::unique_ptr<Extent> arriving_;

@@ -247,13 +247,27 @@ std::vector<AdamWScalars> Store::ScalarsOf(int64_t step, double learning_rate,
 
 absl::Status Store::Commit(int64_t step, double learning_rate, double clip_coefficient,
                            const Ready& ready) {
+  return Publish(step, ScalarsOf(step, learning_rate, clip_coefficient), ready);
+}
+
+absl::Status Store::Skip(int64_t step, const Ready& ready) {
+  for (size_t p = 0; p < partitions_.size(); ++p) {
+    SHOAL_RETURN_IF_ERROR(state_->Clear(p));  // what is not finite would be so times zero
+  }
+  // AdamW whose every factor is one and whose every addend is zero.
+  const AdamWScalars keeping = {.beta2 = 1, .epsilon = 1};
+  return Publish(step, std::vector<AdamWScalars>(rules_.all().size(), keeping), ready);
+}
+
+absl::Status Store::Publish(int64_t step, std::span<const AdamWScalars> scalars,
+                            const Ready& ready) {
   SHOAL_CHECK(step == version_ + 1 || SHOAL_PLANTED("commit-twice"));
   for (const auto& partition : partitions_) {
     if (partition != nullptr) {
       partition->BeginWrite(step);
     }
   }
-  failure_ = Update(step, ScalarsOf(step, learning_rate, clip_coefficient), ready);
+  failure_ = Update(step, scalars, ready);
   SHOAL_RETURN_IF_ERROR(failure_);
   for (const auto& partition : partitions_) {
     if (partition != nullptr) {

@@ -97,6 +97,8 @@ class Store {
   using Ready = std::function<absl::Status(size_t)>;
   absl::Status Commit(int64_t step, double learning_rate, double clip_coefficient,
                       const Ready& ready = nullptr);
+  // The same with weights and moments as they are, to the bit, whatever the gradient is.
+  absl::Status Skip(int64_t step, const Ready& ready = nullptr);
 
   absl::StatusOr<std::vector<PartitionChecksum>> Checksums() const;
 
@@ -108,6 +110,7 @@ class Store {
   absl::Status ForEachPartition(const std::function<absl::Status(size_t)>& work) const;
   absl::Status LoadPartition(size_t index, int64_t version, const StoreSource& source,
                              bool to_host);
+  absl::Status Publish(int64_t step, std::span<const AdamWScalars> scalars, const Ready& ready);
   absl::Status Update(int64_t step, std::span<const AdamWScalars> scalars, const Ready& ready)
       ABSL_LOCKS_EXCLUDED(weights_mutex_);
   size_t EndOfRun(size_t first) const;

@@ -331,6 +331,47 @@ TEST_F(StoreTest, OnlyFrozenTensorsOfAPartitionStay) {
   }
 }
 
+// Also in a store that has taken a gradient which is not finite.
+TEST_F(StoreTest, ASkippedStepPublishesTheSameWeights) {
+  for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
+    Fixture f({.accumulate = accumulate}, 2);
+    const auto arrays = [&f] {
+      std::vector<std::vector<float>> all;
+      for (size_t p = 0; p < f.partitions.size(); ++p) {
+        for (const StateArray array :
+             {StateArray::kMaster, StateArray::kFirstMoment, StateArray::kSecondMoment}) {
+          std::vector<float> scratch;
+          const auto read = f.store->state().Read(p, array, scratch).value();
+          all.emplace_back(read.begin(), read.end());
+        }
+      }
+      return all;
+    };
+    for (const Push& push : AllPushes(f.partitions.size(), 1, 2)) {
+      Apply(*f.store, push);
+    }
+    ASSERT_TRUE(f.store->Seal().ok());
+    ASSERT_TRUE(f.store->Commit(1, 1e-2, 1).ok());
+    const auto before = arrays();
+    f.store->Clear();
+    const std::vector<float> payload(static_cast<size_t>(f.partitions[0].count), std::nanf(""));
+    f.store->partitions()[0]->ApplyPush(1, DType::kF32,
+                                        reinterpret_cast<const std::byte*>(payload.data()));
+    ASSERT_TRUE(f.store->Seal().ok());
+    ASSERT_TRUE(f.store->Skip(2).ok());
+    EXPECT_EQ(f.store->version(), 2);
+    EXPECT_EQ(arrays(), before);
+    for (size_t p = 0; p < f.partitions.size(); ++p) {
+      const auto& memory = f.store->partitions()[p]->memory();
+      EXPECT_EQ(std::memcmp(memory.wire[0].host, memory.wire[1].host,
+                            static_cast<size_t>(f.partitions[p].count *
+                                                SizeOf(f.store->options().wire_type))),
+                0)
+          << p;
+    }
+  }
+}
+
 TEST_F(StoreTest, GradientNormDoesNotDependOnThreadsOrServers) {
   double whole = 0;
   std::vector<double> by_partition;

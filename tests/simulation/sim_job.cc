@@ -94,6 +94,7 @@ plan::Job SimJob::Describe() const {
   }
   job.train.early_stop.patience = options_.patience;
   job.checkpoint.best = options_.keep_best;
+  job.train.skip_step.nonfinite = options_.skip_nonfinite;
   job.plan.assignment = options_.draw ? plan::Assignment::kDynamic : plan::Assignment::kAuto;
   job.train.synchronization =
       options_.layer ? plan::Synchronization::kLayer : plan::Synchronization::kStep;

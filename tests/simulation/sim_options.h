@@ -23,9 +23,10 @@ struct SimOptions {
   int64_t samples = 8;     // per step
   int64_t checkpoint_every = 2;
   double checkpoint_seconds = 0;
-  int64_t validate_every = 0;  // data.validation.every_steps; 0: there is none
-  int64_t patience = 0;        // train.early_stop.patience
-  bool keep_best = false;      // checkpoint.best
+  int64_t validate_every = 0;   // data.validation.every_steps; 0: there is none
+  int64_t patience = 0;         // train.early_stop.patience
+  bool keep_best = false;       // checkpoint.best
+  bool skip_nonfinite = false;  // train.skip_step.nonfinite
   bool resume = false;
   bool draw = false;   // plan.assignment: dynamic
   bool layer = false;  // train.synchronization: layer

@@ -243,7 +243,9 @@ absl::StatusOr<proto::PrepareReply> SimServer::Prepare(const proto::PrepareReque
       --all_->lost_pushes;
       first.set_pushes(first.pushes() - 1);
     }
-    first.set_non_finite(wanted.step() == all_->non_finite_at_step ? 2 : 0);
+    const int64_t since = wanted.step() - all_->non_finite_at_step;
+    const bool is_bad = since >= 0 && since < all_->non_finite_steps;
+    first.set_non_finite(all_->non_finite_at_step > 0 && is_bad ? 2 : 0);
   }
   job->prepared = reply;
   return reply;
@@ -254,7 +256,7 @@ absl::StatusOr<proto::CommitReply> SimServer::Commit(const proto::CommitRequest&
   bool updated = false;
   const auto update = [&] {
     updated = true;
-    return job->store->Commit(wanted.step(), wanted.learning_rate(), wanted.clip_coefficient());
+    return server::Apply(wanted, *job->store);
   };
   SHOAL_ASSIGN_OR_RETURN(proto::CommitReply reply, job->core->Commit(wanted, update));
   if (updated) {

@@ -158,6 +158,7 @@ class SimServers {
   int count() const { return static_cast<int>(servers_.size()); }
 
   int64_t non_finite_at_step = 0;         // in this step a server reports a non-finite gradient
+  int64_t non_finite_steps = 1;           // and in those after it, so many in all
   std::vector<uint64_t> barrier_workers;  // of the last attempt begun
   int64_t gpu_bytes = 0;                  // taken of a GPU of its own, and a tenth for each client
   int refused_shards = 0;                 // so many servers cannot write theirs

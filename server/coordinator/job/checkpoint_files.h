@@ -20,6 +20,7 @@ struct CompleteCheckpoint {
   std::string path;
   double loss = 0;                                   // of that step
   std::optional<proto::ValidationEvent> validation;  // the newest by then
+  proto::GradientNorms norms;                        // up to that step
 };
 
 // One per job. Calls may block on the disk; one at a time. AlreadyExists: another job's run has

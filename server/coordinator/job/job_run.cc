@@ -37,6 +37,7 @@ JobRun::JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvir
       first_version_(resume.has_value() ? resume->step : 0),
       version_(resume.has_value() ? resume->step : 0),
       last_loss_(resume.has_value() ? resume->loss : 0),
+      norms_(resume.has_value() ? resume->norms : proto::GradientNorms()),
       validation_(resume.has_value() ? resume->validation : std::nullopt),
       newest_checkpoint_(std::move(resume)),
       record_(std::in_place, environment_.disk,

@@ -317,16 +317,17 @@ class JobRun {
   absl::Status CheckPushesOfStep(const std::vector<proto::PrepareReply>& replies) const;
   void PrepareStep();
   void OnPrepared(const std::vector<proto::PrepareReply>& replies);
-  void CommitStep(const StepTotals& totals);
-  void OnCommitted(const std::vector<proto::CommitReply>& replies, const StepTotals& totals,
-                   double learning_rate);
+  void CommitStep(const StepTotals& totals, const std::string& skipped);
+  void OnCommitted(const std::vector<proto::CommitReply>& replies,
+                   const proto::StepEvent& committed);
 
   // job_run_tell.cc
   void SetState(const std::string& state);
   void TellState();
   void TellWarning(const std::string& text);
   proto::StepEvent DescribeCommit(const StepTotals& totals, double learning_rate) const;
-  void TellStep(const StepTotals& totals, double learning_rate);
+  void TakeCommitted(const proto::StepEvent& committed);
+  void TellStep(proto::StepEvent committed);
   void Append(proto::JobEvent event);
   void Append(std::vector<proto::JobEvent> events);
   void RecordEvent(const proto::JobEvent& event);
@@ -427,11 +428,12 @@ class JobRun {
   absl::Time short_since_;              // in kShort
   std::string last_lost_;               // worker, and why
 
-  int64_t loaded_version_ = 0;                        // by the servers, at the run's begin
-  int64_t version_ = 0;                               // published by them
-  double last_loss_ = 0;                              // of step version_
-  int64_t step_ = 0;                                  // in progress
-  bool validating_ = false;                           // before it
+  int64_t loaded_version_ = 0;  // by the servers, at the run's begin
+  int64_t version_ = 0;         // published by them
+  double last_loss_ = 0;        // of step version_, or the last before it that was not skipped
+  proto::GradientNorms norms_;  // up to it
+  int64_t step_ = 0;            // in progress
+  bool validating_ = false;     // before it
   std::optional<proto::ValidationEvent> validation_;  // the newest
   int64_t attempt_ = 0;
   int64_t attempts_before_ = 0;  // of the step to come, in earlier lives

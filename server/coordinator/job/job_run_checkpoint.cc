@@ -65,7 +65,7 @@ void JobRun::AwaitCheckpoint() {
 void JobRun::BeginCheckpoint() {
   checkpoint_in_progress_ = true;
   checkpoint_again_ = absl::InfiniteFuture();
-  checkpoint_ = {.step = version_, .loss = last_loss_, .validation = validation_};
+  checkpoint_ = {.step = version_, .loss = last_loss_, .validation = validation_, .norms = norms_};
   checkpoint_started_ = environment_.clock.Now();
   environment_.disk([this, step = checkpoint_.step] {
     auto path = job_.checkpoints->Create(step);

@@ -23,6 +23,7 @@ void JobRun::Stop(const std::string& reason, bool for_good) {
     // Later steps are lost with the member.
     version_ = newest_checkpoint_.has_value() ? newest_checkpoint_->step : 0;
     last_loss_ = newest_checkpoint_.has_value() ? newest_checkpoint_->loss : 0;
+    norms_ = newest_checkpoint_.has_value() ? newest_checkpoint_->norms : proto::GradientNorms();
     validation_ = newest_checkpoint_.has_value() ? newest_checkpoint_->validation : std::nullopt;
     TellEnd();
     return;

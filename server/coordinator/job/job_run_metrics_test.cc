@@ -9,6 +9,7 @@ namespace {
 
 using simulation::SimWorld;
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -49,6 +50,36 @@ TEST(JobRunMetricsTest, CountMembersThatAreRefusedForTheirVersion) {
   });
   ASSERT_THAT(world.RunAndCheck(), IsEmpty());
   EXPECT_EQ(ValueOf(world.metrics.Text(), "shoal_coordinator_refused_versions_total"), 1);
+}
+
+TEST(JobRunTest, StepsWhoseGradientsAreNotFiniteAreSkippedWhereAskedFor) {
+  SimWorld world({.steps = 6, .checkpoint_every = 0, .skip_nonfinite = true});
+  world.servers.non_finite_at_step = 3;
+  world.servers.non_finite_steps = 2;
+  ASSERT_TRUE(world.Run());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_EQ(world.servers.server(0).version(), 6);
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_skipped_steps_total 2"));
+  std::vector<int64_t> skipped;
+  for (const proto::StepEvent& step : world.step_events()) {
+    if (!step.skipped().empty()) {
+      EXPECT_EQ(step.skipped(), "4 gradient elements are not finite");
+      skipped.push_back(step.step());
+    }
+  }
+  EXPECT_THAT(skipped, ElementsAre(3, 4));
+}
+
+TEST(JobRunTest, TheThirdInARowIsNotSkipped) {
+  SimWorld world({.steps = 9, .skip_nonfinite = true});
+  world.servers.non_finite_at_step = 3;
+  world.servers.non_finite_steps = 3;
+  ASSERT_TRUE(world.Run());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_TRUE(world.failed()->non_finite());
+  EXPECT_EQ(world.failed()->step(), 5);
+  EXPECT_THAT(world.failure(), HasSubstr("step 5 was not committed: 4 gradient elements are not "
+                                         "finite, as in the two before it, which were skipped"));
 }
 
 }  // namespace

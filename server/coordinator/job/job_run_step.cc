@@ -9,6 +9,7 @@
 #include "server/coordinator/job/job_run.h"
 #include "server/coordinator/step/expected_pushes.h"
 #include "server/coordinator/step/report_sum.h"
+#include "server/coordinator/step/skipped_step.h"
 
 namespace shoal::server {
 namespace {
@@ -425,28 +426,35 @@ void JobRun::OnPrepared(const std::vector<proto::PrepareReply>& replies) {
     Fail(fmt::format("step {}: {}", step_, Message(totals.status())));
     return;
   }
-  if (const std::string what = NonFinite(*totals); !what.empty()) {
+  if (!NonFinite(*totals).empty()) {
     environment_.metrics.nonfinite_steps.Increment();
+  }
+  const plan::SkipStepOptions& options = job_.job.train.skip_step;
+  if (const std::string why = WhyFatal(options, norms_, *totals); !why.empty()) {
     SaveAndFail(
         fmt::format("step {} was not committed: {}; lower train.learning_rate, or look at the data",
-                    step_, what),
+                    step_, why),
         /*non_finite=*/true);
     return;
   }
-  CommitStep(*totals);
+  CommitStep(*totals, WhySkipped(options, norms_, *totals));
 }
 
-void JobRun::CommitStep(const StepTotals& totals) {
+void JobRun::CommitStep(const StepTotals& totals, const std::string& skipped) {
   phase_ = Phase::kCommitting;
   environment_.metrics.OnPhase("prepare", environment_.clock.Now());
   const double learning_rate = job_.steps->LearningRate(step_);
+  proto::StepEvent event = DescribeCommit(totals, learning_rate);
+  event.set_skipped(skipped);
+  *event.mutable_norms() =
+      AddStep(job_.job.train.skip_step, norms_, totals.grad_norm, !skipped.empty());
   const CommitRecord record = {
       .step = step_,
       .attempt = attempt_,
       .learning_rate = learning_rate,
       .clip_coefficient = ClipCoefficient(job_.job.train.clip_norm, totals.grad_norm),
       .generation = job_.shard_map.generation,
-      .event = DescribeCommit(totals, learning_rate)};
+      .event = std::move(event)};
   // Before any server hears of it: from here on the step is committed, and a half-done commit is
   // completed from this.
   const absl::Status recorded = SHOAL_PLANTED("commit-unrecorded")
@@ -460,13 +468,13 @@ void JobRun::CommitStep(const StepTotals& totals) {
   CallAll(
       &rpc::ParameterServerService::Commit,
       [request = CommitRequestOf(record)](int) { return request; },
-      [this, totals, record](const std::vector<proto::CommitReply>& replies) {
-        OnCommitted(replies, totals, record.learning_rate);
+      [this, event = record.event](const std::vector<proto::CommitReply>& replies) {
+        OnCommitted(replies, event);
       });
 }
 
-void JobRun::OnCommitted(const std::vector<proto::CommitReply>& replies, const StepTotals& totals,
-                         double learning_rate) {
+void JobRun::OnCommitted(const std::vector<proto::CommitReply>& replies,
+                         const proto::StepEvent& committed) {
   SHOAL_CHECK(phase_ == Phase::kCommitting);
   for (size_t server = 0; server < replies.size(); ++server) {
     if (replies[server].version() != step_) {
@@ -477,8 +485,8 @@ void JobRun::OnCommitted(const std::vector<proto::CommitReply>& replies, const S
   }
   version_ = step_;
   environment_.metrics.OnPhase("commit", environment_.clock.Now());
-  last_loss_ = totals.loss;
-  TellStep(totals, learning_rate);
+  TakeCommitted(committed);
+  TellStep(committed);
   AfterCommit();
 }
 

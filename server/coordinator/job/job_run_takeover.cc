@@ -220,7 +220,7 @@ void JobRun::GoOn(const TakeoverDecision& decision) {
   }
   record_->Open();
   if (decision.commit.step == version_ && version_ > 0) {
-    last_loss_ = decision.commit.event.loss();
+    TakeCommitted(decision.commit.event);
     if (LastTold() != version_) {
       proto::JobEvent event;
       *event.mutable_step() = decision.commit.event;

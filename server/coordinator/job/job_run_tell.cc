@@ -54,7 +54,18 @@ proto::StepEvent JobRun::DescribeCommit(const StepTotals& totals, double learnin
   return event;
 }
 
-void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
+// Numbers that a checkpoint has too.
+void JobRun::TakeCommitted(const proto::StepEvent& committed) {
+  norms_ = committed.norms();
+  if (committed.skipped().empty()) {
+    last_loss_ = committed.loss();
+  } else {
+    environment_.metrics.skipped_steps.Increment();
+    LogWarning("step {} is skipped: {}", committed.step(), committed.skipped());
+  }
+}
+
+void JobRun::TellStep(proto::StepEvent committed) {
   const absl::Time now = environment_.clock.Now();
   const double seconds = absl::ToDoubleSeconds(now - step_opened_);
   StepTiming timing{.step = step_,
@@ -77,7 +88,9 @@ void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
   measurements_->AddStep(plan_, ran);
   proto::JobEvent event;
   proto::StepEvent& done = *event.mutable_step();
-  done = DescribeCommit(totals, learning_rate);
+  done = std::move(committed);
+  done.set_step_seconds(seconds);
+  done.set_tokens_per_second(seconds > 0 ? static_cast<double>(plan_.tokens) / seconds : 0);
   done.set_idle_share(IdleShare(timing));
   const double flops = FlopsOf(plan_, job_.flops);
   mfu_ = Utilization(flops, timing);

@@ -14,6 +14,7 @@ namespace {
 using simulation::Lie;
 using simulation::SimOptions;
 using simulation::SimWorld;
+using ::testing::ElementsAre;
 using testing::FakeDisk;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;

@@ -25,6 +25,8 @@ CommitRecord RecordOf(const proto::TakeOverReply& server) {
   record.event.set_loss(committed.loss());
   record.event.set_grad_norm(committed.grad_norm());
   record.event.set_learning_rate(record.learning_rate);
+  record.event.set_skipped(committed.skipped());
+  *record.event.mutable_norms() = committed.norms();
   return record;
 }
 
@@ -63,6 +65,8 @@ proto::CommitRequest CommitRequestOf(const CommitRecord& record) {
   request.set_clip_coefficient(record.clip_coefficient);
   request.set_loss(record.event.loss());
   request.set_grad_norm(record.event.grad_norm());
+  request.set_skipped(record.event.skipped());
+  *request.mutable_norms() = record.event.norms();
   return request;
 }
 

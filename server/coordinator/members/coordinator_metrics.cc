@@ -12,7 +12,9 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
       target_tokens(metrics.counter("shoal_train_target_tokens_total",
                                     "Tokens of committed steps that loss is taken on.")),
       nonfinite_steps(metrics.counter("shoal_train_nonfinite_steps_total",
-                                      "Steps stopped because loss or gradients were not finite.")),
+                                      "Steps whose loss or gradients were not finite.")),
+      skipped_steps(metrics.counter("shoal_train_skipped_steps_total",
+                                    "Steps committed without a change (train.skip_step).")),
       dropped_attempts(metrics.counter("shoal_train_dropped_attempts_total",
                                        "Attempts at a step that were dropped whole.")),
       late_reports(metrics.counter(

@@ -60,6 +60,7 @@ struct CoordinatorMetrics {
   Metrics::Counter& tokens;
   Metrics::Counter& target_tokens;
   Metrics::Counter& nonfinite_steps;
+  Metrics::Counter& skipped_steps;
   Metrics::Counter& dropped_attempts;
   Metrics::Counter& late_reports;
   Metrics::Counter& packs_taken_back;

@@ -17,6 +17,9 @@ Json ToJson(const proto::StepEvent& event) {
   if (event.mfu() > 0) {
     line["mfu"] = event.mfu();
   }
+  if (!event.skipped().empty()) {
+    line["skipped"] = event.skipped();
+  }
   if (event.emulated()) {
     line["emulated"] = true;
   }
