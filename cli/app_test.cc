@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 const std::vector<std::vector<std::string>>& Commands() {
   static const std::vector<std::vector<std::string>> commands = {{"train"},
@@ -89,6 +90,30 @@ TEST(App, BashCompletesCommandsAndOptions) {
   EXPECT_EQ(complete("shoal data inspect --minib"), "--minibatch-samples\n");
   EXPECT_EQ(complete("shoal train job.yaml --over"), "--overwrite\n");
   EXPECT_EQ(complete("shoal train --fault"), "\n") << "hidden";
+}
+
+// With what zsh's completion calls.
+TEST(App, ZshCompletesThemToo) {
+  if (std::system("command -v zsh >/dev/null") != 0) {
+    GTEST_SKIP() << "there is no zsh";
+  }
+  const std::string script = ::testing::TempDir() + "/completion.zsh";
+  ASSERT_TRUE(WriteFileAtomically(script, Shoal({"completion", "zsh"}).out).ok());
+  const auto complete = [&script](const std::string& line) {
+    const std::string command = fmt::format(
+        "zsh -fc 'compdef() {{ }}; compadd() {{ shift; print -- $@ }}; _files() {{ print files }}; "
+        "source {}; words=({}); CURRENT=$#words; PREFIX=$words[-1]; _shoal'",
+        script, line);
+    FILE* const pipe = popen(command.c_str(), "r");
+    std::string text(4096, '\0');
+    text.resize(fread(text.data(), 1, text.size(), pipe));
+    EXPECT_EQ(pclose(pipe), 0) << command;
+    return text;
+  };
+  EXPECT_THAT(complete("shoal gen"), HasSubstr("generate"));
+  EXPECT_THAT(complete("shoal data ins"), testing::AllOf(HasSubstr("inspect"), HasSubstr("files")));
+  EXPECT_THAT(complete("shoal data inspect --minib"),
+              testing::AllOf(HasSubstr("--minibatch-samples"), Not(HasSubstr("files"))));
 }
 
 TEST(App, UsageErrorsAreOneLineAndExitCodeTwo) {
