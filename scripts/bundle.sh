@@ -3,8 +3,8 @@
 # Linux (with this machine's glibc or a newer one) and run from wherever it lies there: container
 # images and machines with a GPU get Shoal this way.
 #
-#   scripts/bundle.sh [--output FOLDER] [--data FOLDER] [--xz] [--with-cuda-libraries]
-#                     [--build FOLDER] [--no-build]
+#   scripts/bundle.sh [--output FOLDER] [--data FOLDER] [--xz]
+#                     [--with-cuda-libraries | --without-cuda] [--build FOLDER] [--no-build]
 #
 #     --output              the folder to make; one that is there is made anew (default:
 #                           build/bundle)
@@ -14,7 +14,9 @@
 #                           where there is no xz
 #     --with-cuda-libraries cuBLASLt, cuDNN and NCCL as well: a gigabyte. Without them the programs
 #                           use those they find when they run
-#     --build               the build folder (default: build/package)
+#     --without-cuda        programs for CPUs alone, with a toolkit there or not: smaller, and
+#                           built in a third of the time
+#     --build               the build folder (default: build/package, or build/package-cpu)
 #     --no-build            take the programs as they are there
 #
 # In it: bin (programs), lib (libraries; programs look there first, whatever LD_LIBRARY_PATH says),
@@ -23,9 +25,9 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 output=$root/build/bundle
-build_folder=$root/build/package
+build_folder=
 data=${SHOAL_TEST_DATA:-}
-xz='' cuda_libraries='' build=yes
+xz='' cuda_libraries='' with_cuda=ON build=yes
 while [ $# -gt 0 ]; do
   case $1 in
     --output) output=$2; shift ;;
@@ -33,12 +35,18 @@ while [ $# -gt 0 ]; do
     --build) build_folder=$2; shift ;;
     --xz) xz=yes ;;
     --with-cuda-libraries) cuda_libraries=yes ;;
+    --without-cuda) with_cuda=OFF ;;
     --no-build) build='' ;;
     *) sed -n '/^#   scripts/,/^$/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
   shift
 done
 fail() { echo "bundle: $*" >&2; exit 1; }
+if [ $with_cuda = OFF ] && [ -n "$cuda_libraries" ]; then
+  fail "--with-cuda-libraries contradicts --without-cuda"
+fi
+[ $with_cuda = ON ] && suffix='' || suffix=-cpu
+build_folder=${build_folder:-$root/build/package$suffix}
 mkdir -p "$(dirname "$output")"
 output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
 if [ -e "$output" ] && [ ! -e "$output/share/manifest.tsv" ]; then
@@ -49,16 +57,16 @@ programs=(shoal shoal-coordinator shoal-server shoal-worker)
 if [ -n "$build" ]; then
   "$root/scripts/install-dependencies.sh"
   cd "$root"
-  cmake --preset package >/dev/null
+  cmake --preset package -B "$build_folder" -DSHOAL_WITH_CUDA=$with_cuda >/dev/null
   # Not a target where there is no CUDA toolkit. (All of the list before the search: one that ends
   # early would fail the pipe.)
-  targets=$(cmake --build --preset package --target help)
+  targets=$(cmake --build "$build_folder" --target help)
   if grep -q '^gpu_check:' <<<"$targets"; then
     programs+=(gpu_check)
-  else
+  elif [ $with_cuda = ON ]; then
     echo "bundle: no CUDA toolkit was found: the bundle is without gpu_check" >&2
   fi
-  cmake --build --preset package -j "$(nproc)" --target "${programs[@]}"
+  cmake --build "$build_folder" -j "$(nproc)" --target "${programs[@]}"
 elif [ -x "$build_folder/bin/gpu_check" ]; then
   programs+=(gpu_check)
 fi
