@@ -129,7 +129,9 @@ TEST_F(PlanCommandTest, SaysWhereThisMachineIsTooSmall) {
   const Outcome text = Plan({"--set", "cluster.local.workers=300", "--set",
                              "data.microbatch_tokens=16000000", "--steps", "1"});
   EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_THAT(text.out, HasSubstr("it does not fit this machine: the job needs "));
+  EXPECT_THAT(
+      text.out,
+      HasSubstr("it does not fit this machine: even with train.recompute: full: the job needs "));
   EXPECT_THAT(text.out, HasSubstr("300 workers share "));
   EXPECT_EQ(PlanJson({"--set", "cluster.coordinator=there:1"})["machine"].size(), 0U)
       << "it runs elsewhere";
