@@ -101,8 +101,8 @@ absl::StatusOr<proto::ScaleReply> Await(ScaleOptions options, proto::ScaleReply 
       return Unavailable("{} keeps {} servers: {}", options.id, reply.servers(), reply.refusal());
     }
     if (reply.wanted() != options.servers) {
-      return Unavailable("{} is to have {} servers by now: a later wish counts", options.id,
-                         reply.wanted());
+      return FailedPrecondition("{} is to have {} servers by now: a later wish counts", options.id,
+                                reply.wanted());
     }
     RealClock().SleepFor(kBetweenQuestions);
     SHOAL_ASSIGN_OR_RETURN(reply, Ask(options, coordinator, /*with_wish=*/false));

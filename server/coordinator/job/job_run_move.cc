@@ -20,6 +20,12 @@ constexpr int64_t kGenerationsOfALife = int64_t{1} << 20;
 constexpr int64_t kMostServers = 4096;
 constexpr int kMostWaves = 64;  // that are told of
 
+std::vector<int> Places(int64_t servers) {
+  std::vector<int> places(static_cast<size_t>(servers));
+  std::iota(places.begin(), places.end(), 0);
+  return places;
+}
+
 }  // namespace
 
 // Servers may have heard of generations that this life knows nothing of.
@@ -46,7 +52,14 @@ absl::Status JobRun::CheckWish(int64_t servers) const {
     return InvalidArgument("--servers {}: {} can have 1 to {}, one for each of its partitions",
                            servers, job_.id, most);
   }
-  return absl::OkStatus();
+  if (servers == std::ssize(servers_)) {
+    return absl::OkStatus();
+  }
+  std::vector<Member> there = servers_;
+  there.insert(there.end(), spare_servers_.begin(), spare_servers_.end());
+  const plan::ShardMap target =
+      plan::PlanTarget(job_.pushes.partitions, job_.shard_map, Places(servers));
+  return CheckRoom(job_.pushes.partitions, job_.shard_map, target, there, job_.job.service);
 }
 
 absl::StatusOr<proto::ScaleReply> JobRun::Scale(const proto::ScaleRequest& request) {
@@ -85,9 +98,8 @@ proto::ScaleReply JobRun::DescribeScaling() const {
 
 // What that would move, from where partitions are now.
 proto::ScaleReply JobRun::DescribeWish(int64_t servers) const {
-  std::vector<int> places(static_cast<size_t>(servers));
-  std::iota(places.begin(), places.end(), 0);
   const std::vector<plan::PartitionSpec>& partitions = job_.pushes.partitions;
+  const std::vector<int> places = Places(servers);
   const plan::ShardMap target = plan::PlanTarget(partitions, job_.shard_map, places);
   proto::ScaleReply reply;
   reply.set_job_id(job_.id);

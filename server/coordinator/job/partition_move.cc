@@ -3,10 +3,22 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/base/bytes.h"
 #include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/plan/memory/server_memory.h"
 #include "core/plan/placement/placement.h"
 
 namespace shoal::server {
+namespace {
+
+// Without slots, which a server has as before.
+int64_t BytesOf(const std::vector<plan::PartitionSpec>& held, const plan::ServiceOptions& service) {
+  return plan::PlanServerMemory(held, /*slot_bytes=*/0, service, /*clients=*/0).total() -
+         plan::kServerProcessBytes;
+}
+
+}  // namespace
 
 std::vector<proto::PartitionSource> PartitionMove::SourcesFor(int member) const {
   std::map<int, proto::PartitionSource> sources;
@@ -49,6 +61,33 @@ PartitionMove PlanMove(const std::vector<plan::PartitionSpec>& partitions,
     }
   }
   return move;
+}
+
+absl::Status CheckRoom(const std::vector<plan::PartitionSpec>& partitions,
+                       const plan::ShardMap& now, const plan::ShardMap& target,
+                       const std::vector<Member>& servers, const plan::ServiceOptions& service) {
+  for (int server = 0; server < static_cast<int>(servers.size()); ++server) {
+    std::vector<plan::PartitionSpec> has;
+    std::vector<plan::PartitionSpec> comes;
+    for (const plan::PartitionSpec& partition : partitions) {
+      if (now.primary(partition.id) == server) {
+        has.push_back(partition);
+      } else if (target.primary(partition.id) == server) {
+        comes.push_back(partition);
+      }
+    }
+    const Member& member = servers[static_cast<size_t>(server)];
+    const int64_t more = BytesOf(comes, service);
+    const int64_t needed = BytesOf(has, service) + more;
+    if (!comes.empty() && member.free_memory_bytes > 0 && needed > member.free_memory_bytes) {
+      return ResourceExhausted(
+          "{} would need {} of memory, {} of it for partitions that come, and its host had {} free "
+          "for a job: nothing is moved",
+          NameOf(member), FormatBytes(needed), FormatBytes(more),
+          FormatBytes(member.free_memory_bytes));
+    }
+  }
+  return absl::OkStatus();
 }
 
 double Imbalance(const std::vector<plan::PartitionSpec>& partitions, const plan::ShardMap& map,

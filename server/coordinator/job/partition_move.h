@@ -6,6 +6,8 @@
 #include <map>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "core/job/job.h"
 #include "core/model/partition.h"
 #include "core/model/shard_map.h"
 #include "proto/server.pb.h"
@@ -32,6 +34,13 @@ struct PartitionMove {
 PartitionMove PlanMove(const std::vector<plan::PartitionSpec>& partitions,
                        const plan::ShardMap& now, const std::vector<Member>& servers,
                        const std::vector<Member>& spares, int64_t wanted, int64_t generation);
+
+// ResourceExhausted, with its name and bytes, for the first of these servers whose host had too
+// little free when it came, for what it has and what comes to it. Who did not say is not judged;
+// others may take memory there, too: the server itself has the last word (Reserve).
+absl::Status CheckRoom(const std::vector<plan::PartitionSpec>& partitions,
+                       const plan::ShardMap& now, const plan::ShardMap& target,
+                       const std::vector<Member>& servers, const plan::ServiceOptions& service);
 
 // By how much the most loaded server is above the least loaded, over the largest partition.
 double Imbalance(const std::vector<plan::PartitionSpec>& partitions, const plan::ShardMap& map,

@@ -1,0 +1,81 @@
+// What is to move where, and whether it fits.
+#include "server/coordinator/job/partition_move.h"
+
+#include "core/base/testing/status.h"
+#include "core/plan/placement/placement.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kElements = 1 << 20;
+// Of a partition: weights of two versions, master, moments and gradient, with padding.
+constexpr int64_t kEach = 24 * kElements;
+constexpr int64_t kMost = kEach + kEach / 100;
+
+class PartitionMoveTest : public ::testing::Test {
+ protected:
+  PartitionMoveTest() {
+    for (int id = 0; id < 8; ++id) {
+      partitions_.push_back({.id = id, .unit = id, .count = kElements});
+      now_.servers.push_back({id % 2});
+    }
+    service_.wire_type = DType::kF32;
+    service_.accumulate = plan::Accumulate::kFloat;
+  }
+  static Member Server(int index, int64_t free) {
+    return {.role = proto::ROLE_SERVER,
+            .index = index,
+            .incarnation = 100U + static_cast<uint64_t>(index),
+            .host = "host",
+            .free_memory_bytes = free};
+  }
+  absl::Status Check(const std::vector<Member>& servers, const std::vector<int>& places) const {
+    return CheckRoom(partitions_, now_, plan::PlanTarget(partitions_, now_, places), servers,
+                     service_);
+  }
+
+  std::vector<plan::PartitionSpec> partitions_;
+  plan::ShardMap now_{.generation = 1, .servers = {}};
+  plan::ServiceOptions service_;
+};
+
+TEST_F(PartitionMoveTest, WhatAServerHasAndWhatComesMustFit) {
+  ASSERT_OK(Check({Server(0, 8 * kMost), Server(1, 4 * kMost)}, {0}));
+  const absl::Status full = Check({Server(0, 8 * kEach - 1), Server(1, 4 * kMost)}, {0});
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Describe(full),
+              HasSubstr("server 0 (host host, pid 0) would need 192.0 MiB of memory, 96.0 MiB of "
+                        "it for partitions that come, and its host had 192.0 MiB free"));
+  // Nothing comes to those that are full already.
+  ASSERT_OK(Check({Server(0, 1), Server(1, 1), Server(2, 4 * kMost)}, {0, 1, 2}));
+  EXPECT_THAT(Describe(Check({Server(0, 1), Server(1, 1), Server(2, kEach)}, {0, 1, 2})),
+              HasSubstr("server 2 (host host, pid 0) would need 48.0 MiB"));
+  // Who does not say is not judged, nor who is not there.
+  ASSERT_OK(Check({Server(0, 0), Server(1, 1)}, {0}));
+  ASSERT_OK(Check({Server(0, 1), Server(1, 1)}, {0, 1, 2}));
+}
+
+TEST_F(PartitionMoveTest, SourcesAreThoseThatHaveThem) {
+  const PartitionMove move = PlanMove(partitions_, now_, {Server(0, 0), Server(1, 0)},
+                                      {Server(7, 0), Server(8, 0), Server(9, 0)}, 4, 5);
+  EXPECT_EQ(move.map.generation, 5);
+  ASSERT_EQ(move.after.size(), 4U);
+  EXPECT_EQ(move.after[2].index, 7);
+  EXPECT_EQ(move.partitions, 4);
+  for (const auto& [member, comes] : move.comes) {
+    EXPECT_GE(member, 2);
+    size_t from_all = 0;
+    for (const proto::PartitionSource& source : move.SourcesFor(member)) {
+      from_all += static_cast<size_t>(source.partitions_size());
+    }
+    EXPECT_EQ(from_all, comes.size());
+  }
+  EXPECT_EQ(Imbalance(partitions_, move.map, 4), 0);
+}
+
+}  // namespace
+}  // namespace shoal::server
