@@ -175,6 +175,8 @@ class WorkerProcess {
     }
     return status_;
   }
+  // It ends wherever it is.
+  void Lose() { trainer_->Stop(absl::UnavailableError("it is lost")); }
   int index() const { return session_->index(); }
   std::string metrics() const { return metrics_.Text(); }
 
@@ -290,10 +292,18 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
           {.job_id = submitted.job_id(), .incarnation = 0xdead, .name = "stranger"},
           options.encrypted);
     }
+    for (auto& worker : workers) {
+      if (worker->index() == options.lost_worker) {
+        worker->Lose();
+      }
+    }
   };
   SHOAL_RETURN_IF_ERROR(Watch(coordinator->address(), submitted.job_id(), token, meddle, run));
   for (auto& worker : workers) {
-    SHOAL_RETURN_IF_ERROR(worker->Join());
+    const absl::Status ended = worker->Join();
+    if (worker->index() != options.lost_worker) {
+      SHOAL_RETURN_IF_ERROR(ended);
+    }
   }
   run.worker_metrics = workers.front()->metrics();
   for (auto& server : servers) {

@@ -24,6 +24,7 @@ struct ClusterOptions {
   bool local = true;            // as the job says
   bool encrypted = false;       // what goes over tcp, as with TLS
   bool stranger = false;        // one that has the token and is no worker wants to push
+  int lost_worker = -1;         // one that is gone after the first step, by number
   // Seed 0: none. Each worker gets faults of its own.
   transport::FaultOptions faults = {.seed = 0};
   // What a worker (by number) computes on; empty: the CPU.

@@ -83,6 +83,19 @@ TEST_F(CollectivesTest, AFailedAttemptIsRunAgainOverANewCommunicator) {
   EXPECT_EQ(CountNccl().communicators, 0) << "left behind";
 }
 
+// In the middle of a step, and its peers wait for it in a collective.
+TEST_F(CollectivesTest, WhereAWorkerIsLostTheOthersGoOnOverANewCommunicator) {
+  job_.train.steps = 6;
+  const ClusterRun cpu = OnTheCpu();
+  for (const int lost : {1, 2}) {
+    SetFakeNccl({});
+    const ClusterRun run = OnGpus(3, 1, nullptr, /*shared=*/false, lost);
+    ExpectNear(run, cpu, 1e-4);
+    ExpectExchanged(run);
+    EXPECT_GT(CountNccl().aborted, 0);
+  }
+}
+
 TEST_F(CollectivesTest, WorkersThatShareAGpuMeetOverTheServers) {
   const ClusterRun shared = OnGpus(2, 1, nullptr, /*shared=*/true);
   ExpectNear(shared, OnTheCpu(), 1e-4);

@@ -50,7 +50,7 @@ class GpuTraining : public ::testing::Test {
   // A GPU for each worker, or one for all.
   ClusterRun OnGpus(int workers, uint64_t seed,
                     const std::shared_ptr<transport::FakeGpuMemory>& reach = nullptr,
-                    bool shared = false) {
+                    bool shared = false, int lost_worker = -1) {
     gpu::SetFakeGpus({.count = workers, .seed = seed});
     if (before_run_) {
       before_run_();
@@ -71,7 +71,10 @@ class GpuTraining : public ::testing::Test {
       return opened;
     };
     return TrainToEnd(job_, tokens_,
-                      {.workers = workers, .open_device = open, .open_gpu = open_server});
+                      {.workers = workers,
+                       .lost_worker = lost_worker,
+                       .open_device = open,
+                       .open_gpu = open_server});
   }
   // To those GPUs, of two at most.
   static std::shared_ptr<transport::FakeGpuMemory> Reach(std::vector<int> gpus) {

@@ -27,8 +27,8 @@ class PeerService {
  public:
   explicit PeerService(absl::Duration patience) : patience_(patience) {}
 
-  // Unavailable: call again. FailedPrecondition, InvalidArgument, NotFound (another job) and
-  // PermissionDenied are for good.
+  // Unavailable: call again. FailedPrecondition and InvalidArgument are for good; NotFound (another
+  // job) and PermissionDenied (other peers) for as long as this worker has that part.
   absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
       const proto::JoinRendezvousRequest& request);
 

@@ -14,6 +14,14 @@ constexpr absl::Duration kNoticeAfter = absl::Seconds(10);
 // Of why a worker cannot take part.
 constexpr size_t kLongestReason = 1000;
 
+// Whether the first of them is to come yet: it does not answer, or has what came before, which it
+// leaves: other peers, or another job. Where it never comes, the job goes on with others, and
+// somebody cancels.
+bool ComesYet(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status) || absl::IsPermissionDenied(status) || absl::IsNotFound(status);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Collectives>> OpenCollectives(const Device* gpu,
@@ -59,7 +67,7 @@ absl::StatusOr<proto::JoinRendezvousReply> Rendezvous::Join(
         rank() == 0 ? options_.service->JoinRendezvous(request)
                     : options_.client->JoinRendezvous(0, request, options_.call_timeout);
     SHOAL_RETURN_IF_ERROR(options_.cancellation->status());
-    if (!absl::IsUnavailable(reply.status()) && !absl::IsDeadlineExceeded(reply.status())) {
+    if (!ComesYet(reply.status())) {
       return reply;
     }
     SHOAL_RETURN_IF_ERROR(check());

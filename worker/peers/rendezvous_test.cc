@@ -41,6 +41,31 @@ class SilentClient final : public StageClient {
   absl::Notification cancelled_;
 };
 
+// The client of a peer that answers so one after the other, and then with an id.
+class LateClient final : public StageClient {
+ public:
+  explicit LateClient(std::vector<absl::Status> answers) : answers_(std::move(answers)) {}
+  absl::StatusOr<proto::ConnectStageReply> ConnectStage(int, const proto::ConnectStageRequest&,
+                                                        absl::Duration) override {
+    return absl::UnimplementedError("nobody connects");
+  }
+  absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(int,
+                                                            const proto::JoinRendezvousRequest&,
+                                                            absl::Duration) override {
+    if (calls_ < answers_.size()) {
+      return answers_[calls_++];
+    }
+    proto::JoinRendezvousReply reply;
+    reply.set_id("an id");
+    return reply;
+  }
+  void Cancel() override {}
+
+ private:
+  const std::vector<absl::Status> answers_;
+  size_t calls_ = 0;
+};
+
 // One of two workers, whose peer does not come.
 struct Worker {
   explicit Worker(int rank, absl::Duration patience) : service(patience) {
@@ -52,9 +77,9 @@ struct Worker {
       service.Open(peers, [] { return std::string("an id"); });
     }
   }
-  absl::Status Join(absl::Duration timeout) {
+  absl::Status Join(absl::Duration timeout, StageClient* to = nullptr) {
     Rendezvous rendezvous({.peers = peers,
-                           .client = &client,
+                           .client = to == nullptr ? &client : to,
                            .service = &service,
                            .unavailable = "it computes on the CPU",
                            .cancellation = &cancellation,
@@ -91,6 +116,18 @@ TEST(Rendezvous, EndsAtOnceWhereItsWorkerDoes) {
     EXPECT_LT(absl::Now() - begun, kLong / 2);
     ending.join();
   }
+}
+
+// Workers that go on without a lost one come one after the other out of what they had.
+TEST(Rendezvous, WaitsForOneThatHasWhatCameBefore) {
+  Worker worker(1, kLong);
+  LateClient late({absl::CancelledError("this worker is leaving"),
+                   absl::PermissionDeniedError("peer 1 of 2 calls the first of 3"),
+                   absl::NotFoundError("this worker has another job"),
+                   absl::UnavailableError("this worker has no peers yet")});
+  EXPECT_EQ(worker.Join(kLong, &late), absl::OkStatus());
+  LateClient other({absl::FailedPreconditionError("another generation")});
+  EXPECT_TRUE(absl::IsFailedPrecondition(worker.Join(kLong, &other)));
 }
 
 }  // namespace
