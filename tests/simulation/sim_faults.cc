@@ -80,6 +80,10 @@ void SimWorld::Apply(const Fault& fault) {
   context_.faults.Happened(fault);
   context_.Note("fault", static_cast<uint64_t>(fault.kind), [&] { return ToCode(fault); });
   SimProcess* process = ProcessNamed(fault.target);
+  const bool of_process = fault.kind >= FaultKind::kFreeze && fault.kind <= FaultKind::kDiskSlow;
+  if (of_process && process == nullptr) {
+    return;  // Minimise left it out
+  }
   switch (fault.kind) {
     case FaultKind::kKill:
     case FaultKind::kPowerLoss:
