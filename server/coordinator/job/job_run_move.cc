@@ -121,8 +121,10 @@ bool JobRun::WantsServers() const {
 
 void JobRun::OfferServers(std::vector<Member> spares) { spare_servers_ = std::move(spares); }
 
+// Servers have what the map says once they have begun a step by it.
 bool JobRun::CanMove() const {
   return job_.servers != std::ssize(servers_) && !AtEnd() &&
+         told_generation_ == job_.shard_map.generation &&
          job_.servers <= std::ssize(servers_) + std::ssize(spare_servers_);
 }
 
@@ -289,6 +291,8 @@ void JobRun::EndMove(int64_t bytes) {
   ReleaseFrom(servers_.size());
   Retire(std::exchange(control_, std::move(move_control_)));
   move_.reset();
+  std::erase_if(spare_servers_,
+                [this](const Member& spare) { return TakesPart(spare.incarnation); });
   ++moves_;
   AdmitAgain();
   OpenStep();

@@ -105,6 +105,23 @@ TEST_F(MoveTest, WithoutEnoughServersTheJobTrainsOnUntilTheWishIsCancelled) {
   EXPECT_EQ(world.done()->step(), 12);
 }
 
+// What comes with it was offered for the first wish too.
+TEST_F(MoveTest, AWishDuringAMoveIsMetAfterAStepByItsMap) {
+  SimWorld world(Options());
+  world.At("committed", 2, [&] { EXPECT_TRUE(world.Scale(Wish(2)).ok()); });
+  world.At("fetch", 1, [&] { EXPECT_TRUE(world.Scale(Wish(3)).ok()); });
+  int holders = 0;
+  world.At("committed", 18, [&] {
+    Look(world);
+    holders = Holders(world);
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_EQ(holders, 3);
+  EXPECT_EQ(last.servers(), 3);
+  EXPECT_EQ(last.rollbacks(), 0);
+}
+
 // Whose next one is due before each is written.
 TEST_F(MoveTest, CheckpointsWithoutEndHoldAMoveUpForTwoOfThem) {
   SimOptions options = Options();
