@@ -48,7 +48,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(
     const CoordinatorOptions& options, JobLoader loader, ServerClientFactory servers,
     std::unique_ptr<StateStore> store, const Clock& clock, Metrics& metrics) {
   SHOAL_RETURN_IF_ERROR(store->BeginTerm());
-  SHOAL_ASSIGN_OR_RETURN(const SavedState saved, store->Load());
+  SHOAL_ASSIGN_OR_RETURN(SavedState saved, store->Load());
+  ForgetRunsThatAreOver(saved);
   std::unique_ptr<Coordinator> coordinator(new Coordinator(
       options, std::move(loader), std::move(servers), std::move(store), saved, clock, metrics));
   {

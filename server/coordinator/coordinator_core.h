@@ -31,6 +31,10 @@ namespace shoal::server {
 // and returns true.
 bool TakeOutcomeOfEvents(SavedJob& saved);
 
+// A run begins once all before it are over: one that is not the newest is, though its end could not
+// be recorded. Where it has no commit, its job waits for its turn again.
+void ForgetRunsThatAreOver(SavedState& saved);
+
 class CoordinatorCore {
  public:
   static constexpr int64_t kMaxWaiting = 100;  // jobs

@@ -39,6 +39,19 @@ bool TakeOutcomeOfEvents(SavedJob& saved) {
   return true;
 }
 
+void ForgetRunsThatAreOver(SavedState& saved) {
+  int64_t newest = 0;
+  for (const SavedJob& job : saved.jobs) {
+    newest = std::max(newest, job.run.has_value() ? job.run->run() : 0);
+  }
+  for (SavedJob& job : saved.jobs) {
+    if (job.outcome.empty() && job.run.has_value() && job.run->run() < newest &&
+        !job.last_commit.has_value()) {
+      job.run.reset();
+    }
+  }
+}
+
 // Refuses what would wait for ever, or in the way of others.
 absl::Status CoordinatorCore::CheckRoom(const LoadedJob& job) const {
   if (ending_) {

@@ -41,7 +41,8 @@ void SimCoordinator::Start() {
   process_.Begin();
   tick_at_ = kNever;
   SHOAL_CHECK(store_.BeginTerm().ok());
-  const server::SavedState saved = *store_.Load();
+  server::SavedState saved = *store_.Load();
+  server::ForgetRunsThatAreOver(saved);
   term_ = saved.term;
   context_.Note("start", static_cast<uint64_t>(process_.life()), [&] {
     return fmt::format("coordinator, term {}, {} members, {} jobs", saved.term,

@@ -212,6 +212,31 @@ TEST(FoundTest, NobodyJoinsWhileACommitOfAnEarlierLifeIsRepeated) {
   EXPECT_TRUE(world.done().has_value()) << world.failure();
 }
 
+// The first job's run is over when the second job's begins, and no end is recorded.
+TEST(FoundTest, ARunThatIsOverIsNotTakenOverBesideALaterOne) {
+  const Outcome outcome =
+      RunScenario({.options = {.seed = 490484,
+                               .servers = 4,
+                               .workers = 1,
+                               .spares = 1,
+                               .steps = 1,
+                               .samples = 1,
+                               .checkpoint_every = 0,
+                               .on_server_loss = plan::OnServerLoss::kFail,
+                               .lease_seconds = 0.9291666510545445,
+                               .start_timeout_seconds = 20.609695096452114,
+                               .recovery_timeout_seconds = 10.933356863922977,
+                               .max_restarts = 0,
+                               .stays = true,
+                               .jobs = 3}},
+                  {{FaultKind::kDiskFull, "coordinator", 6725922, 43332937},
+                   {FaultKind::kKill, "coordinator", 9352701, 4572619},
+                   {FaultKind::kClog, "coordinator>server-1", 26872134, 46706519},
+                   {FaultKind::kBuggify, "planned", 2, 0}});
+  EXPECT_THAT(outcome.violations, IsEmpty());
+  EXPECT_THAT(outcome.ends, ::testing::ElementsAre("done", "done", "done"));
+}
+
 // One that was told to leave is not needed any more once its group is done, whatever it left out.
 TEST(FoundTest, AStageThatLeavesHasRunItsPacks) {
   const Outcome outcome = RunScenario({.options = {.seed = 1049,
