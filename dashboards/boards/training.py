@@ -107,12 +107,12 @@ TROUBLE = Row('Trouble', (
                  'duration, p99'),
            Query(f'time() - {LAST_CHECKPOINT}', 'age'))),
     Panel('Attempts that came to nothing', 'Attempts dropped whole, those that a worker could not '
-          'finish, steps stopped by a loss or gradient that is not finite, and reports that came '
-          'late, in five minutes. Good: zero; each dropped attempt is a step that was run again.',
+          'finish, steps not finite or skipped, and reports that came late, in five minutes. Good: zero; each dropped attempt is a step that was run again.',
           'short',
           (Query('increase(shoal_train_dropped_attempts_total{JOB}[5m])', 'dropped'),
            Query('sum(increase(shoal_worker_failed_steps_total{WHO}[5m]))', 'failed at a worker'),
            Query('increase(shoal_train_nonfinite_steps_total{JOB}[5m])', 'not finite'),
+           Query('increase(shoal_train_skipped_steps_total{JOB}[5m])', 'skipped'),
            Query('increase(shoal_coordinator_late_reports_total{JOB}[5m])', 'late reports'))),
     Panel('Workers that come and go', 'Workers that joined the job or left it while it trained, '
           'and packs that others took over from those that left, in five minutes. Good: as you '
