@@ -107,7 +107,8 @@ TROUBLE = Row('Trouble', (
                  'duration, p99'),
            Query(f'time() - {LAST_CHECKPOINT}', 'age'))),
     Panel('Attempts that came to nothing', 'Attempts dropped whole, those that a worker could not '
-          'finish, steps not finite or skipped, and reports that came late, in five minutes. Good: zero; each dropped attempt is a step that was run again.',
+          'finish, steps not finite or skipped, and reports that came late, in five minutes. '
+          'Good: zero; each dropped attempt is a step that was run again.',
           'short',
           (Query('increase(shoal_train_dropped_attempts_total{JOB}[5m])', 'dropped'),
            Query('sum(increase(shoal_worker_failed_steps_total{WHO}[5m]))', 'failed at a worker'),
