@@ -59,13 +59,14 @@ void JobRun::TakeCommitted(const proto::StepEvent& committed) {
   norms_ = committed.norms();
   if (committed.skipped().empty()) {
     last_loss_ = committed.loss();
-  } else {
-    environment_.metrics.skipped_steps.Increment();
-    LogWarning("step {} is skipped: {}", committed.step(), committed.skipped());
   }
 }
 
 void JobRun::TellStep(proto::StepEvent committed) {
+  if (!committed.skipped().empty()) {
+    environment_.metrics.skipped_steps.Increment();
+    LogWarning("step {} is skipped: {}", committed.step(), committed.skipped());
+  }
   const absl::Time now = environment_.clock.Now();
   const double seconds = absl::ToDoubleSeconds(now - step_opened_);
   StepTiming timing{.step = step_,
