@@ -15,7 +15,7 @@ TrainReport::TrainReport(Streams& streams, bool json, Clock& clock)
            streams.err_terminal, clock) {}
 
 void TrainReport::OnStep(const proto::StepEvent& event) {
-  if (!first_loss_.has_value()) {
+  if (!first_loss_.has_value() && event.skipped().empty()) {
     first_loss_ = event.loss();
   }
   tokens_ += event.tokens();
