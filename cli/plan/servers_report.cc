@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 #include <string_view>
 
 #include "cli/terminal/terminal.h"
@@ -62,8 +61,7 @@ std::vector<ServersSize> PlanServerSizes(const plan::Job& job,
   std::vector<ServersSize> sizes;
   plan::ShardMap map = plan::PlaceShards(partitions, range.first, 1);
   for (int servers = range.first; servers <= range.last; ++servers) {
-    std::vector<int> all(static_cast<size_t>(servers));
-    std::iota(all.begin(), all.end(), 0);
+    const std::vector<int> all = plan::FirstServers(servers);
     const plan::ShardMap before = map;
     map = plan::PlanTarget(partitions, before, all);
     ServersSize& size = sizes.emplace_back(Describe(job, partitions, map, servers));

@@ -143,14 +143,12 @@ absl::StatusOr<sim::Minibatches> TokenFileMinibatches(const plan::Job& job,
                                                       const std::string& token_file) {
   SHOAL_ASSIGN_OR_RETURN(auto opened, formats::TokenFile::Open(token_file));
   const std::shared_ptr<const formats::TokenFile> file = std::move(opened);
-  return [file, count = job.train.minibatch_samples, seed = job.data.seed,
-          shuffle = job.data.shuffle, weights = job.data.weights()](
-             int64_t step) -> absl::StatusOr<std::vector<plan::SampleLength>> {
+  const plan::Dataset dataset = {file->samples(), {file->source_samples(), job.data.weights()}};
+  return [file, dataset, count = job.train.minibatch_samples, seed = job.data.seed,
+          shuffle =
+              job.data.shuffle](int64_t step) -> absl::StatusOr<std::vector<plan::SampleLength>> {
     std::vector<plan::SampleLength> samples;
-    for (const int64_t sample :
-         weights.empty() ? plan::MinibatchSamples(step, count, file->samples(), seed, shuffle)
-                         : plan::MinibatchSamples(step, count, {file->source_samples(), weights},
-                                                  seed, shuffle)) {
+    for (const int64_t sample : plan::MinibatchSamples(step, count, dataset, seed, shuffle)) {
       samples.push_back({sample, file->tokens(sample), file->targets(sample)});
     }
     return samples;

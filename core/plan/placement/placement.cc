@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -115,6 +116,12 @@ class Placement {
 };
 
 }  // namespace
+
+std::vector<int> FirstServers(int64_t servers) {
+  std::vector<int> first(static_cast<size_t>(servers));
+  std::iota(first.begin(), first.end(), 0);
+  return first;
+}
 
 ShardMap PlanTarget(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
                     std::span<const int> servers) {

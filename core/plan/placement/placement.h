@@ -16,6 +16,9 @@ namespace shoal::plan {
 // Of an element: master weight and moments.
 inline constexpr int64_t kMovedBytes = 12;
 
+// Returns 0, 1, ... below `servers`.
+std::vector<int> FirstServers(int64_t servers);
+
 // Returns `now` with its partitions on these servers alone, balanced, as the next generation.
 // What others hold goes to whoever has least, largest first; then the most loaded gives to the
 // least loaded what brings the two nearest, until that is balanced. Spreads a unit over servers

@@ -152,4 +152,11 @@ std::vector<int64_t> MinibatchSamples(int64_t step, int64_t minibatch_samples,
   });
 }
 
+std::vector<int64_t> MinibatchSamples(int64_t step, int64_t minibatch_samples,
+                                      const Dataset& dataset, uint64_t seed, bool shuffle) {
+  return dataset.mixture.weights.empty()
+             ? MinibatchSamples(step, minibatch_samples, dataset.samples, seed, shuffle)
+             : MinibatchSamples(step, minibatch_samples, dataset.mixture, seed, shuffle);
+}
+
 }  // namespace shoal::plan

@@ -19,6 +19,11 @@ struct Mixture {
   std::vector<double> weights;   // by source, positive: its part of each pass is that of their sum
 };
 
+struct Dataset {
+  int64_t samples = 0;
+  Mixture mixture;  // without weights each sample comes once a pass
+};
+
 // How many samples of a pass are of each source. A pass has as many as the dataset, shared out by
 // largest remainder; a source with a small weight may have none.
 std::vector<int64_t> SharesOfPass(const Mixture& mixture);
@@ -27,5 +32,9 @@ std::vector<int64_t> SharesOfPass(const Mixture& mixture);
 // its own, all of its samples before any of them comes again.
 std::vector<int64_t> MinibatchSamples(int64_t step, int64_t minibatch_samples,
                                       const Mixture& mixture, uint64_t seed, bool shuffle);
+
+// That of the two which the dataset asks for.
+std::vector<int64_t> MinibatchSamples(int64_t step, int64_t minibatch_samples,
+                                      const Dataset& dataset, uint64_t seed, bool shuffle);
 
 }  // namespace shoal::plan

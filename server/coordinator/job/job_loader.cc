@@ -186,11 +186,13 @@ class DatasetSteps final : public StepPlanner {
       : job_(std::move(job)),
         cost_(std::move(cost)),
         file_(std::move(file)),
-        mixture_{file_->source_samples(), job_.data.weights()},
+        dataset_{file_->samples(), {file_->source_samples(), job_.data.weights()}},
         validation_(std::move(validation)) {}
 
   absl::StatusOr<plan::StepPlan> Plan(int64_t step, const PlanInputs& inputs) const override {
-    return plan::PlanStep(LengthsOf(*file_, SamplesOf(step)),
+    const std::vector<int64_t> ids = plan::MinibatchSamples(
+        step, job_.train.minibatch_samples, dataset_, job_.data.seed, job_.data.shuffle);
+    return plan::PlanStep(LengthsOf(*file_, ids),
                           plan::StepPlanOptionsOf(job_, inputs.groups, inputs.speeds),
                           inputs.cost.value_or(cost_));
   }
@@ -208,18 +210,10 @@ class DatasetSteps final : public StepPlanner {
   }
 
  private:
-  std::vector<int64_t> SamplesOf(int64_t step) const {
-    const int64_t count = job_.train.minibatch_samples;
-    const plan::DataOptions& data = job_.data;
-    return mixture_.weights.empty()
-               ? plan::MinibatchSamples(step, count, file_->samples(), data.seed, data.shuffle)
-               : plan::MinibatchSamples(step, count, mixture_, data.seed, data.shuffle);
-  }
-
   const plan::Job job_;
   const plan::CostModel cost_;
   const std::unique_ptr<formats::TokenFile> file_;
-  const plan::Mixture mixture_;  // its weights are empty if samples come once a pass
+  const plan::Dataset dataset_;
   const std::unique_ptr<formats::TokenFile> validation_;
 };
 

@@ -3,7 +3,6 @@
 // it. Until it is recorded nothing has changed: what was reserved is given back, and the job goes
 // on as it was.
 #include <algorithm>
-#include <numeric>
 
 #include "core/base/bytes.h"
 #include "core/base/logging.h"
@@ -19,12 +18,6 @@ namespace {
 constexpr int64_t kGenerationsOfALife = int64_t{1} << 20;
 constexpr int64_t kMostServers = 4096;
 constexpr int kMostWaves = 64;  // that are told of
-
-std::vector<int> Places(int64_t servers) {
-  std::vector<int> places(static_cast<size_t>(servers));
-  std::iota(places.begin(), places.end(), 0);
-  return places;
-}
 
 }  // namespace
 
@@ -58,7 +51,7 @@ absl::Status JobRun::CheckWish(int64_t servers) const {
   std::vector<Member> there = servers_;
   there.insert(there.end(), spare_servers_.begin(), spare_servers_.end());
   const plan::ShardMap target =
-      plan::PlanTarget(job_.pushes.partitions, job_.shard_map, Places(servers));
+      plan::PlanTarget(job_.pushes.partitions, job_.shard_map, plan::FirstServers(servers));
   return CheckRoom(job_.pushes.partitions, job_.shard_map, target, there, job_.job.service);
 }
 
@@ -99,7 +92,7 @@ proto::ScaleReply JobRun::DescribeScaling() const {
 // What that would move, from where partitions are now.
 proto::ScaleReply JobRun::DescribeWish(int64_t servers) const {
   const std::vector<plan::PartitionSpec>& partitions = job_.pushes.partitions;
-  const std::vector<int> places = Places(servers);
+  const std::vector<int> places = plan::FirstServers(servers);
   const plan::ShardMap target = plan::PlanTarget(partitions, job_.shard_map, places);
   proto::ScaleReply reply;
   reply.set_job_id(job_.id);

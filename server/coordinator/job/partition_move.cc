@@ -1,7 +1,6 @@
 #include "server/coordinator/job/partition_move.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/base/bytes.h"
 #include "core/base/check.h"
@@ -46,10 +45,8 @@ PartitionMove PlanMove(const std::vector<plan::PartitionSpec>& partitions,
       move.members.push_back(spare);
     }
   }
-  std::vector<int> places(static_cast<size_t>(wanted));
-  std::iota(places.begin(), places.end(), 0);
   move.after.assign(move.members.begin(), move.members.begin() + wanted);
-  move.map = plan::PlanTarget(partitions, now, places);
+  move.map = plan::PlanTarget(partitions, now, plan::FirstServers(wanted));
   move.map.generation = generation;
   for (const plan::PartitionSpec& partition : partitions) {
     const int from = now.primary(partition.id);
@@ -93,11 +90,10 @@ absl::Status CheckRoom(const std::vector<plan::PartitionSpec>& partitions,
 double Imbalance(const std::vector<plan::PartitionSpec>& partitions, const plan::ShardMap& map,
                  int64_t servers) {
   std::vector<int64_t> loads(static_cast<size_t>(servers), 0);
-  int64_t largest = 1;
   for (const plan::PartitionSpec& partition : partitions) {
     loads[static_cast<size_t>(map.primary(partition.id))] += partition.count;
-    largest = std::max(largest, partition.count);
   }
+  const int64_t largest = std::max<int64_t>(1, plan::LargestCount(partitions));
   const auto [least, most] = std::ranges::minmax(loads);
   return static_cast<double>(most - least) / static_cast<double>(largest);
 }
