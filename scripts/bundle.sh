@@ -14,8 +14,7 @@
 #                           where there is no xz
 #     --with-cuda-libraries cuBLASLt, cuDNN and NCCL as well: a gigabyte. Without them the programs
 #                           use those they find when they run
-#     --without-cuda        programs for CPUs alone, with a toolkit there or not: smaller, and
-#                           built in a third of the time
+#     --without-cuda        programs for CPUs alone, with a toolkit there or not
 #     --build               the build folder (default: build/package, or build/package-cpu)
 #     --no-build            take the programs as they are there
 #
