@@ -96,6 +96,23 @@ TEST_F(CollectivesTest, WhereAWorkerIsLostTheOthersGoOnOverANewCommunicator) {
   }
 }
 
+// Forward alone gathers what training gathers, and sums nothing.
+TEST_F(CollectivesTest, ValidateByCollectivesToo) {
+  const std::string held_out = folder_ / "held_out";
+  ASSERT_TRUE(WriteSyntheticTokens(held_out, plan::NamedShape("tiny")->vocabulary, 7, 120, 9).ok());
+  job_.data.validation = {.path = held_out, .every_steps = 1, .at_start = true};
+  validation_file_ = held_out;
+  const ClusterRun cpu = OnTheCpu();
+  const ClusterRun exchanged = OnGpus(3, 1);
+  ExpectNear(exchanged, cpu, 1e-4);
+  ExpectExchanged(exchanged);
+  ASSERT_GT(cpu.validations.size(), 2U);
+  ASSERT_EQ(exchanged.validations.size(), cpu.validations.size());
+  for (size_t i = 0; i < cpu.validations.size(); ++i) {
+    EXPECT_NEAR(exchanged.validations[i].loss(), cpu.validations[i].loss(), 1e-4);
+  }
+}
+
 TEST_F(CollectivesTest, WorkersThatShareAGpuMeetOverTheServers) {
   const ClusterRun shared = OnGpus(2, 1, nullptr, /*shared=*/true);
   ExpectNear(shared, OnTheCpu(), 1e-4);

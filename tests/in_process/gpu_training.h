@@ -46,7 +46,7 @@ class GpuTraining : public ::testing::Test {
   }
   ~GpuTraining() override { std::filesystem::remove_all(folder_); }
 
-  ClusterRun OnTheCpu() { return TrainToEnd(job_, tokens_, {}); }
+  ClusterRun OnTheCpu() { return TrainToEnd(job_, tokens_, {.validation_file = validation_file_}); }
   // A GPU for each worker, or one for all.
   ClusterRun OnGpus(int workers, uint64_t seed,
                     const std::shared_ptr<transport::FakeGpuMemory>& reach = nullptr,
@@ -72,6 +72,7 @@ class GpuTraining : public ::testing::Test {
     };
     return TrainToEnd(job_, tokens_,
                       {.workers = workers,
+                       .validation_file = validation_file_,
                        .lost_worker = lost_worker,
                        .open_device = open,
                        .open_gpu = open_server});
@@ -96,6 +97,7 @@ class GpuTraining : public ::testing::Test {
   std::function<void()> before_run_;
   std::filesystem::path folder_;
   std::string tokens_;
+  std::string validation_file_;  // where the job has a validation
   plan::Job job_;
 };
 

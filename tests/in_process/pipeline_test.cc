@@ -10,6 +10,7 @@
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/memory/activation_bytes.h"
 #include "fmt/format.h"
+#include "tests/in_process/reference.h"
 #include "tests/in_process/tiny_job.h"
 
 namespace shoal::testing {
@@ -35,16 +36,29 @@ class PipelineTest : public TinyJobTest {
 
   // Of `groups` groups.
   ClusterRun Run(const plan::PipelineOptions& pipeline, int groups,
-                 transport::FaultOptions faults = {.seed = 0}) {
+                 transport::FaultOptions faults = {.seed = 0}, const std::string& held_out = "") {
     job_.cluster.pipeline = pipeline;
     job_.cluster.pipeline.pace = {.forward_flops = 2e10,
                                   .backward_input_flops = 2e10,
                                   .backward_weights_flops = 2e10,
                                   .offload_bytes_per_second = 2e9,
                                   .reload_bytes_per_second = 2e9};
-    return TinyJobTest::Run(
-        {.servers = 2, .workers = groups * static_cast<int>(pipeline.stages), .faults = faults});
+    return TinyJobTest::Run({.servers = 2,
+                             .workers = groups * static_cast<int>(pipeline.stages),
+                             .validation_file = held_out,
+                             .lost_worker = lost_worker_,
+                             .faults = faults});
   }
+
+  static void ExpectSameValidations(const ClusterRun& run, const ClusterRun& other) {
+    ASSERT_EQ(run.validations.size(), other.validations.size());
+    for (size_t i = 0; i < run.validations.size(); ++i) {
+      EXPECT_EQ(run.validations[i].loss(), other.validations[i].loss());
+      EXPECT_EQ(run.validations[i].target_tokens(), other.validations[i].target_tokens());
+    }
+  }
+
+  int lost_worker_ = -1;
 };
 
 TEST_F(PipelineTest, HasTheBitsOfSingleWorkers) {
@@ -94,6 +108,41 @@ TEST_F(PipelineTest, RecomputingAndAHostOfOneStageChangeNoBit) {
                    single);
   }
   ExpectSameBits(Run({.stages = 1, .offload = {plan::OffloadedChunks::kFull}}, 1), single);
+}
+
+// Forward and loss alone through the stages.
+TEST_F(PipelineTest, ValidatesWithTheBitsOfSingleWorkers) {
+  const std::string held_out = folder_ / "held_out";
+  ASSERT_TRUE(
+      WriteSyntheticTokens(held_out, plan::NamedShape("tiny")->vocabulary, 30, 120, 9).ok());
+  job_.data.validation = {.path = held_out, .every_steps = 2, .at_start = true};
+  const ClusterRun single = Run({}, 1, {.seed = 0}, held_out);
+  ASSERT_EQ(single.validations.size(), 3U);
+  for (const int groups : {1, 2}) {
+    for (const plan::PipelineOptions& pipeline :
+         {plan::PipelineOptions{.stages = 1, .chunks = 4, .recompute = plan::Recompute::kFull},
+          plan::PipelineOptions{.stages = 2, .chunks = 2, .schedule = "PO", .offload = {1}},
+          plan::PipelineOptions{.stages = 3, .chunks = 2, .schedule = "V-Half"}}) {
+      SCOPED_TRACE(fmt::format("{} groups of {} stages", groups, pipeline.stages));
+      const ClusterRun run = Run(pipeline, groups, {.seed = 0}, held_out);
+      ExpectSameBits(run, single);
+      ExpectSameValidations(run, single);
+    }
+  }
+}
+
+// A stage that goes amid a validation takes its group with it; the other group runs its packs.
+TEST_F(PipelineTest, ValidatesWithTheSameBitsWithoutAWorker) {
+  const std::string held_out = folder_ / "held_out";
+  ASSERT_TRUE(
+      WriteSyntheticTokens(held_out, plan::NamedShape("tiny")->vocabulary, 30, 120, 9).ok());
+  job_.data.validation = {.path = held_out, .every_steps = 1};
+  const ClusterRun single = Run({}, 1, {.seed = 0}, held_out);
+  lost_worker_ = 1;
+  const ClusterRun run =
+      Run({.stages = 2, .chunks = 2, .schedule = "PO", .offload = {1}}, 2, {.seed = 0}, held_out);
+  ExpectSameBits(run, single);
+  ExpectSameValidations(run, single);
 }
 
 // Between stages and to the servers.

@@ -238,6 +238,21 @@ TEST_F(TrainingTest, ValidationIsTheLossOfTheWeightsAtThatStep) {
       EXPECT_EQ(run.validations[i].loss(), one.validations[i].loss());
     }
   }
+  // Where workers meet at layers, too, though one of them has fewer packs or is gone. What is
+  // trained is packed in another way there.
+  job_.train.synchronization = plan::Synchronization::kLayer;
+  const ClusterRun at_layers = Run({.validation_file = held_out});
+  ASSERT_EQ(at_layers.validations.size(), 3U);
+  EXPECT_EQ(at_layers.validations[0].loss(), one.validations[0].loss());
+  for (const int lost : {-1, 1}) {
+    const ClusterRun run =
+        Run({.servers = 2, .workers = 3, .validation_file = held_out, .lost_worker = lost});
+    ASSERT_EQ(run.validations.size(), 3U);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(run.validations[i].loss(), at_layers.validations[i].loss());
+    }
+  }
+  job_.train.synchronization = plan::Synchronization::kStep;
   // A plain loop's first step takes the loss of all of them with the weights that there are.
   plan::Job first = job_;
   first.train.steps = 1;

@@ -64,20 +64,23 @@ class PipelineRunner final : public StepRunner {
 absl::Status PipelineRunner::Run(const proto::StepWork& work, double loss_scale,
                                  StepWeights& source, StepGradients& sink,
                                  proto::FinishedReport& report) {
+  const bool validates = work.validates();
+  const formats::TokenFile& samples = validates ? *context_.validation : *context_.data;
   std::vector<PackedBatch> batches;
   std::vector<plan::MicrobatchSize> sizes;
   for (const proto::MicrobatchWork& microbatch : work.microbatches()) {
-    SHOAL_ASSIGN_OR_RETURN(batches.emplace_back(), BuildBatch(*context_.data, microbatch));
+    SHOAL_ASSIGN_OR_RETURN(batches.emplace_back(), BuildBatch(samples, microbatch));
     sizes.push_back(SizeOfBatch(batches.back()));
   }
-  sink.BeginStep(
-      {.microbatches = work.microbatches_size(), .packs = work.packs(), .slot = work.slot()});
+  sink.BeginStep({.microbatches = validates ? 0 : work.microbatches_size(),
+                  .packs = work.packs(),
+                  .slot = work.slot()});
   if (batches.empty()) {
     source.BeginStep({});
     stage_->SkipStep(work);
     return absl::OkStatus();
   }
-  SHOAL_RETURN_IF_ERROR(stage_->PlanStep(sizes));
+  SHOAL_RETURN_IF_ERROR(stage_->PlanStep(sizes, validates));
   source.BeginStep(stage_->Uses());
   const absl::StatusOr<StageReport> run = stage_->RunStep(work, batches, loss_scale, source, sink);
   report.set_by_neighbour(stage_->lost_neighbour());
@@ -85,9 +88,10 @@ absl::Status PipelineRunner::Run(const proto::StepWork& work, double loss_scale,
   const StageReport& ran = *run;
   for (size_t i = 0; i < batches.size(); ++i) {
     const MicrobatchResult& result = ran.microbatches[i];
-    ReportPack(work.microbatches(static_cast<int>(i)).number(), sizes[i], result,
-               ran.microbatch_seconds[i], report);
-    if (stage_->has_head()) {  // count once per group
+    ReportPack(work.microbatches(static_cast<int>(i)).number(),
+               validates ? plan::MicrobatchSize() : sizes[i], result, ran.microbatch_seconds[i],
+               report);
+    if (stage_->has_head() && !validates) {  // count once per group
       context_.metrics->OnMicrobatch(result.tokens, result.targets);
     }
   }

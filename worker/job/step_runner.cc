@@ -97,7 +97,7 @@ absl::Status PlainRunner::Run(const proto::StepWork& work, double loss_scale, St
 
 // Forward and loss of each, which is reported as of any pack.
 absl::Status PlainRunner::Validate(const proto::StepWork& work, const Step& step) {
-  const std::vector<int> each = plan::EvaluationUses(context_.spec);
+  const std::vector<int> each = plan::EvaluationUses(context_.spec, plan::AllUnits(context_.spec));
   std::vector<int> uses;
   for (int i = 0; i < work.microbatches_size(); ++i) {
     uses.insert(uses.end(), each.begin(), each.end());

@@ -38,6 +38,12 @@ absl::Status Chunk::Forward(const ChunkCall& call, std::byte* activations, const
   return ForwardUnits(model_, call.microbatch, call.source, body(), activations_of, end);
 }
 
+absl::Status Chunk::Loss(const ChunkCall& call, std::byte* activations) const {
+  SHOAL_CHECK(has_head());
+  return HeadLoss(model_, call.microbatch, call.source, MemoryOf(call.microbatch).Last(activations),
+                  call.scratch.head);
+}
+
 absl::Status Chunk::Backward(const ChunkCall& call, std::byte* activations,
                              const std::byte* d_output, std::byte* d_input) const {
   SHOAL_CHECK((d_output == nullptr) == has_head() && (d_input == nullptr) == has_embedding());

@@ -41,6 +41,8 @@ class Chunk {
 
   absl::Status Forward(const ChunkCall& call, std::byte* activations, const std::byte* input,
                        std::byte* output) const;
+  // Of a chunk with the head, where no backward follows.
+  absl::Status Loss(const ChunkCall& call, std::byte* activations) const;
   absl::Status BackwardInput(const ChunkCall& call, std::byte* activations, std::byte* gradients,
                              const std::byte* d_output, std::byte* d_input) const;
   absl::Status BackwardWeights(const ChunkCall& call, std::byte* activations,

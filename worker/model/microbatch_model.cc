@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "core/plan/schedule/stage_units.h"
 #include "worker/model/access/unit_walk.h"
 
 namespace shoal::worker {
@@ -26,6 +27,13 @@ class TransformerModel final : public MicrobatchModel {
   }
 
   absl::StatusOr<MicrobatchResult> Evaluate(const PackedBatch& batch, UnitSource& source) override {
+    if (batch.token_count() == 0) {
+      for (const int unit : plan::EvaluationUses(spec(), plan::AllUnits(spec()))) {
+        SHOAL_RETURN_IF_ERROR(source.Get(unit).status());
+        source.Release(unit);
+      }
+      return MicrobatchResult();
+    }
     return EvaluateLoss(*transformer_, batch, source);
   }
 

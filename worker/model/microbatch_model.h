@@ -21,7 +21,7 @@ class MicrobatchModel {
   // nothing to compute: if workers wait for each other at layers, each must reach all of them.
   virtual absl::StatusOr<MicrobatchResult> Run(const PackedBatch& batch, double loss_scale,
                                                UnitSource& source, GradientSink& sink) = 0;
-  // Same as EvaluateLoss.
+  // Same as EvaluateLoss; and of a batch without tokens as above.
   virtual absl::StatusOr<MicrobatchResult> Evaluate(const PackedBatch& batch,
                                                     UnitSource& source) = 0;
 };

@@ -11,8 +11,8 @@
 // - The model holds what it needs for the current work, sized in BeginStep.
 //
 // Calls. For each chunk and microbatch: Forward, then either Backward, or BackwardInput and at any
-// later time BackwardWeights. Neither the choice nor the order of microbatches changes a bit of the
-// results.
+// later time BackwardWeights, or nothing (of the chunk with the head Loss). Neither the choice nor
+// the order of microbatches changes a bit of the results.
 // - A unit's weights are got from the source when they are reached and released afterwards;
 //   BackwardWeights needs none.
 // - A gradient is requested and finished within one call: a unit's in BackwardWeights or Backward,
@@ -67,10 +67,13 @@ class StageModel {
   virtual absl::Status Backward(int chunk, int microbatch, std::byte* activations,
                                 const std::byte* d_output, std::byte* d_input) = 0;
 
+  // After the Forward of the chunk with the head, where no backward follows: takes the loss.
+  virtual absl::Status Loss(int chunk, int microbatch, std::byte* activations) = 0;
+
   // Waits for all work of the step's calls; returns what failed.
   virtual absl::Status EndStep() = 0;
-  // After EndStep, for a microbatch whose backward has run: the loss if the stage has the head
-  // (else 0), counts everywhere.
+  // After EndStep, for a microbatch whose backward or Loss has run: the loss if the stage has the
+  // head (else 0), counts everywhere.
   virtual MicrobatchResult result(int microbatch) const = 0;
 };
 

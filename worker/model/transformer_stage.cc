@@ -108,6 +108,10 @@ absl::Status TransformerStage::Backward(int chunk, int microbatch, std::byte* ac
   return ChunkAt(chunk).Backward(CallOf(microbatch), activations, d_output, d_input);
 }
 
+absl::Status TransformerStage::Loss(int chunk, int microbatch, std::byte* activations) {
+  return ChunkAt(chunk).Loss(CallOf(microbatch), activations);
+}
+
 absl::Status TransformerStage::EndStep() {
   if (has_head()) {
     for (size_t i = 0; i < inputs_.size(); ++i) {

@@ -40,6 +40,7 @@ class TransformerStage final : public StageModel {
                                std::byte* gradients) override;
   absl::Status Backward(int chunk, int microbatch, std::byte* activations,
                         const std::byte* d_output, std::byte* d_input) override;
+  absl::Status Loss(int chunk, int microbatch, std::byte* activations) override;
   absl::Status EndStep() override;
   MicrobatchResult result(int microbatch) const override;
 

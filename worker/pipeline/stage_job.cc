@@ -10,6 +10,7 @@
 #include "core/plan/memory/activation_bytes.h"
 #include "core/plan/pipeline/fitting_schedule.h"
 #include "core/plan/pipeline/job_pipeline.h"
+#include "core/plan/schedule/builders/builders.h"
 #include "core/plan/schedule/stage_units.h"
 #include "worker/backend/cpu/cpu_device.h"
 #include "worker/peers/rendezvous.h"
@@ -162,21 +163,27 @@ std::map<int, proto::DataConnection> StageJob::connections() const {
   return connections;
 }
 
-absl::Status StageJob::PlanStep(std::span<const plan::MicrobatchSize> microbatches) {
-  if (!planned_.empty() && std::ranges::equal(planned_, microbatches)) {
+absl::Status StageJob::PlanStep(std::span<const plan::MicrobatchSize> microbatches,
+                                bool evaluates) {
+  if (!planned_.empty() && std::ranges::equal(planned_, microbatches) &&
+      schedule_.evaluates == evaluates) {
     return absl::OkStatus();
   }
   planned_.clear();
-  SHOAL_ASSIGN_OR_RETURN(schedule_,
-                         plan::BuildFittingSchedule(spec_, compute_type_, options_.pipeline.choice,
-                                                    microbatches, pace_, budget_));
+  const plan::PipelineChoice& choice = options_.pipeline.choice;
+  if (evaluates) {
+    schedule_ = plan::ForwardAlone(choice.ShapeOf(microbatches.size()));
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(schedule_, plan::BuildFittingSchedule(spec_, compute_type_, choice,
+                                                                 microbatches, pace_, budget_));
+  }
   planned_.assign(microbatches.begin(), microbatches.end());
   return absl::OkStatus();
 }
 
 std::vector<int> StageJob::Uses() const {
   return plan::StageUseOrder(spec_, schedule_.stages[static_cast<size_t>(options_.group.stage)],
-                             chunks_);
+                             chunks_, schedule_.evaluates);
 }
 
 void StageJob::SkipStep(const proto::StepWork& work) { links_->Skip(AttemptOf(work)); }

@@ -89,9 +89,9 @@ class StageJob {
 
   bool has_head() const { return model_->has_head(); }
 
-  // Plans the schedule of the next step, with these microbatches (at least one). Free if they are
-  // as large as the last ones, as when a step is retried.
-  absl::Status PlanStep(std::span<const plan::MicrobatchSize> microbatches);
+  // Plans the schedule of the next step, with these microbatches (at least one): forwards alone if
+  // it evaluates. Free if they are as large as the last ones, as when a step is retried.
+  absl::Status PlanStep(std::span<const plan::MicrobatchSize> microbatches, bool evaluates);
   // Returns the units whose weights it gets, in order.
   std::vector<int> Uses() const;
 

@@ -14,7 +14,7 @@ namespace shoal::worker {
 namespace {
 
 bool Same(const plan::Schedule& a, const plan::Schedule& b) {
-  return a.shape == b.shape && a.stages == b.stages;
+  return a.shape == b.shape && a.stages == b.stages && a.evaluates == b.evaluates;
 }
 
 }  // namespace

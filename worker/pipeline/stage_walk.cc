@@ -115,13 +115,18 @@ absl::Status StageWalk::Compute(const Action& action) {
 absl::Status StageWalk::Call(const Action& action, const std::byte* input, std::byte* output) {
   StageModel& model = *options_.model;
   const auto [operation, chunk, microbatch] = action;
-  step_.sink->AtPack(step_.packs.empty() ? microbatch
-                                         : step_.packs[static_cast<size_t>(microbatch)]);
+  const bool evaluates = step_.schedule->evaluates;
+  if (!evaluates) {
+    step_.sink->AtPack(step_.packs.empty() ? microbatch
+                                           : step_.packs[static_cast<size_t>(microbatch)]);
+  }
   std::byte* const activations = pools_.Of(Holding::kActivations, chunk, microbatch);
   std::byte* const gradients = pools_.Of(Holding::kGradients, chunk, microbatch);
   switch (operation) {
     case Operation::kForward:
-      return model.Forward(chunk, microbatch, activations, input, output);
+      SHOAL_RETURN_IF_ERROR(model.Forward(chunk, microbatch, activations, input, output));
+      return evaluates && output == nullptr ? model.Loss(chunk, microbatch, activations)
+                                            : absl::OkStatus();
     case Operation::kBackwardInput:
       return model.BackwardInput(chunk, microbatch, activations, gradients, input, output);
     case Operation::kBackwardWeights:

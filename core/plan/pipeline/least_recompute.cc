@@ -73,7 +73,7 @@ absl::StatusOr<std::string> SettleRecompute(const ModelSpec& spec, Job& job,
   if (fits.ok()) {
     return "";
   }
-  if (!open || HindersSchedules(job).has_value() || job.data.validation.enabled()) {
+  if (!open || HindersSchedules(job).has_value()) {
     return fits;
   }
   SHOAL_ASSIGN_OR_RETURN(const MemoryPlan unlimited, PlanOf(spec, job, {}));

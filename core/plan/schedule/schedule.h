@@ -26,6 +26,9 @@
 //   start of the former to the end of the latter.
 // - On the host the activations take memory from the offload to the backward for the input, which
 //   waits for their reload.
+//
+// A schedule that evaluates has forwards alone. The last chunk's forward takes the loss too, and a
+// release after each frees its activations.
 #pragma once
 
 #include <compare>
@@ -47,7 +50,7 @@ enum class Operation : uint8_t {
   kSendGradient,
   kReceiveGradient,  // the gradient of this chunk's output
   kOffload,          // starts to copy the activations from device to host memory
-  kRelease,          // frees their device memory when the offload has ended
+  kRelease,          // frees their device memory, when an offload of them has ended
   kPrepare,          // takes device memory for their return
   kReload,           // starts to copy them from host to device memory
 };
@@ -113,6 +116,7 @@ struct Schedule {
   std::string name;  // the known name: "1F1B", "GIS(4)", "PO-H"
   ScheduleShape shape;
   std::vector<StageActions> stages;
+  bool evaluates = false;  // nothing is trained
 };
 
 // Adds sends and receives to a schedule without messages: each send right after its producer, each

@@ -21,7 +21,12 @@ enum class Progress : uint8_t {
   kDone
 };
 
-bool MayFollow(Progress progress, Operation operation) {
+bool MayFollow(Progress progress, Operation operation, bool evaluates) {
+  if (evaluates) {
+    return operation == Operation::kForward   ? progress == Progress::kNone
+           : operation == Operation::kRelease ? progress == Progress::kForward
+                                              : IsSend(operation) || IsReceive(operation);
+  }
   switch (operation) {
     case Operation::kForward:
       return progress == Progress::kNone;
@@ -83,17 +88,17 @@ absl::Status CheckStage(const Schedule& schedule, int stage) {
           stage, i, NameOf(action), shape.chunks, shape.microbatches);
     }
     Progress& of = progress[KeyOf(shape, action.chunk, action.microbatch)];
-    if (!MayFollow(of, action.operation)) {
+    if (!MayFollow(of, action.operation, schedule.evaluates)) {
       return InvalidArgument("{}: stage {} action {}: {} comes twice, too early or too late",
                              schedule.name, stage, i, NameOf(action));
     }
     of = After(of, action.operation);
   }
   for (size_t key = 0; key < progress.size(); ++key) {
-    if (progress[key] != Progress::kDone) {
-      return InvalidArgument("{}: stage {} never ends the backward of chunk {} microbatch {}",
-                             schedule.name, stage, key / shape.microbatches,
-                             key % shape.microbatches);
+    if (progress[key] != (schedule.evaluates ? Progress::kReleased : Progress::kDone)) {
+      return InvalidArgument("{}: stage {} never ends the {} of chunk {} microbatch {}",
+                             schedule.name, stage, schedule.evaluates ? "forward" : "backward",
+                             key / shape.microbatches, key % shape.microbatches);
     }
   }
   return absl::OkStatus();

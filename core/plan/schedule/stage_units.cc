@@ -30,20 +30,21 @@ std::vector<int> BackwardUses(const ModelSpec& spec, UnitRange chunk) {
   return uses;
 }
 
-std::vector<int> EvaluationUses(const ModelSpec& spec) {
-  std::vector<int> uses = ForwardUses(spec, AllUnits(spec));
-  for (const int unit : BackwardUses(spec, {HeadUnit(spec), 1})) {
-    uses.push_back(unit);
+std::vector<int> EvaluationUses(const ModelSpec& spec, UnitRange chunk) {
+  std::vector<int> uses = ForwardUses(spec, chunk);
+  if (chunk.contains(HeadUnit(spec))) {
+    const std::vector<int> loss = BackwardUses(spec, {HeadUnit(spec), 1});
+    uses.insert(uses.end(), loss.begin(), loss.end());
   }
   return uses;
 }
 
 std::vector<int> StageUseOrder(const ModelSpec& spec, const StageActions& actions,
-                               std::span<const UnitRange> chunks) {
+                               std::span<const UnitRange> chunks, bool evaluates) {
   std::vector<std::vector<int>> forward;
   std::vector<std::vector<int>> backward;
   for (const UnitRange& chunk : chunks) {
-    forward.push_back(ForwardUses(spec, chunk));
+    forward.push_back(evaluates ? EvaluationUses(spec, chunk) : ForwardUses(spec, chunk));
     backward.push_back(BackwardUses(spec, chunk));
   }
   std::vector<int> order;

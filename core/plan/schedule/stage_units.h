@@ -22,12 +22,13 @@ UnitRange AllUnits(const ModelSpec& spec);
 // forward.
 std::vector<int> ForwardUses(const ModelSpec& spec, UnitRange chunk);
 std::vector<int> BackwardUses(const ModelSpec& spec, UnitRange chunk);
-// Of a forward over the whole model with nothing but the loss after it.
-std::vector<int> EvaluationUses(const ModelSpec& spec);
+// Of a forward with nothing but the loss after it, if the chunk has the head.
+std::vector<int> EvaluationUses(const ModelSpec& spec, UnitRange chunk);
 
-// For a stage's list of actions; `chunks` are its units by chunk.
+// For a stage's list of actions; `chunks` are its units by chunk. `evaluates`: of a schedule that
+// does.
 std::vector<int> StageUseOrder(const ModelSpec& spec, const StageActions& actions,
-                               std::span<const UnitRange> chunks);
+                               std::span<const UnitRange> chunks, bool evaluates = false);
 
 // Returns, by unit, how many contributions to its gradient the stage makes for each microbatch. 0
 // for a unit that the stage does not use and whose weights it does not get. With tied embeddings

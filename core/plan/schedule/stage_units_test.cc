@@ -40,6 +40,18 @@ TEST(StageUseOrder, OfAWholeModelIsUseOrder) {
   }
 }
 
+TEST(StageUseOrder, EvaluatingGetsTheHeadAfterTheForward) {
+  const std::vector<UnitRange> chunks = {{0, 2}, {3, 3}};
+  const StageActions actions = {{Operation::kForward, 0, 0},
+                                {Operation::kRelease, 0, 0},
+                                {Operation::kForward, 1, 0},
+                                {Operation::kRelease, 1, 0}};
+  EXPECT_THAT(StageUseOrder(FourLayers(/*tied=*/true), actions, chunks, /*evaluates=*/true),
+              ElementsAre(0, 1, 3, 4, 5, 0));
+  EXPECT_THAT(StageUseOrder(FourLayers(/*tied=*/false), actions, chunks, /*evaluates=*/true),
+              ElementsAre(0, 1, 3, 4, 5));
+}
+
 TEST(StageUseOrder, EmbeddingAndHeadAlone) {
   const ModelSpec spec = FourLayers(/*tied=*/true);
   EXPECT_THAT(ForwardUses(spec, {0, 1}), ElementsAre(0));

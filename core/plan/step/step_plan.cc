@@ -157,7 +157,8 @@ StepPlanOptions ValidationPlanOptionsOf(const Job& job, int64_t groups,
           .pack_groups = kSteadyPackGroups,
           .microbatch_tokens = job.data.microbatch_tokens,
           .assignment = Assignment::kLbMini,
-          .speeds = std::move(speeds)};
+          .speeds = std::move(speeds),
+          .equal_counts = job.train.synchronization == Synchronization::kLayer};
 }
 
 absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples,

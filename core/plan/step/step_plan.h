@@ -64,7 +64,8 @@ int64_t PackGroups(const Job& job, int64_t groups);
 // Returns how a job plans its steps for worker groups of these speeds (empty: unknown or alike).
 StepPlanOptions StepPlanOptionsOf(const Job& job, int64_t groups, std::vector<double> speeds = {});
 
-// The same for a validation: packs, and the order of their numbers, are the same for any workers.
+// The same for a validation: packs, and the order of their numbers, are the same for any workers,
+// but for empty ones.
 StepPlanOptions ValidationPlanOptionsOf(const Job& job, int64_t groups,
                                         std::vector<double> speeds = {});
 

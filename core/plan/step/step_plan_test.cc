@@ -329,6 +329,36 @@ TEST(PlanStep, RefusesByName) {
   EXPECT_FALSE(PlanStep(empty, {}, TokenCost()).ok());
 }
 
+// Packs that do not follow from who is there; equally many for each where they meet at layers.
+TEST(ValidationPlanOptionsOf, HasTheSamePacksForAnyWorkers) {
+  Random random(7);
+  std::vector<SampleLength> samples;
+  for (int64_t i = 0; i < 50; ++i) {
+    samples.push_back({.sample = i, .tokens = random.Between(1, 4096), .targets = 1});
+  }
+  Job job;
+  job.data.microbatch_tokens = 4096;
+  std::map<int64_t, std::vector<int64_t>> packs;
+  for (const Synchronization synchronization : {Synchronization::kStep, Synchronization::kLayer}) {
+    job.train.synchronization = synchronization;
+    for (const int64_t workers : {1, 3, 5, 7}) {
+      const StepPlan plan = *PlanStep(samples, ValidationPlanOptionsOf(job, workers), TokenCost());
+      std::map<int64_t, std::vector<int64_t>> made;
+      for (const std::vector<Microbatch>& microbatches : plan.workers) {
+        EXPECT_TRUE(synchronization == Synchronization::kStep ||
+                    microbatches.size() == plan.workers.front().size());
+        for (const Microbatch& microbatch : microbatches) {
+          if (!microbatch.empty()) {
+            made[microbatch.number] = microbatch.samples;
+          }
+        }
+      }
+      packs = packs.empty() ? made : packs;
+      EXPECT_EQ(made, packs) << workers << " workers";
+    }
+  }
+}
+
 TEST(FlopCost, GrowsFasterThanLength) {
   const CostModel cost = FlopCost(*NamedShape("1.5b"));
   EXPECT_GT(cost.Sequence(2000), 2 * cost.Sequence(1000));

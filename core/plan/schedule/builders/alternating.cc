@@ -94,6 +94,34 @@ Schedule GroupedInterleaved(int stages, int chunks, int microbatches, int group)
                      [&](int stage) { return group * (chunks - 1) + stages - stage; });
 }
 
+Schedule ForwardAlone(const ScheduleShape& shape) {
+  // In ticks of one forward each; of what a stage could run, what is nearest to its end.
+  std::vector<StageActions> stages(static_cast<size_t>(shape.stages));
+  std::vector<int> done(static_cast<size_t>(shape.VirtualStages()));  // microbatches
+  const auto place = [&](const std::vector<int>& before, int stage) {
+    StageActions& actions = stages[static_cast<size_t>(stage)];
+    for (int chunk = shape.chunks - 1; chunk >= 0; --chunk) {
+      const auto here = static_cast<size_t>(shape.VirtualStageOf(stage, chunk));
+      const int microbatch = done[here];
+      if (microbatch < (here == 0 ? shape.microbatches : before[here - 1])) {
+        ++done[here];
+        actions.push_back({Operation::kForward, chunk, microbatch});
+        actions.push_back({Operation::kRelease, chunk, microbatch});
+        return;
+      }
+    }
+  };
+  while (done.back() < shape.microbatches) {
+    const std::vector<int> before = done;
+    for (int stage = 0; stage < shape.stages; ++stage) {
+      place(before, stage);
+    }
+  }
+  Schedule schedule = WithMessages("forward alone", shape, std::move(stages));
+  schedule.evaluates = true;
+  return schedule;
+}
+
 Schedule GradientAccumulation(int chunks, int microbatches) {
   StageActions actions;
   for (int microbatch = 0; microbatch < microbatches; ++microbatch) {

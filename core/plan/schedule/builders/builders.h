@@ -51,6 +51,10 @@ Schedule UniformPipe(int stages, int chunks, int microbatches, UniformStretch st
 Schedule ZeroBubbleH1(int stages, int microbatches);
 Schedule ZeroBubbleH2(int stages, int microbatches);
 
+// Forwards and the loss alone, of what training places so: each stage runs a microbatch's chunks
+// as soon as it can, later ones first. Memory 1.
+Schedule ForwardAlone(const ScheduleShape& shape);
+
 // One stage: each microbatch forward and back through all its chunks, joined backward. Memory v;
 // what is offloaded in the forward is reloaded in the backward.
 Schedule GradientAccumulation(int chunks, int microbatches);

@@ -8,6 +8,7 @@
 #include "core/base/status.h"
 #include "core/plan/schedule/builders/builders.h"
 #include "core/plan/schedule/schedule_check.h"
+#include "core/plan/schedule/schedule_queues.h"
 #include "core/plan/schedule/schedule_simulation.h"
 #include "fmt/ranges.h"
 #include "gmock/gmock.h"
@@ -52,6 +53,42 @@ TEST(GPipe, HoldsEverythingAndWaitsOncePerPass) {
     EXPECT_EQ(Simulated(schedule).Bubble(), (stages - 1) * 3);
     EXPECT_EQ(CountSends(schedule), 2 * (stages - 1) * 12);
   }
+}
+
+// Any placement ends, also with as little room for messages as there is, and holds one chunk's
+// activations at a time.
+TEST(ForwardAlone, EndsWithTheMemoryOfOneForward) {
+  for (const Placement placement : {Placement::kLooped, Placement::kVShaped}) {
+    for (const int stages : {1, 2, 3, 5}) {
+      for (const int chunks : {1, 2, 4}) {
+        const Schedule schedule = ForwardAlone(
+            {.stages = stages, .chunks = chunks, .microbatches = 7, .placement = placement});
+        SCOPED_TRACE(fmt::format("{} stages, {} chunks", stages, chunks));
+        EXPECT_THAT(Peaks(schedule), testing::Each(1));
+        const ScheduleTimes times = Simulated(schedule);
+        EXPECT_GE(times.makespan, 7 * chunks);
+        EXPECT_LE(times.makespan, 7 * chunks + stages * chunks);
+        for (const MessageQueue& queue : MessageQueues(schedule)) {
+          EXPECT_FALSE(queue.gradients);
+        }
+      }
+    }
+  }
+}
+
+TEST(ForwardAlone, AnswersToItsOwnRules) {
+  const Schedule whole = ForwardAlone({.stages = 2, .chunks = 2, .microbatches = 3});
+  for (size_t i = 0; i < whole.stages[0].size(); ++i) {
+    Schedule without = whole;
+    without.stages[0].erase(without.stages[0].begin() + static_cast<ptrdiff_t>(i));
+    EXPECT_FALSE(CheckSchedule(without).ok()) << NameOf(whole.stages[0][i]);
+  }
+  Schedule trains = whole;
+  trains.evaluates = false;
+  EXPECT_FALSE(CheckSchedule(trains).ok());
+  Schedule evaluates = GPipe(2, 2, 3);
+  evaluates.evaluates = true;
+  EXPECT_FALSE(CheckSchedule(evaluates).ok());
 }
 
 TEST(OneForwardOneBackward, TheFactsOfEightStages) {
