@@ -17,7 +17,7 @@ void AddTrain(CLI::App& app, CommandAction& action) {
   command->add_option("--set", options->overrides, "KEY=VALUE over the file's (may be repeated)")
       ->allow_extra_args(false);
   command->add_option("--trace", options->trace,
-                      "Write a timeline of every worker here, for ui.perfetto.dev");
+                      "Write a timeline here, for ui.perfetto.dev (packed: FILE.json.gz)");
   command
       ->add_option("--steps", options->steps,
                    "Stop after this step, with a checkpoint (default: train.steps)")

@@ -261,6 +261,7 @@ void FetchTable::Judge(int id, absl::Time now, Outcome& outcome) {
     partition.state = Partition::State::kValid;
     outcome.took = now - partition.posted;
     if (--unit.missing == 0) {
+      unit.last_server = layout_->server_of(id);
       std::erase(fetching_, spec.unit);
       unit.state = unit.wire == unit.view ? State::kReady : State::kConverting;
       outcome.convert = unit.state == State::kConverting ? spec.unit : -1;

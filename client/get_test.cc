@@ -155,6 +155,7 @@ TEST_P(GetTest, ReadsAgainWhatWasBeingWritten) {
   writer.join();
   ASSERT_TRUE(view.ok()) << view.status();
   ExpectWeights(*view, DType::kF32, 0, 1);
+  EXPECT_EQ(view->last_server, rig.layout.server_of(partition));
 }
 
 TEST_P(GetTest, GivesUpOnAVersionThatDoesNotComeAndNamesIt) {

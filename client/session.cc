@@ -267,7 +267,9 @@ absl::StatusOr<Session::View> Session::Get(int unit) {
     fetches_->DropUse(unit);
     return error;
   }
-  return View{.data = fetches_->view(unit), .count = layout_.unit(unit).count};
+  return View{.data = fetches_->view(unit),
+              .count = layout_.unit(unit).count,
+              .last_server = fetches_->last_server(unit)};
 }
 
 void Session::Release(int unit) {

@@ -8,7 +8,7 @@
 #include "cli/run/command.h"
 #include "core/base/bytes.h"
 #include "core/base/status.h"
-#include "core/base/trace_file.h"
+#include "core/base/trace/trace_file.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal::cli {

@@ -57,6 +57,7 @@ class Follower {
     if (server::RepeatsStep(last_step_, event)) {
       return false;
     }
+    reporter_.OnEvent(event);
     if (event.has_step()) {
       last_step_ = event;
       end_.step = event.step().step();
@@ -88,8 +89,6 @@ class Follower {
       }
     } else if (event.has_state()) {
       reporter_.OnState(event.state().state());
-    } else if (event.has_trace()) {
-      reporter_.OnTrace(event.trace());
     } else if (event.has_done()) {
       end_.kind = event.done().interrupted() ? RunEnd::Kind::kInterrupted : RunEnd::Kind::kReached;
       end_.step = event.done().step();

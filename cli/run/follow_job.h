@@ -27,8 +27,9 @@ class RunReporter {
   virtual void OnValidation(const proto::ValidationEvent& event) = 0;
   virtual void OnCheckpoint(const proto::CheckpointEvent& event) = 0;
   virtual void OnState(const std::string& state) = 0;
+  // Every event, before the call for its kind.
+  virtual void OnEvent(const proto::JobEvent& /*event*/) {}
   // For a person: "stopping ...".
-  virtual void OnTrace(const proto::TraceEvent& /*event*/) {}
   virtual void OnNotice(const std::string& text) = 0;
 };
 

@@ -71,7 +71,7 @@ void TrainReport::OnState(const std::string& state) {
   }
 }
 
-void TrainReport::OnTrace(const proto::TraceEvent& event) {
+void TrainReport::OnEvent(const proto::JobEvent& event) {
   if (recorder_ != nullptr) {
     recorder_->Add(event);
   }

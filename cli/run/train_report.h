@@ -21,7 +21,7 @@ class TrainReport : public RunReporter {
   void OnValidation(const proto::ValidationEvent& event) override;
   void OnCheckpoint(const proto::CheckpointEvent& event) override;
   void OnState(const std::string& state) override;
-  void OnTrace(const proto::TraceEvent& event) override;
+  void OnEvent(const proto::JobEvent& event) override;
   void OnNotice(const std::string& text) override;
   // Where timelines go; null: nowhere.
   void RecordTraces(TraceRecorder* recorder) { recorder_ = recorder; }

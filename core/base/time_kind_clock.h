@@ -4,6 +4,7 @@
 // two stores into memory allocated beforehand. For one thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,7 @@ class TimeKindClock {
     TimeKind kind = TimeKind::kOptimizerWait;
     int32_t microbatch = -1;
     int32_t unit = -1;
+    int32_t waited_for = -1;
     absl::Time start;
     absl::Duration duration;
   };
@@ -34,19 +36,29 @@ class TimeKindClock {
   // Ends the current phase.
   void Enter(TimeKind kind) {
     const absl::Time now = clock_.Now();
-    seconds_[static_cast<size_t>(kind_)] += absl::ToDoubleSeconds(now - since_);
+    const double seconds = absl::ToDoubleSeconds(now - since_);
+    seconds_[static_cast<size_t>(kind_)] += seconds;
+    if (kind_ == TimeKind::kGetWait && waited_for_ >= 0) {
+      const auto server = static_cast<size_t>(waited_for_);
+      get_waits_.resize(std::max(get_waits_.size(), server + 1));
+      get_waits_[server] += seconds;
+    }
     Record(now);
     kind_ = kind;
     since_ = now;
+    waited_for_ = -1;
   }
+  // Whom the wait was for that ends now, as the kind counts them: a server or a stage. -1: nobody.
+  void WaitedFor(int32_t who) { waited_for_ = who; }
   TimeKind kind() const { return kind_; }
   // Of phases that have ended.
   double seconds(TimeKind kind) const { return seconds_[static_cast<size_t>(kind)]; }
   const std::array<double, kTimeKinds>& all() const { return seconds_; }
 
-  // Turns the recording of spans on or off from here on; drops what was recorded.
+  // Begins a step: turns the recording of spans on or off from here on; drops what was recorded.
   void Record(bool on) {
     recording_ = on;
+    get_waits_.clear();
     spans_.clear();
     dropped_spans_ = 0;
     if (on) {
@@ -57,6 +69,8 @@ class TimeKindClock {
   void AtMicrobatch(int32_t microbatch) { microbatch_ = microbatch; }
   void AtUnit(int32_t unit) { unit_ = unit; }
   const std::vector<Span>& spans() const { return spans_; }
+  // Of the step's time in kGetWait, seconds by the server that was waited for.
+  const std::vector<double>& get_waits() const { return get_waits_; }
   int64_t dropped_spans() const { return dropped_spans_; }
 
   class Scope {
@@ -85,6 +99,7 @@ class TimeKindClock {
     spans_.push_back({.kind = kind_,
                       .microbatch = microbatch_,
                       .unit = unit_,
+                      .waited_for = waited_for_,
                       .start = since_,
                       .duration = now - since_});
   }
@@ -96,6 +111,8 @@ class TimeKindClock {
   bool recording_ = false;
   int32_t microbatch_ = -1;
   int32_t unit_ = -1;
+  int32_t waited_for_ = -1;
+  std::vector<double> get_waits_;
   std::vector<Span> spans_;
   int64_t dropped_spans_ = 0;
 };

@@ -27,6 +27,7 @@ absl::StatusOr<proto::BeginAttemptReply> HostedJob::BeginAttempt(
   return core_->BeginAttempt(request, [&] {
     FollowExtents();
     SetLogContext(request.job_id(), request.step());
+    spans_.Begin(request);
     intake_->BeginBarriers(request.step(), request.attempt(),
                            {request.barrier_worker().begin(), request.barrier_worker().end()});
     LogDebug("step {} attempt {}: open", request.step(), request.attempt());
@@ -34,19 +35,28 @@ absl::StatusOr<proto::BeginAttemptReply> HostedJob::BeginAttempt(
 }
 
 absl::StatusOr<proto::PrepareReply> HostedJob::Prepare(const proto::PrepareRequest& request) {
+  const absl::Time start = options_.clock->Now();
   SHOAL_ASSIGN_OR_RETURN(proto::PrepareReply reply, core_->Prepare(request));
+  spans_.AddCommand(request.step(), request.attempt(), proto::ServerSpan::KIND_SEAL, start,
+                    options_.clock->Now());
   LogDebug("step {} attempt {}: sealed", request.step(), request.attempt());
   return reply;
 }
 
 absl::StatusOr<proto::CommitReply> HostedJob::Commit(const proto::CommitRequest& request) {
-  return core_->Commit(request, [&]() -> absl::Status {
+  const auto update = [&]() -> absl::Status {
+    const absl::Time start = options_.clock->Now();
     SHOAL_RETURN_IF_ERROR(CommitAroundCheckpoint(request));
+    spans_.AddCommand(request.step(), request.attempt(), proto::ServerSpan::KIND_UPDATE, start,
+                      options_.clock->Now());
     metrics_.version.Set(static_cast<double>(request.step()));
     FollowTransports();
     LogDebug("step {} attempt {}: committed", request.step(), request.attempt());
     return absl::OkStatus();
-  });
+  };
+  SHOAL_ASSIGN_OR_RETURN(proto::CommitReply reply, core_->Commit(request, update));
+  spans_.Fill(request.step(), request.attempt(), reply);
+  return reply;
 }
 
 absl::StatusOr<proto::GetChecksumsReply> HostedJob::GetChecksums(
@@ -84,7 +94,11 @@ PushVerdict HostedJob::TakePush(const ClientIdentity& client, const transport::P
   } else {
     (verdict.applied_before ? metrics_.duplicate_pushes : metrics_.applied_pushes).Increment();
   }
-  metrics_.push_duration.Observe(absl::ToDoubleSeconds(options_.clock->Now() - start));
+  const absl::Time end = options_.clock->Now();
+  metrics_.push_duration.Observe(absl::ToDoubleSeconds(end - start));
+  if (verdict.code == absl::StatusCode::kOk && !verdict.applied_before) {
+    spans_.AddPush(header.step, header.attempt, client.name, header.partition, start, end);
+  }
   return verdict;
 }
 

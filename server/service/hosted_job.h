@@ -35,6 +35,7 @@
 #include "server/service/server_metrics.h"
 #include "server/service/service_options.h"
 #include "server/service/sparse_log.h"
+#include "server/service/trace/span_log.h"
 #include "server/store/job_store.h"
 
 namespace shoal::server {
@@ -141,6 +142,7 @@ class HostedJob {
   ServerMetrics& metrics_;
   rpc::NewestTerm& term_;
   SparseLog refused_pushes_;
+  SpanLog spans_;
 
   absl::Mutex connect_mutex_;  // one handshake at a time
 

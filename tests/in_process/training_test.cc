@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <set>
 #include <string>
 
+#include "core/base/time_kind.h"
 #include "fmt/format.h"
 #include "tests/in_process/reference.h"
 #include "tests/in_process/tiny_job.h"
@@ -260,6 +263,40 @@ TEST_F(TrainingTest, ValidationIsTheLossOfTheWeightsAtThatStep) {
   const auto reference = TrainReference(first, held_out);
   ASSERT_TRUE(reference.ok()) << reference.status();
   EXPECT_NEAR(one.validations[0].loss(), reference->losses[0], 1e-5 * reference->losses[0]);
+}
+
+// What servers did comes with what workers did, and a wait says for whom it was.
+TEST_F(TrainingTest, ATraceHasServersAndWhoWasWaitedFor) {
+  const ClusterRun run = Run({.servers = 2, .workers = 2, .trace = true});
+  std::map<int64_t, std::set<int>> servers;  // by step
+  std::map<int64_t, std::set<int>> workers;
+  std::set<std::string> clients;
+  int named = 0;
+  for (const proto::TraceEvent& event : run.traces) {
+    if (event.has_server()) {
+      servers[event.step()].insert(event.server());
+      std::set<int> kinds;
+      for (const proto::ServerSpan& span : event.served()) {
+        kinds.insert(span.kind());
+        clients.insert(span.client());
+      }
+      EXPECT_EQ(kinds.size(), 3U) << "server-" << event.server();
+      EXPECT_EQ(event.spans_size(), 0);
+      continue;
+    }
+    workers[event.step()].insert(event.worker());
+    for (const proto::Span& span : event.spans()) {
+      if (span.has_waited_for()) {
+        ++named;
+        EXPECT_EQ(span.kind(), static_cast<int>(TimeKind::kGetWait));
+        EXPECT_THAT(span.waited_for(), ::testing::AnyOf(0, 1));
+      }
+    }
+  }
+  EXPECT_EQ(servers.size(), 4U);
+  EXPECT_EQ(servers, workers) << "both of each in each step";
+  EXPECT_EQ(clients, (std::set<std::string>{"", "worker-0", "worker-1"}));
+  EXPECT_GT(named, 0);
 }
 
 TEST_F(TrainingTest, AFrozenTensorKeepsItsBitsAndTheOthersTrain) {

@@ -93,6 +93,7 @@ absl::Status CollectiveSource::TakeShard(int index) {
     env_.client->Release(index);  // the prefetch's use; Get took its own
   }
   SHOAL_RETURN_IF_ERROR(view.status());
+  env_.time_kinds->WaitedFor(view->last_server);
   inward_->Copy(
       unit.shard,
       static_cast<const std::byte*>(view->data) + (shard.own.first - shard.whole.first) * element(),

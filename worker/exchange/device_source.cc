@@ -115,6 +115,7 @@ absl::StatusOr<WeightsView> DeviceSource::Get(int unit) {
     }
     data = at(unit).data;
     copied = at(unit).copied;
+    env_.time_kinds->WaitedFor(at(unit).last_server);
   }
   if (copied != nullptr) {
     env_.compute->WaitFor(*copied);
@@ -197,6 +198,7 @@ absl::Status DeviceSource::CarryNext() {
 void DeviceSource::Land(int unit, const client::ParameterClient::View& view) {
   absl::MutexLock lock(&mutex_);
   at(unit).data = static_cast<std::byte*>(const_cast<void*>(view.data));
+  at(unit).last_server = view.last_server;
 }
 
 absl::Status DeviceSource::StartCopy(int unit, const client::ParameterClient::View& view) {
@@ -210,6 +212,7 @@ absl::Status DeviceSource::StartCopy(int unit, const client::ParameterClient::Vi
   readers_.push_back({.unit = unit, .done = copied});
   at(unit).data = buffer.data;
   at(unit).copied = copied;
+  at(unit).last_server = view.last_server;
   return absl::OkStatus();
 }
 

@@ -66,6 +66,7 @@ class DeviceSource final : public StepWeights {
     int uses = 0;                         // started, not released
     std::byte* data = nullptr;            // null: not landed, or its copy not enqueued
     std::shared_ptr<const Event> copied;  // null: landed
+    int last_server = 0;                  // as the client's view has it
   };
   struct Fetch {
     int unit = 0;

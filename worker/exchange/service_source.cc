@@ -37,6 +37,9 @@ absl::StatusOr<WeightsView> ServiceSource::Get(int unit) {
   {
     const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kGetWait);
     view = client_->Get(unit);
+    if (view.ok()) {
+      time_kinds_->WaitedFor(view->last_server);
+    }
   }
   if (prefetched) {
     client_->Release(unit);  // the prefetch's use; Get took its own

@@ -80,6 +80,8 @@ void WorkerJob::AddTimes(const std::array<double, kTimeKinds>& before,
   };
   report.set_busy_seconds(spent(TimeKind::kForward) + spent(TimeKind::kBackward));
   report.set_get_wait_seconds(spent(TimeKind::kGetWait));
+  const std::vector<double>& get_waits = time_kinds_.get_waits();
+  report.mutable_get_wait_by_server()->Assign(get_waits.begin(), get_waits.end());
   report.set_push_wait_seconds(spent(TimeKind::kPushWait));
   report.set_layer_wait_seconds(spent(TimeKind::kLayerWait));
   report.set_transfer_wait_seconds(spent(TimeKind::kTransferWait));
@@ -90,6 +92,10 @@ void WorkerJob::AddTimes(const std::array<double, kTimeKinds>& before,
     message.set_unit(span.unit);
     message.set_start_nanoseconds(absl::ToUnixNanos(span.start));
     message.set_nanoseconds(absl::ToInt64Nanoseconds(span.duration));
+    if (span.waited_for >= 0) {
+      const bool stage = span.kind == TimeKind::kNeighbourWait;
+      message.set_waited_for(stage ? context_->group.WorkerOf(span.waited_for) : span.waited_for);
+    }
   }
   report.set_dropped_spans(time_kinds_.dropped_spans());
 }

@@ -33,6 +33,8 @@ struct StageGroup {
   std::vector<WorkerGroup::Worker> workers;  // by stage
 
   int stages() const { return static_cast<int>(workers.size()); }
+  // By its number in the job.
+  int WorkerOf(int stage) const { return group * stages() + stage; }
   // "stage 1 (worker-3)"
   std::string NameOf(int stage) const;
   // As peers: a stage is a rank.

@@ -66,7 +66,7 @@ void StageTiming::Fill(StageReport& report, bool spans) const {
     StallTime& time =
         report.stalls[static_cast<size_t>(of.IsTransfer() ? Stall::kTransfer : Stall::kNeighbour)];
     time.seconds += seconds;
-    if (of.what == Awaited::What::kMessage || of.what == Awaited::What::kRoom) {
+    if (of.IsForAStage()) {
       report.neighbour_seconds[static_cast<size_t>(of.message.peer)] += seconds;
     }
     if (seconds > time.longest_seconds) {

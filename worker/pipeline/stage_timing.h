@@ -36,6 +36,8 @@ struct Awaited {
   StageMessage message;  // kMessage and kRoom
 
   bool IsTransfer() const { return what == What::kOffload || what == What::kReload; }
+  // Whether one stage is waited for.
+  bool IsForAStage() const { return what == What::kMessage || what == What::kRoom; }
 };
 // "the reload of chunk 0 microbatch 3", "room for ..."
 std::string NameOf(const Awaited& awaited);
@@ -60,6 +62,9 @@ class StageTiming {
     Begin(transfer ? StageSpan::Kind::kTransferWait : StageSpan::Kind::kNeighbourWait, awaited);
     auto result = wait();
     End();
+    if (awaited.IsForAStage()) {
+      time_kinds_.WaitedFor(awaited.message.peer);
+    }
     return result;
   }
   template <typename Work>

@@ -162,6 +162,7 @@ void JobRun::BeginAtServers(const std::function<void()>& then) {
   request.set_step(step_);
   request.set_attempt(++attempt_);
   request.set_generation(job_.shard_map.generation);
+  request.set_trace(job_.trace && !validating_);
   request.mutable_lost_worker()->Assign(lost_workers_.begin(), lost_workers_.end());
   if (job_.job.train.synchronization == plan::Synchronization::kLayer) {
     for (const Member& worker : workers_) {
@@ -486,7 +487,7 @@ void JobRun::OnCommitted(const std::vector<proto::CommitReply>& replies,
   version_ = step_;
   environment_.metrics.OnPhase("commit", environment_.clock.Now());
   TakeCommitted(committed);
-  TellStep(committed);
+  TellStep(committed, replies);
   AfterCommit();
 }
 

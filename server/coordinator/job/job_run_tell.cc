@@ -24,6 +24,18 @@ proto::JobEvent MakeTrace(int worker, const std::string& place, proto::FinishedR
   return event;
 }
 
+proto::JobEvent MakeServerTrace(int server, int64_t step, int64_t attempt,
+                                const proto::CommitReply& reply) {
+  proto::JobEvent event;
+  proto::TraceEvent& trace = *event.mutable_trace();
+  trace.set_server(server);
+  trace.set_step(step);
+  trace.set_attempt(attempt);
+  *trace.mutable_served() = reply.spans();
+  trace.set_dropped(reply.dropped_spans());
+  return event;
+}
+
 double FlopsOf(const plan::StepPlan& plan, const plan::CostModel& flops) {
   double sum = 0;
   for (const std::vector<plan::Microbatch>& group : plan.workers) {
@@ -62,7 +74,7 @@ void JobRun::TakeCommitted(const proto::StepEvent& committed) {
   }
 }
 
-void JobRun::TellStep(proto::StepEvent committed) {
+void JobRun::TellStep(proto::StepEvent committed, const std::vector<proto::CommitReply>& replies) {
   if (!committed.skipped().empty()) {
     environment_.metrics.skipped_steps.Increment();
     LogWarning("step {} is skipped: {}", committed.step(), committed.skipped());
@@ -105,6 +117,11 @@ void JobRun::TellStep(proto::StepEvent committed) {
     if (timing.reports[worker].spans_size() > 0) {
       events.push_back(
           MakeTrace(static_cast<int>(worker), groups_.Place(worker), timing.reports[worker]));
+    }
+  }
+  for (size_t server = 0; server < replies.size(); ++server) {
+    if (replies[server].spans_size() > 0) {
+      events.push_back(MakeServerTrace(static_cast<int>(server), step_, attempt_, replies[server]));
     }
   }
   events.push_back(std::move(event));
@@ -152,6 +169,7 @@ void JobRun::Append(proto::JobEvent event) {
 void JobRun::Append(std::vector<proto::JobEvent> events) {
   for (proto::JobEvent& event : events) {
     event.set_job_id(job_.id);
+    event.set_time(absl::ToDoubleSeconds(environment_.clock.Now() - absl::UnixEpoch()));
   }
   proto::JobEvent last = events.back();
   // A job that a later life goes on with has an end in this one only.

@@ -40,8 +40,7 @@ size_t LastToReport(const std::vector<absl::Time>& reported_at) {
                              reported_at.begin());
 }
 
-// The server whose weights came most slowly; used for pushes too, since their waits are not
-// reported by server.
+// The server whose weights came most slowly.
 std::optional<Culprit> SlowestServer(const proto::FinishedReport& report, double share) {
   const auto& waits = report.get_wait_by_server();
   if (waits.empty()) {
@@ -73,7 +72,9 @@ std::optional<Culprit> WaitedFor(const StepTiming& timing, size_t worker,
     return SlowestNeighbour(timing, worker, shares.neighbour_wait());
   }
   if (server > layer_or_step) {
-    return SlowestServer(timing.reports[worker], server);
+    // Waits for pushes are not told by server.
+    return shares.push_wait() > shares.get_wait() ? std::nullopt
+                                                  : SlowestServer(timing.reports[worker], server);
   }
   if (timing.synchronization == plan::Synchronization::kLayer) {
     return OtherWorker(LeastLayerWait(timing.reports), worker, layer_or_step);

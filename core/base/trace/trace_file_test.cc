@@ -1,6 +1,9 @@
-#include "core/base/trace_file.h"
+#include "core/base/trace/trace_file.h"
+
+#include <zlib.h>
 
 #include <filesystem>
+#include <vector>
 
 #include "core/base/file.h"
 #include "gmock/gmock.h"
@@ -59,6 +62,64 @@ TEST(TraceFile, EmptyIsValidAndBadBytesAreReplaced) {
   (*trace)->NameProcess(0, "bad \xff\n name");
   ASSERT_TRUE((*trace)->Finish().ok());
   EXPECT_EQ(ReadBack(path)["traceEvents"][0]["args"]["name"], "bad \xEF\xBF\xBD\n name");
+}
+
+TEST(TraceFile, CountersAndArrows) {
+  const std::string path = PathOf("arrows_trace.json");
+  auto trace = TraceFile::Create(path);
+  ASSERT_TRUE(trace.ok());
+  (*trace)->NameProcess(9, "the job", -1);
+  (*trace)->SetCounter(9, "loss", 2500, 0.5);
+  (*trace)->AddArrow("waited for", {1, 0}, 1000, {2, 3}, 4000);
+  ASSERT_TRUE((*trace)->Finish().ok());
+  const json events = ReadBack(path)["traceEvents"];
+  ASSERT_EQ(events.size(), 5u);
+  EXPECT_EQ(events[1]["args"], json({{"sort_index", -1}}));
+  EXPECT_EQ(
+      events[2],
+      json({{"ph", "C"}, {"pid", 9}, {"ts", 2.5}, {"name", "loss"}, {"args", {{"value", 0.5}}}}));
+  EXPECT_EQ(events[3], json({{"ph", "s"},
+                             {"id", 1},
+                             {"pid", 1},
+                             {"tid", 0},
+                             {"ts", 1.0},
+                             {"cat", "arrow"},
+                             {"name", "waited for"}}));
+  EXPECT_EQ(events[4], json({{"ph", "f"},
+                             {"bp", "e"},
+                             {"id", 1},
+                             {"pid", 2},
+                             {"tid", 3},
+                             {"ts", 4.0},
+                             {"cat", "arrow"},
+                             {"name", "waited for"}}));
+}
+
+// zlib's own reader takes what is packed.
+TEST(TraceFile, IsPackedWhereItsNameSaysSo) {
+  std::string texts[2];
+  for (const bool packed : {false, true}) {
+    const std::string path = PathOf(packed ? "trace_packed.json.gz" : "trace_packed.json");
+    auto trace = TraceFile::Create(path);
+    ASSERT_TRUE(trace.ok());
+    for (int64_t span = 0; span < 20000; ++span) {
+      (*trace)->AddSpan({}, "forward", span * span, span % 777, {{"microbatch", span}});
+    }
+    ASSERT_TRUE((*trace)->Finish().ok());
+    gzFile file = gzopen(path.c_str(), "rb");  // reads what is not packed as it is
+    ASSERT_NE(file, nullptr);
+    EXPECT_EQ(gzdirect(file) == 0, packed);
+    std::vector<char> piece(1 << 16);
+    for (int read = 1; read > 0;) {
+      read = gzread(file, piece.data(), static_cast<unsigned>(piece.size()));
+      ASSERT_GE(read, 0);
+      texts[packed].append(piece.data(), static_cast<size_t>(read));
+    }
+    EXPECT_EQ(gzclose(file), Z_OK);
+  }
+  EXPECT_GT(texts[0].size(), 1000000u);
+  EXPECT_TRUE(texts[1] == texts[0]);
+  EXPECT_LT(ReadFile(PathOf("trace_packed.json.gz"))->size(), texts[0].size() / 4);
 }
 
 TEST(TraceFile, WithoutFinishThereIsNothing) {

@@ -1,4 +1,4 @@
-#include "core/base/trace_file.h"
+#include "core/base/trace/trace_file.h"
 
 #include <cmath>
 #include <span>
@@ -30,6 +30,10 @@ std::string ToJson(const TraceValue& value) {
 std::string ToJson(TraceArguments arguments) {
   std::string text = "{";
   for (const auto& [name, value] : arguments) {
+    if (const auto* said = std::get_if<std::string_view>(&value);
+        said != nullptr && said->empty()) {
+      continue;
+    }
     text += fmt::format("{}{}:{}", text.size() > 1 ? "," : "", Quote(name), ToJson(value));
   }
   return text + "}";
@@ -48,14 +52,25 @@ absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(const std::string& 
                                                              TraceArguments about) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<StreamedFile> file, StreamedFile::Create(path));
   std::unique_ptr<TraceFile> trace(new TraceFile(std::move(file)));
+  if (path.ends_with(".gz")) {
+    trace->gzip_ = std::make_unique<Gzip>();
+  }
   trace->Append(fmt::format("{{\"displayTimeUnit\":\"ms\",\"otherData\":{},\"traceEvents\":[",
                             ToJson(about)));
   return trace;
 }
 
 void TraceFile::Append(std::string_view text) {
+  if (gzip_ != nullptr) {
+    Write(gzip_->Pack(text));
+  } else {
+    Write(text);
+  }
+}
+
+void TraceFile::Write(std::string_view bytes) {
   if (status_.ok()) {
-    status_ = file_->Append(std::as_bytes(std::span(text)));
+    status_ = file_->Append(std::as_bytes(std::span(bytes)));
   }
 }
 
@@ -64,14 +79,14 @@ void TraceFile::BeginEvent() {
   empty_ = false;
 }
 
-void TraceFile::NameProcess(int64_t process, std::string_view name) {
+void TraceFile::NameProcess(int64_t process, std::string_view name, std::optional<int64_t> order) {
   BeginEvent();
   Append(fmt::format(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}},)"
                      "\n",
                      process, Quote(name)));
   Append(
       fmt::format(R"({{"ph":"M","pid":{},"name":"process_sort_index","args":{{"sort_index":{}}}}})",
-                  process, process));
+                  process, order.value_or(process)));
 }
 
 void TraceFile::NameThread(TraceRow row, std::string_view name) {
@@ -93,8 +108,32 @@ void TraceFile::AddSpan(TraceRow row, std::string_view name, int64_t start, int6
   ++spans_;
 }
 
+void TraceFile::SetCounter(int64_t process, std::string_view name, int64_t time, double value) {
+  BeginEvent();
+  Append(fmt::format(R"({{"ph":"C","pid":{},"ts":{},"name":{},"args":{{"value":{}}}}})", process,
+                     Microseconds(time), Quote(name), ToJson(TraceValue(value))));
+}
+
+void TraceFile::AddArrow(std::string_view name, TraceRow from, int64_t from_time, TraceRow to,
+                         int64_t to_time) {
+  SHOAL_CHECK(from_time <= to_time);
+  ++arrows_;
+  const std::string named = Quote(name);
+  BeginEvent();
+  Append(fmt::format(R"({{"ph":"s","id":{},"pid":{},"tid":{},"ts":{},"cat":"arrow","name":{}}},)"
+                     "\n",
+                     arrows_, from.process, from.thread, Microseconds(from_time), named));
+  // bp: ends at the span around it, and not at the next one that begins.
+  Append(fmt::format(
+      R"({{"ph":"f","bp":"e","id":{},"pid":{},"tid":{},"ts":{},"cat":"arrow","name":{}}})", arrows_,
+      to.process, to.thread, Microseconds(to_time), named));
+}
+
 absl::Status TraceFile::Finish() {
   Append("\n]}\n");
+  if (gzip_ != nullptr) {
+    Write(gzip_->Finish());
+  }
   SHOAL_RETURN_IF_ERROR(status_);
   return file_->Finish();
 }
