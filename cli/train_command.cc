@@ -69,7 +69,9 @@ class Training {
     const ExitCode code = End(end);
     SHOAL_RETURN_IF_ERROR(FinishTrace());
     if (code == ExitCode::kDone && Exports(end)) {
-      SHOAL_RETURN_IF_ERROR(server::ReplaceExport(end.checkpoint, ExportFolder(), job_));
+      SHOAL_RETURN_IF_ERROR(
+          server::ReplaceExport(end.best_checkpoint.empty() ? end.checkpoint : end.best_checkpoint,
+                                ExportFolder(), job_));
     }
     report_.PrintEnd(end);
     Summarise(end, code);
@@ -433,29 +435,13 @@ class Training {
     }
   }
 
-  static std::string ValidationOf(const RunEnd& end) {
-    if (!end.validation.has_value()) {
-      return "";
-    }
-    const proto::ValidationEvent& newest = *end.validation;
-    std::string text =
-        fmt::format("\nvalidation loss {:.4f} after step {}, the lowest {:.4f} after step {}",
-                    newest.loss(), newest.step(), newest.best_loss(), newest.best_step());
-    if (end.early) {
-      text += fmt::format(
-          "\nended early: {} validations in a row brought no lower one (train.early_stop)",
-          newest.since_best());
-    }
-    return text;
-  }
-
   std::string Reached(const RunEnd& end) const {
     std::string text = fmt::format("step {} reached, loss {:.4f}", end.step, end.loss);
     if (report_.first_loss().has_value()) {
       text += fmt::format(" (from {:.4f}), {} tokens in {}", *report_.first_loss(),
                           WithThousands(report_.tokens()), FormatSeconds(report_.seconds()));
     }
-    text += ValidationOf(end);
+    text += DescribeValidation(end);
     const worker::PrepareSummary& data = data_.train.summary;
     text += fmt::format(
         "\ndata: {} samples, {} skipped as too long, {} without a target, {} truncated\n",
@@ -464,7 +450,7 @@ class Training {
     if (job_.emulate.enabled()) {
       text += "no model is exported: emulated devices compute nothing\n";
     } else if (Exports(end)) {
-      text += fmt::format("model: {}\nnext: {}\n      {}\n", ExportFolder(),
+      text += fmt::format("model: {}{}\nnext: {}\n      {}\n", ExportFolder(), WhichStep(end),
                           GenerateCommand(ExportFolder(), job_), EvalCommand(ExportFolder(), job_));
     }
     return text;

@@ -58,6 +58,37 @@ TEST_F(TrainEndToEnd, ValidatesOnAPartAndEndsEarly) {
   EXPECT_TRUE(ParseSteps(resumed.output).empty()) << resumed.output;
 }
 
+// The rate rises until it harms: the best is not the last.
+TEST_F(TrainEndToEnd, TheModelLeftAtTheEndIsTheBest) {
+  const ProgramResult run = Train(
+      {"--set", "data.validation.fraction=0.2", "--set", "data.validation.every_steps=2", "--set",
+       "train.learning_rate=8", "--set", "train.warmup_steps=8", "--set", "checkpoint.best=true",
+       "--set", "checkpoint.keep=1", "--set", "checkpoint.every_steps=0"});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  int best = 0;
+  std::istringstream lines(run.output);
+  nlohmann::json last;
+  for (std::string line; std::getline(lines, line);) {
+    last = nlohmann::json::parse(line);
+    best = last["event"] == "validation" ? last["best_step"].get<int>() : best;
+  }
+  ASSERT_LT(best, 8) << run.output;
+  const auto checkpoint = [&](int step) {
+    return fmt::format("{}/checkpoints/step-{:08}", folder_, step);
+  };
+  EXPECT_TRUE(fs::equivalent(last["best_checkpoint"].get<std::string>(), checkpoint(best)));
+  EXPECT_TRUE(fs::equivalent(last["checkpoint"].get<std::string>(), checkpoint(8)));
+  const auto left = ReadFile(folder_ + "/checkpoints/huggingface/model.safetensors");
+  ASSERT_TRUE(left.ok()) << left.status();
+  for (const int step : {best, 8}) {
+    const std::string output = fmt::format("{}/exported-{}", folder_, step);
+    const ProgramResult exported =
+        Shoal({"checkpoint", "export", checkpoint(step), "--output", output});
+    ASSERT_EQ(exported.exit_code, 0) << exported.errors;
+    EXPECT_EQ(*ReadFile(output + "/model.safetensors") == *left, step == best) << step;
+  }
+}
+
 TEST_F(TrainEndToEnd, AMixtureGoesOnWithItsSamplesOnOtherWorkers) {
   const std::string data = SHOAL_SOURCE_DIRECTORY "/examples/jobs/data/";
   const auto train = [&](const std::string& name, const std::string& workers,

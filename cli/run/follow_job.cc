@@ -94,6 +94,7 @@ class Follower {
       end_.step = event.done().step();
       end_.loss = event.done().loss();
       end_.checkpoint = event.done().checkpoint();
+      end_.best_checkpoint = event.done().best_checkpoint();
       end_.early = event.done().early();
       if (event.done().has_validation()) {
         end_.validation = event.done().validation();

@@ -38,9 +38,10 @@ struct RunEnd {
   Kind kind = Kind::kFailed;
   int64_t step = 0;
   double loss = 0;
-  std::string checkpoint;  // newest complete one known of; empty: none
-  std::string message;     // why it failed; one line, then maybe the end of a log
-  bool early = false;      // reached by train.early_stop
+  std::string checkpoint;       // newest complete one known of; empty: none
+  std::string best_checkpoint;  // as DoneEvent has it
+  std::string message;          // why it failed; one line, then maybe the end of a log
+  bool early = false;           // reached by train.early_stop
   std::optional<proto::ValidationEvent> validation;  // the newest
 };
 

@@ -99,6 +99,7 @@ void TrainReport::PrintEnd(const RunEnd& end) {
       done.set_step(end.step);
       done.set_loss(end.loss);
       done.set_checkpoint(end.checkpoint);
+      done.set_best_checkpoint(end.best_checkpoint);
       done.set_interrupted(end.kind == RunEnd::Kind::kInterrupted);
       done.set_early(end.early);
       PrintJson(streams_.out, server::ToJson(done));
@@ -112,6 +113,29 @@ void TrainReport::PrintEnd(const RunEnd& end) {
                                {"non_finite", end.kind == RunEnd::Kind::kNonFinite}});
       return;
   }
+}
+
+std::string DescribeValidation(const RunEnd& end) {
+  if (!end.validation.has_value()) {
+    return "";
+  }
+  const proto::ValidationEvent& newest = *end.validation;
+  std::string text =
+      fmt::format("\nvalidation loss {:.4f} after step {}, the lowest {:.4f} after step {}",
+                  newest.loss(), newest.step(), newest.best_loss(), newest.best_step());
+  if (end.early) {
+    text += fmt::format(
+        "\nended early: {} validations in a row brought no lower one (train.early_stop)",
+        newest.since_best());
+  }
+  return text;
+}
+
+std::string WhichStep(const RunEnd& end) {
+  if (end.best_checkpoint.empty() || end.best_checkpoint == end.checkpoint) {
+    return "";
+  }
+  return fmt::format(" (of step {}, by checkpoint.best)", end.validation->best_step());
 }
 
 }  // namespace shoal::cli

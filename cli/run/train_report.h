@@ -48,4 +48,9 @@ class TrainReport : public RunReporter {
   double seconds_ = 0;
 };
 
+// What validations came to, in lines that begin with a line's end; empty: there was none.
+std::string DescribeValidation(const RunEnd& end);
+// Of which step the model is that is left, where that is not the last: " (of step 40, ...)".
+std::string WhichStep(const RunEnd& end);
+
 }  // namespace shoal::cli

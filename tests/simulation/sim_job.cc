@@ -40,7 +40,8 @@ class SimCheckpointFiles final : public server::CheckpointFiles {
     SHOAL_RETURN_IF_ERROR(refuse_());
     return files_->Finish(checkpoint, shards);
   }
-  absl::StatusOr<std::string> Export(const server::CompleteCheckpoint& checkpoint) override {
+  std::string Find(int64_t step) override { return files_->Find(step); }
+  absl::StatusOr<std::string> Export(const std::string& checkpoint) override {
     return files_->Export(checkpoint);
   }
 

@@ -48,9 +48,11 @@ class CheckpointFiles {
                                              const std::vector<proto::CheckpointShard>& shards) = 0;
   // Room where checkpoints are written, if it is known.
   virtual std::optional<std::filesystem::space_info> Room() { return std::nullopt; }
+  // Returns the path of that step's complete checkpoint; empty: there is none.
+  virtual std::string Find(int64_t step) = 0;
   // Writes the model of a complete checkpoint as a Hugging Face folder, in place of an earlier one,
   // and returns its path.
-  virtual absl::StatusOr<std::string> Export(const CompleteCheckpoint& checkpoint) = 0;
+  virtual absl::StatusOr<std::string> Export(const std::string& checkpoint) = 0;
 };
 
 }  // namespace shoal::server

@@ -151,9 +151,14 @@ class CheckpointFolder final : public CheckpointFiles {
     return error ? std::nullopt : std::optional(room);
   }
 
-  absl::StatusOr<std::string> Export(const CompleteCheckpoint& checkpoint) override {
+  std::string Find(int64_t step) override {
+    const std::string path = CheckpointPath(job_.checkpoint.directory, step);
+    return IsComplete(path) ? path : "";
+  }
+
+  absl::StatusOr<std::string> Export(const std::string& checkpoint) override {
     const std::string folder = job_.checkpoint.directory + "/huggingface";
-    SHOAL_RETURN_IF_ERROR(ReplaceExport(checkpoint.path, folder, job_));
+    SHOAL_RETURN_IF_ERROR(ReplaceExport(checkpoint, folder, job_));
     return folder;
   }
 

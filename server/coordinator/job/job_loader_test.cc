@@ -205,6 +205,8 @@ TEST_F(JobLoaderTest, CheckpointsBecomeCompleteAndOldOnesGo) {
     EXPECT_EQ((*files.Newest())->step, step);
     EXPECT_EQ((*files.Newest())->loss, 0.5 * static_cast<double>(step));
   }
+  EXPECT_EQ(files.Find(3), folder_ / "checkpoints/step-00000003");
+  EXPECT_EQ(files.Find(2), "");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "checkpoints/step-00000002"));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "checkpoints/step-00000003/job.yaml"));
   // Refuses the same folder with another model.

@@ -218,7 +218,9 @@ class JobRun {
   void TellEnd();
   void Finish(bool interrupted);
   void Complete();
+  void OnBestFound(const std::string& path);
   bool MustExport() const;
+  const std::string& ExportedCheckpoint() const;
   void Export();
   void OnExported(const absl::StatusOr<std::string>& folder);
   void End();
@@ -462,6 +464,7 @@ class JobRun {
   double mfu_ = 0;                                             // of the last committed step
 
   std::optional<CompleteCheckpoint> newest_checkpoint_;
+  std::string best_checkpoint_;  // at the end: that of the lowest validation loss, if it is there
   bool checkpoint_in_progress_ = false;
   CompleteCheckpoint checkpoint_;  // the one in progress
   absl::Time checkpoint_started_;  // of the last one; where there is none, of training

@@ -201,9 +201,14 @@ bool JobRun::MustExport() const {
          !job_.job.emulate.enabled() && !interrupted_ && newest_checkpoint_.has_value();
 }
 
+// That of the lowest validation loss, where one is kept and it is there; else the newest.
+const std::string& JobRun::ExportedCheckpoint() const {
+  return best_checkpoint_.empty() ? newest_checkpoint_->path : best_checkpoint_;
+}
+
 void JobRun::Export() {
   SetState("exporting");
-  environment_.disk([this, checkpoint = *newest_checkpoint_] {
+  environment_.disk([this, checkpoint = ExportedCheckpoint()] {
     const auto folder = job_.checkpoints->Export(checkpoint);
     environment_.post([this, folder] { OnExported(folder); });
   });
@@ -217,7 +222,7 @@ void JobRun::OnExported(const absl::StatusOr<std::string>& folder) {
     Fail(
         fmt::format("the job is done, but its model cannot be exported: {}; shoal checkpoint "
                     "export {} --output FOLDER does that",
-                    Message(folder.status()), newest_checkpoint_->path));
+                    Message(folder.status()), ExportedCheckpoint()));
     return;
   }
   LogInfo("the model is in {}", *folder);
@@ -229,6 +234,20 @@ void JobRun::Complete() {
     EndBy(*failure_);
     return;
   }
+  if (job_.job.checkpoint.best && validation_.has_value() && !interrupted_) {
+    environment_.disk([this, step = validation_->best_step()] {
+      environment_.post([this, path = job_.checkpoints->Find(step)] { OnBestFound(path); });
+    });
+    return;
+  }
+  MustExport() ? Export() : End();
+}
+
+void JobRun::OnBestFound(const std::string& path) {
+  if (closed()) {
+    return;
+  }
+  best_checkpoint_ = path;
   MustExport() ? Export() : End();
 }
 
@@ -248,6 +267,7 @@ void JobRun::TellEnd() {
   done.set_step(version_);
   done.set_loss(last_loss_);
   done.set_checkpoint(newest_checkpoint_.has_value() ? newest_checkpoint_->path : "");
+  done.set_best_checkpoint(best_checkpoint_);
   done.set_interrupted(interrupted_);
   done.set_early(!interrupted_ && version_ < job_.last_step);
   if (validation_.has_value()) {

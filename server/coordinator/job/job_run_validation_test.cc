@@ -157,6 +157,8 @@ TEST(ValidationTest, TheBestHasACheckpoint) {
   ASSERT_TRUE(world.disk.complete.contains(2)) << "the first of those alike";
   EXPECT_EQ(world.disk.complete.at(2).validation->best_step(), 2);
   EXPECT_TRUE(world.disk.complete.contains(6));
+  EXPECT_EQ(world.done()->checkpoint(), "step-6");
+  EXPECT_EQ(world.done()->best_checkpoint(), "step-2");
 }
 
 TEST(ValidationTest, IsToldInMetricsAndRecord) {

@@ -54,6 +54,9 @@ Json ToJson(const proto::DoneEvent& event) {
                {"step", event.step()},
                {"loss", event.loss()},
                {"checkpoint", event.checkpoint()}};
+  if (!event.best_checkpoint().empty()) {
+    line["best_checkpoint"] = event.best_checkpoint();
+  }
   if (event.early()) {
     line["early"] = true;
   }

@@ -140,10 +140,16 @@ absl::StatusOr<std::string> FakeCheckpointFiles::Finish(
   return path;
 }
 
-absl::StatusOr<std::string> FakeCheckpointFiles::Export(const CompleteCheckpoint& checkpoint) {
+std::string FakeCheckpointFiles::Find(int64_t step) {
   absl::MutexLock lock(&disk_.mutex);
-  disk_.exported = checkpoint.path;
-  return checkpoint.path + "-export";
+  const auto found = disk_.complete.find(step);
+  return found == disk_.complete.end() ? "" : found->second.path;
+}
+
+absl::StatusOr<std::string> FakeCheckpointFiles::Export(const std::string& checkpoint) {
+  absl::MutexLock lock(&disk_.mutex);
+  disk_.exported = checkpoint;
+  return checkpoint + "-export";
 }
 
 LoadedJob MakeFakeJob(const FakeJobOptions& options, FakeDisk& disk) {

@@ -68,7 +68,8 @@ class FakeCheckpointFiles final : public CheckpointFiles {
   // Fails unless every server has written its shard.
   absl::StatusOr<std::string> Finish(const CompleteCheckpoint& checkpoint,
                                      const std::vector<proto::CheckpointShard>& shards) override;
-  absl::StatusOr<std::string> Export(const CompleteCheckpoint& checkpoint) override;
+  std::string Find(int64_t step) override;
+  absl::StatusOr<std::string> Export(const std::string& checkpoint) override;
 
  private:
   std::string PartOf(int64_t step) const;
