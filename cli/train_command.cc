@@ -49,13 +49,14 @@ class Training {
       : options_(options), streams_(streams), report_(streams, options.json) {}
 
   absl::StatusOr<ExitCode> Run() {
-    SHOAL_RETURN_IF_ERROR(Check());
-    SHOAL_RETURN_IF_ERROR(OpenTrace());
-    if (!job_.cluster.local) {  // tokenising may take long
-      SHOAL_RETURN_IF_ERROR(AwaitServers(0, [] { return absl::OkStatus(); }));
+    if (const absl::Status prepared = Prepare(); !prepared.ok()) {
+      std::error_code ignored;
+      if (lock_.has_value()) {
+        fs::remove(DataFolder(), ignored);  // where it is empty
+        lock_->RemoveIfUnused();
+      }
+      return prepared;
     }
-    SHOAL_RETURN_IF_ERROR(PrepareData());
-    SHOAL_RETURN_IF_ERROR(PlanPipeline());
     const StopSignals signals;  // from here on processes run that must be taken down
     if (job_.cluster.local) {
       SHOAL_RETURN_IF_ERROR(StartCluster());
@@ -79,6 +80,16 @@ class Training {
   }
 
  private:
+  absl::Status Prepare() {
+    SHOAL_RETURN_IF_ERROR(Check());
+    SHOAL_RETURN_IF_ERROR(OpenTrace());
+    if (!job_.cluster.local) {  // tokenising may take long
+      SHOAL_RETURN_IF_ERROR(AwaitServers(0, [] { return absl::OkStatus(); }));
+    }
+    SHOAL_RETURN_IF_ERROR(PrepareData());
+    return PlanPipeline();
+  }
+
   std::string Directory() const { return job_.checkpoint.directory; }
   std::string About() const {
     return job_.emulate.enabled() ? "emulated devices of shape " + job_.emulate.shape

@@ -24,6 +24,18 @@ TEST_F(TrainEndToEnd, EpochsAreTheStepsOfSoManyPasses) {
   EXPECT_THAT(beyond.errors, HasSubstr("--steps 6 is beyond the 5 steps"));
 }
 
+TEST_F(TrainEndToEnd, AStartThatFailsLeavesNoFolder) {
+  const std::string directory = folder_ + "/not/yet";
+  const std::vector<std::vector<std::string>> starts_that_fail = {
+      {"--trace", folder_ + "/absent/trace.json"},
+      {"--set", "data.oversize=error", "--set", "data.max_sequence_tokens=8"}};
+  for (std::vector<std::string> start : starts_that_fail) {
+    start.insert(start.end(), {"--set", "checkpoint.directory=" + directory});
+    EXPECT_EQ(Train(start).exit_code, 2) << start.front();
+    EXPECT_FALSE(fs::exists(directory)) << start.front();
+  }
+}
+
 // A learning rate that helps nobody: the first validation is the best.
 TEST_F(TrainEndToEnd, ValidatesOnAPartAndEndsEarly) {
   const std::vector<std::string> options = {

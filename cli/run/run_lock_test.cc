@@ -32,6 +32,25 @@ TEST_F(RunLockTest, IsForOneAtATime) {
   EXPECT_TRUE(RunLock::Take(folder_ + "/checkpoints").ok());
 }
 
+TEST_F(RunLockTest, LeavesNothingWhereNothingWasDone) {
+  for (const bool there : {false, true}) {
+    for (const bool used : {false, true}) {
+      std::filesystem::remove_all(folder_);
+      if (there) {
+        std::filesystem::create_directories(folder_);
+      }
+      auto lock = RunLock::Take(folder_);
+      ASSERT_TRUE(lock.ok()) << lock.status();
+      if (used) {
+        std::filesystem::create_directories(folder_ + "/data");
+      }
+      lock->RemoveIfUnused();
+      EXPECT_EQ(std::filesystem::exists(folder_), there || used);
+      EXPECT_EQ(std::filesystem::exists(folder_ + "/lock"), there || used);
+    }
+  }
+}
+
 TEST_F(RunLockTest, EndsWithTheProcessThatWasKilled) {
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
