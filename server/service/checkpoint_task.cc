@@ -1,6 +1,7 @@
 #include "server/service/checkpoint_task.h"
 
 #include <filesystem>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -13,13 +14,19 @@ namespace shoal::server {
 namespace {
 
 constexpr absl::Duration kWaitNotice = absl::Seconds(10);
+// Also of partitions that come later.
+constexpr size_t kAll = std::numeric_limits<size_t>::max();
 
 absl::Status Leaving() { return Cancelled("this server is going"); }
 
 }  // namespace
 
 CheckpointTask::CheckpointTask(const JobStore* store, int server, std::string directory)
-    : store_(store), server_(server), version_(store->version()), directory_(std::move(directory)) {
+    : store_(store),
+      server_(server),
+      version_(store->version()),
+      partitions_(store->held().size()),
+      directory_(std::move(directory)) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -39,7 +46,7 @@ void CheckpointTask::Run() {
   }
   absl::MutexLock lock(&mutex_);
   result_ = std::move(result);
-  written_ = store_->held().size();
+  written_ = kAll;
   done_ = true;
 }
 
@@ -75,14 +82,14 @@ absl::Status CheckpointTask::WaitUntilWritten(size_t partition) {
   // The writer always ends, but a disk may take long: say so.
   while (!AwaitFor(&mutex_, absl::Condition(&written), kWaitNotice)) {
     LogWarning("step {}: a commit waits for partition {} of {} to be written to {}; slow disk?",
-               version_ + 1, partition, store_->held().size(), directory_);
+               version_ + 1, partition, partitions_, directory_);
   }
   return written_ > partition ? absl::OkStatus() : Leaving();
 }
 
 bool CheckpointTask::AllWritten() const {
   absl::MutexLock lock(&mutex_);
-  return written_ == store_->held().size();
+  return written_ >= partitions_;
 }
 
 bool CheckpointTask::Done() const {

@@ -55,6 +55,7 @@ class CheckpointTask {
   const JobStore* const store_;
   const int server_;
   const int64_t version_;
+  const size_t partitions_;  // that it writes
   const std::string directory_;
   mutable absl::Mutex mutex_;
   size_t written_ ABSL_GUARDED_BY(mutex_) = 0;  // partitions

@@ -1,5 +1,6 @@
 // Partitions that change servers between two steps.
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "core/base/testing/folder.h"
@@ -111,6 +112,12 @@ TEST_F(MovePartitionsTest, TheJobGoesOnWithTheSameBits) {
     ASSERT_OK(still.BeginAttempt(step, 1));
     Train(still, step, 1, 1, stay);
   }
+  // Whoever has written a checkpoint waits for it with none of what comes later.
+  auto checkpoint = OfTestingJob<proto::WriteCheckpointRequest>();
+  checkpoint.set_version(2);
+  checkpoint.set_directory(folder_ / "checkpoint");
+  ASSERT_TRUE(std::filesystem::create_directory(folder_ / "checkpoint"));
+  ASSERT_OK(moves.service(0).WriteCheckpoint(checkpoint).status());
   // All of server 1 goes, and half of all comes to it again.
   Move(moves, 1, stay[1], 3, 10, holders);
   EXPECT_TRUE(holders[1].empty());
