@@ -108,6 +108,7 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   AddStatus(app, action);
   AddJobs(app, action);
   AddScale(app, action);
+  AddDrain(app, action);
   AddLogs(app, action);
   AddPlot(app, action);
   AddCompare(app, action);

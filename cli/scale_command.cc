@@ -1,8 +1,12 @@
-// `shoal scale`: how many servers a job is to have, while it trains.
+// `shoal scale`: how many servers a job is to have, while it trains; `shoal drain`: which one is to
+// go.
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
 #include "cli/run/command.h"
 #include "cli/run/job_access.h"
 #include "core/base/bytes.h"
@@ -22,6 +26,7 @@ struct ScaleOptions {
   JobAccess access;
   std::string id;  // of the job; empty: the one submitted last
   int64_t servers = 0;
+  std::string drained;  // "server-3"
   bool wait = false;
   bool dry_run = false;
   bool cancel = false;
@@ -128,7 +133,89 @@ void AddAccess(CLI::App& command, ScaleOptions& options) {
   command.add_flag("--json", options.json, "A JSON line instead of text");
 }
 
+absl::StatusOr<int> IndexOf(const std::string& server) {
+  constexpr std::string_view kServer = "server-";
+  int index = 0;
+  if (!server.starts_with(kServer) || !absl::SimpleAtoi(server.substr(kServer.size()), &index) ||
+      index < 0) {
+    return InvalidArgument("'{}' is no server: say server-3, as `shoal status` shows it",
+                           MakePrintable(server));
+  }
+  return index;
+}
+
+absl::StatusOr<std::optional<proto::MemberStatus>> FindServer(int index,
+                                                              rpc::Channel& coordinator) {
+  SHOAL_ASSIGN_OR_RETURN(const proto::GetStatusReply status,
+                         coordinator.Call(&rpc::CoordinatorService::GetStatus, {}));
+  for (const proto::MemberStatus& member : status.members()) {
+    if (member.role() == proto::ROLE_SERVER && member.index() == index) {
+      return member;
+    }
+  }
+  return std::nullopt;
+}
+
+// Until the process is a member no more, or stays.
+absl::Status AwaitGone(const proto::MemberStatus& drained, const ScaleOptions& options,
+                       rpc::Channel& coordinator) {
+  while (true) {
+    SHOAL_ASSIGN_OR_RETURN(const auto there, FindServer(drained.index(), coordinator));
+    if (!there.has_value() || there->pid() != drained.pid() || there->host() != drained.host()) {
+      return absl::OkStatus();
+    }
+    if (!there->leaving()) {
+      SHOAL_ASSIGN_OR_RETURN(const proto::ScaleReply reply,
+                             Ask(options, coordinator, /*with_wish=*/false));
+      return Unavailable("{} stays: {}", options.drained, MakePrintable(reply.refusal()));
+    }
+    RealClock().SleepFor(kBetweenQuestions);
+  }
+}
+
+absl::StatusOr<ExitCode> RunDrain(const ScaleOptions& options, Streams& streams) {
+  SHOAL_ASSIGN_OR_RETURN(const int index, IndexOf(options.drained));
+  SHOAL_ASSIGN_OR_RETURN(const CoordinatorAddress address, FindCoordinator(options.access));
+  const auto coordinator = address.Connect();
+  SHOAL_ASSIGN_OR_RETURN(const auto there, FindServer(index, *coordinator));
+  proto::ScaleRequest request;
+  request.set_drain(index);
+  SHOAL_ASSIGN_OR_RETURN(const proto::ScaleReply reply,
+                         coordinator->Call(&rpc::CoordinatorService::Scale, request));
+  if (options.wait && there.has_value()) {
+    SHOAL_RETURN_IF_ERROR(AwaitGone(*there, options, *coordinator));
+  }
+  if (options.json) {
+    PrintJson(streams.out, {{"event", "drain"},
+                            {"server", index},
+                            {"job_id", reply.job_id()},
+                            {"gone", options.wait}});
+  } else {
+    streams.out << fmt::format("{} {}\n", options.drained,
+                               options.wait             ? "is gone"
+                               : reply.job_id().empty() ? "is told to go"
+                                                        : "goes once others have what it holds");
+  }
+  return ExitCode::kDone;
+}
+
 }  // namespace
+
+void AddDrain(CLI::App& app, CommandAction& action) {
+  auto options = std::make_shared<ScaleOptions>();
+  CLI::App* command =
+      AddCommand(app, "drain", "A server goes for good, once others have what it holds",
+                 "shoal drain server-3 job.yaml --wait\n"
+                 "  shoal drain server-3 --coordinator head:4000 --token-file token");
+  command->add_option("server", options->drained, "As `shoal status` shows it: server-3")
+      ->required();
+  AddJobAccess(*command, options->access);
+  command->add_flag("--wait", options->wait, "Until it is gone, or that was given up");
+  command->add_flag("--json", options->json, "A JSON line instead of text");
+  command->callback([options, &action] {
+    action = [options](Streams& streams) { return RunDrain(*options, streams); };
+  });
+}
 
 void AddScale(CLI::App& app, CommandAction& action) {
   auto options = std::make_shared<ScaleOptions>();

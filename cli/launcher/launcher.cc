@@ -51,6 +51,7 @@ LocalCluster::LocalCluster(LocalClusterOptions options, Clock& clock)
     : options_(std::move(options)),
       clock_(clock),
       next_metrics_port_(options_.metrics_port),
+      wanted_servers_(options_.servers),
       coordinator_(clock),
       servers_(clock),
       workers_(clock) {}
@@ -142,12 +143,19 @@ pid_t LocalCluster::PidOf(const std::string& name) const {
 }
 
 absl::Status LocalCluster::StartServers(int64_t servers) {
-  for (int index = 0; index < static_cast<int>(servers); ++index) {
-    if (!commands_.contains(fmt::format("server-{}", index))) {
-      SHOAL_RETURN_IF_ERROR(StartServer(index));
+  wanted_servers_ = servers;
+  for (int index = 0; static_cast<int64_t>(servers_.running()) < servers; ++index) {
+    const std::string name = fmt::format("server-{}", index);
+    if (servers_.PidOf(name) == 0) {
+      SHOAL_RETURN_IF_ERROR(commands_.contains(name) ? StartAgain(name) : StartServer(index));
     }
   }
   return absl::OkStatus();
+}
+
+bool LocalCluster::IsSpare(const ChildEnd& end) const {
+  return end.clean() && end.name.starts_with("server") &&
+         static_cast<int64_t>(servers_.running()) >= wanted_servers_;
 }
 
 absl::Status LocalCluster::StartAgain(const std::string& name) {

@@ -81,8 +81,10 @@ class LocalCluster {
   // soon as its former life cannot be reached.
   absl::Status StartAgain(const std::string& name);
 
-  // Those of so many servers that were never started.
+  // Those missing of so many servers.
   absl::Status StartServers(int64_t servers);
+  // Whether it is a server that has left, where as many run as there are to be.
+  bool IsSpare(const ChildEnd& end) const;
   // The job is over: workers are asked to end, then servers, then the coordinator; who has not
   // after `limit` is killed. None is left.
   void Finish(absl::Duration limit);
@@ -113,6 +115,7 @@ class LocalCluster {
   std::string address_;
   std::string metrics_;
   int next_metrics_port_;
+  int64_t wanted_servers_;
   std::map<std::string, Command> commands_;  // by name
   std::unique_ptr<TemporaryFolder> state_;   // of the coordinator
   ProcessGroup coordinator_;

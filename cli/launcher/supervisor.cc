@@ -35,6 +35,10 @@ absl::Status Supervisor::StartAgain(const ChildEnd& end) {
   if (SaidWhy(end)) {
     return LocalCluster::Lost(end, Describe(end));
   }
+  if (cluster_.IsSpare(end)) {
+    tell_(Describe(end) + ": the job goes on with the servers that are there");
+    return absl::OkStatus();
+  }
   RestartBudget& budget = budgets_.try_emplace(end.name, kRestarts, kPeriod).first->second;
   const size_t restart = budget.Take(clock_.Now());
   if (restart == 0) {
@@ -44,7 +48,7 @@ absl::Status Supervisor::StartAgain(const ChildEnd& end) {
   }
   SHOAL_RETURN_IF_ERROR(Annotate(cluster_.StartAgain(end.name), Describe(end)));
   const char* from = " from its newest checkpoint, or without one from the model";
-  if (end.name.starts_with("worker")) {
+  if (LeftInPeace(end)) {
     from = "";
   } else if (end.name == LocalCluster::kCoordinator) {
     from = " where it is";

@@ -63,6 +63,7 @@ void AddSimulate(CLI::App& app, CommandAction& action);
 void AddStatus(CLI::App& app, CommandAction& action);
 void AddJobs(CLI::App& app, CommandAction& action);
 void AddScale(CLI::App& app, CommandAction& action);
+void AddDrain(CLI::App& app, CommandAction& action);
 void AddLogs(CLI::App& app, CommandAction& action);
 void AddPlot(CLI::App& app, CommandAction& action);
 void AddCompare(CLI::App& app, CommandAction& action);

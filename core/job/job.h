@@ -220,6 +220,8 @@ struct ClusterOptions {
   double grace_seconds = 25;
   double recovery_timeout_seconds = 1800;
   double coordinator_patience_seconds = 600;
+  bool elastic = false;  // those that register become part of a job that trains
+  int64_t min_servers = 1;
   PipelineOptions pipeline;
 
   bool operator==(const ClusterOptions&) const = default;

@@ -87,15 +87,25 @@ absl::Status CheckRecompute(const proto::Job& said, const JobSources& sources,
                      "it");
 }
 
-absl::Status CheckMinWorkers(const Job& job, const JobSources& sources,
-                             const std::string& file_name) {
-  if (job.cluster.workers > 0 && job.cluster.min_workers > job.cluster.workers) {
-    const std::string workers = job.cluster.local ? "cluster.local.workers" : "cluster.workers";
-    return InvalidArgument("{}: cluster.min_workers is {}, and {} only {}",
-                           Place(sources, workers, "cluster.min_workers", file_name),
-                           job.cluster.min_workers, workers, job.cluster.workers);
+absl::Status CheckLeastMembers(const Job& job, const JobSources& sources,
+                               const std::string& file_name) {
+  const plan::ClusterOptions& cluster = job.cluster;
+  const auto check = [&](const std::string& what, int64_t least, int64_t count) -> absl::Status {
+    const std::string key = (cluster.local ? "cluster.local." : "cluster.") + what;
+    return count == 0 || least <= count
+               ? absl::OkStatus()
+               : InvalidArgument("{}: cluster.min_{} is {}, and {} only {}",
+                                 Place(sources, key, "cluster.min_" + what, file_name), what, least,
+                                 key, count);
+  };
+  if (cluster.elastic && cluster.local) {
+    return InvalidArgument(
+        "{}: cluster.elastic is of servers that come to a cluster.coordinator; with cluster.local "
+        "say shoal scale",
+        Place(sources, "cluster.elastic", "cluster.elastic", file_name));
   }
-  return absl::OkStatus();
+  SHOAL_RETURN_IF_ERROR(check("servers", cluster.min_servers, cluster.servers));
+  return check("workers", cluster.min_workers, cluster.workers);
 }
 
 absl::Status CheckPipeline(const Job& job, const JobSources& sources,
@@ -316,7 +326,7 @@ absl::Status CheckJob(Job& job, const proto::Job& said, const JobSources& source
         Place(sources, "data.max_sequence_tokens", "data.microbatch_tokens", file_name),
         job.data.max_sequence_tokens, job.data.microbatch_tokens);
   }
-  SHOAL_RETURN_IF_ERROR(CheckMinWorkers(job, sources, file_name));
+  SHOAL_RETURN_IF_ERROR(CheckLeastMembers(job, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckValidation(job, sources, file_name));
   return CheckPipeline(job, sources, file_name);
 }

@@ -119,6 +119,8 @@ void VisitFields(J& job, const Visit& visit) {
   visit("cluster.grace_seconds", job.cluster.grace_seconds);
   visit("cluster.recovery_timeout_seconds", job.cluster.recovery_timeout_seconds);
   visit("cluster.coordinator_patience_seconds", job.cluster.coordinator_patience_seconds);
+  visit("cluster.elastic", job.cluster.elastic);
+  visit("cluster.min_servers", job.cluster.min_servers);
   VisitPipeline(job.cluster.pipeline, visit);
   visit("checkpoint.directory", job.checkpoint.directory);
   visit("checkpoint.every_steps", job.checkpoint.every_steps);

@@ -369,6 +369,14 @@ TEST(ParseJob, RefusesToWaitForMoreWorkersThanItTakes) {
             "job.yaml:4: cluster.min_workers is 4, and cluster.local.workers only 3");
 }
 
+TEST(ParseJob, RefusesServersThatCannotBeKeptOrCome) {
+  EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 3}\n  min_servers: 4\n"),
+            "job.yaml:4: cluster.min_servers is 4, and cluster.local.servers only 3");
+  EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 3}\n  elastic: true\n"),
+            "job.yaml:5: cluster.elastic is of servers that come to a cluster.coordinator; with "
+            "cluster.local say shoal scale");
+}
+
 TEST(ParseJob, RefusesPipelinesThatCannotBe) {
   const auto with = [](const std::string& text, const std::string& more = "") {
     return Refusal(fmt::format("{}{}cluster: {{pipeline: {{{}}}}}", kMinimal, more, text));

@@ -201,13 +201,14 @@ Job RandomJob(Random& random) {
                          .norm_factor = random.Uniform() * 10,
                          .window = random.Between(1, 1000)};
   job.cluster.workers -= job.cluster.workers % job.cluster.pipeline.stages;
-  if (job.cluster.local && job.cluster.workers == 0) {
-    job.cluster.workers = job.cluster.pipeline.stages;
-  }
+  job.cluster.workers =
+      std::max(job.cluster.workers, job.cluster.local ? job.cluster.pipeline.stages : 0);
   job.cluster.lease_seconds = 0.1 + random.Uniform() * 100;
   job.cluster.start_timeout_seconds = 0.1 + random.Uniform() * 1000;
   job.cluster.grace_seconds = random.Uniform() * 100;
   job.cluster.min_workers = random.Between(1, std::max<int64_t>(1, job.cluster.workers));
+  job.cluster.elastic = !job.cluster.local && random.Below(2) == 0;
+  job.cluster.min_servers = random.Between(1, std::max<int64_t>(1, job.cluster.servers));
   job.cluster.recovery_timeout_seconds = 0.1 + random.Uniform() * 1000;
   job.cluster.coordinator_patience_seconds = random.Uniform() * 1000;
   job.checkpoint.directory = RandomText(random);

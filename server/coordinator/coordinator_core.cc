@@ -133,6 +133,9 @@ absl::Status CoordinatorCore::Stop(const std::string& job_id, const std::string&
 }
 
 absl::StatusOr<proto::ScaleReply> CoordinatorCore::Scale(const proto::ScaleRequest& request) {
+  if (request.has_drain()) {
+    return Drain(request);
+  }
   SHOAL_ASSIGN_OR_RETURN(JobRun * run, FindOrNewest(request.job_id()));
   SHOAL_ASSIGN_OR_RETURN(proto::ScaleReply reply, run->Scale(request));
   OfferMembers();
@@ -247,18 +250,6 @@ void CoordinatorCore::TakeOver(const proto::RegisterRequest& request) {
   OnLost(gone, gone.address + " refuses connections");
 }
 
-// Whether there is nothing more for a member, which is to leave.
-bool CoordinatorCore::IsDoneWith(uint64_t incarnation) const {
-  const Member* member = members_.Find(incarnation);
-  if (member != nullptr && member->stays) {
-    return false;
-  }
-  return ended() || (JobOf(incarnation) == nullptr &&
-                     std::ranges::any_of(jobs_, [incarnation](const auto& run) {
-                       return run->TakesPart(incarnation);
-                     }));
-}
-
 std::optional<Member> CoordinatorCore::Remove(uint64_t incarnation) {
   std::optional<Member> member = members_.Remove(incarnation);
   if (member.has_value()) {
@@ -306,41 +297,6 @@ absl::StatusOr<proto::RenewLeaseReply> CoordinatorCore::Renew(
   reply.set_term(environment_.term);
   reply.set_coordinator_patience_seconds(absl::ToDoubleSeconds(patience_));
   return reply;
-}
-
-// Whether a member that asks to leave is to wait: a job has not let go of it.
-bool CoordinatorCore::KeepsFromLeaving(const proto::LeaveRequest& request) {
-  const std::string& why = request.reason();
-  if (const auto member = members_.MarkLeaving(request.incarnation()); member.has_value()) {
-    LogInfo("{} asks to leave: {}", NameOf(*member), why);
-    for (const auto& run : jobs_) {
-      run->OnLeaving(*member, why);
-    }
-    OfferMembers();
-  }
-  return std::ranges::any_of(jobs_, [&request](const auto& run) {
-    return !run->released() && run->TakesPart(request.incarnation());
-  });
-}
-
-absl::StatusOr<proto::LeaveReply> CoordinatorCore::Leave(const proto::LeaveRequest& request) {
-  if (request.when_free() && KeepsFromLeaving(request)) {
-    proto::LeaveReply reply;
-    reply.set_wait(true);
-    return reply;
-  }
-  const std::optional<Member> member = Remove(request.incarnation());
-  if (!member.has_value()) {
-    return proto::LeaveReply();  // A repetition, or its lease was over.
-  }
-  environment_.reached("leaving");
-  AddLog(*member, request.log());
-  CountMembers();
-  LogInfo("{} left{}{}", NameOf(*member), request.reason().empty() ? "" : ": ", request.reason());
-  OnLost(*member,
-         fmt::format("it left{}{}", request.reason().empty() ? "" : ": ", request.reason()));
-  OfferMembers();
-  return proto::LeaveReply();
 }
 
 absl::StatusOr<std::optional<proto::JoinJobReply>> CoordinatorCore::Join(

@@ -135,6 +135,11 @@ class CoordinatorCore {
   std::optional<Member> Remove(uint64_t incarnation);
   void Unrecord(const Member& member);
   bool KeepsFromLeaving(const proto::LeaveRequest& request);
+  bool IsHeld(uint64_t incarnation) const;
+  void TellLeaving(JobRun& run, const Member& member, const std::string& why);
+  absl::StatusOr<proto::ScaleReply> Drain(const proto::ScaleRequest& request);
+  absl::Status SetDrained(uint64_t incarnation, bool drained);
+  void KeepDrained(JobRun& run);
   void OfferMembers();
   void RemoveUnreachable();
   void OnLost(const Member& member, const std::string& why);

@@ -156,7 +156,7 @@ JobRun& CoordinatorCore::Add(LoadedJob job, std::optional<CompleteCheckpoint> ne
   return *jobs_.back();
 }
 
-// Members that the run had and that are none any more.
+// Members that the run had and that are none any more, or are to go.
 void CoordinatorCore::TellWhoIsGone(JobRun& run, const proto::SavedRun& saved) {
   for (const auto* members : {&saved.servers(), &saved.workers()}) {
     for (const proto::SavedMember& member : *members) {
@@ -165,6 +165,8 @@ void CoordinatorCore::TellWhoIsGone(JobRun& run, const proto::SavedRun& saved) {
         run.Fence(FromSaved(member));
         run.OnLost(FromSaved(member), absl::IsNotFound(there) ? "it went when the coordinator did"
                                                               : std::string(Message(there)));
+      } else if (const Member& here = *members_.Find(member.incarnation()); here.drained) {
+        run.OnLeaving(here, "shoal drain");
       }
     }
   }
@@ -247,6 +249,7 @@ void CoordinatorCore::StartAgain(std::unique_ptr<JobRun>& run) {
 // next renews its lease.
 void CoordinatorCore::RemoveUnreachable() {
   for (size_t run = 0; run < jobs_.size(); ++run) {
+    KeepDrained(*jobs_[run]);
     for (const Member& member : jobs_[run]->TakeUnreachable()) {
       if (Remove(member.incarnation).has_value()) {
         CountMembers();

@@ -1,5 +1,6 @@
 // shoal-server: holds partitions of models. Registers with the coordinator, follows its commands,
-// and exits when the job ends, when its lease is lost, or on SIGTERM, then after a checkpoint.
+// and exits when the job ends, when its lease is lost, or on SIGTERM, once others have what it
+// holds.
 #include <unistd.h>
 
 #include <algorithm>
@@ -130,7 +131,7 @@ absl::StatusOr<TransportFactory> Transports(const Flags& flags, bool encrypted) 
   };
 }
 
-// Stays for its job until a checkpoint has what this server holds.
+// Stays for its job until others, or a checkpoint, have what this server holds.
 absl::Status LeaveAfterCheckpoint(rpc::MemberSession& session, const std::string& signal,
                                   End& end) {
   LogInfo("{}: leaving once no job needs this server; again after 2 s: at once", signal);
@@ -208,10 +209,11 @@ absl::Status BeMember(const Flags& flags, const rpc::Security& security, const s
     }
     return absl::OkStatus();
   }
+  const absl::Status how = end.membership();
   if (flags.member.stay) {
-    LogInfo("no longer a member: {}", Message(end.membership()));
+    LogInfo("no longer a member: {}", how.ok() ? "the coordinator needs it no more" : Message(how));
   }
-  return end.membership();
+  return how;
 }
 
 // Sets `started` once everything that the flags ask for is available: earlier failures are the
@@ -250,7 +252,8 @@ absl::Status Serve(const Flags& flags, bool& started) {
     membership = BeMember(flags, security, address, metrics_port, index, *health, end);
     health->SetReady(false);
     service.ReleaseAll();
-  } while (flags.member.stay && !end.signalled() && !rpc::IsRefusal(membership));
+  } while (flags.member.stay && !end.signalled() && !membership.ok() &&
+           !rpc::IsRefusal(membership));
   service.Stop();
   server->Shutdown(absl::Seconds(1));
   SHOAL_RETURN_IF_ERROR(membership);

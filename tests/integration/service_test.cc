@@ -147,14 +147,17 @@ TEST_F(Service, ALostMemberCostsNoJob) {
   }
 }
 
+// Another gets what it holds; with the only one gone, its next life goes on from a checkpoint.
 TEST_F(Service, AServerThatIsToldToLeaveCostsNoStep) {
   SlowDownWorkers();
   const std::string id = Submit("leaves", {"--set", "checkpoint.every_steps=0"});
-  AwaitStep(id, 4);
+  AwaitStep(id, 2);
   members_[0]->Signal(SIGTERM);
   members_[0]->Signal(SIGTERM);  // of its process group, say: the same one
   const ProgramResult left = members_[0]->Wait(kLimit);
   EXPECT_EQ(left.exit_code, 0) << left.errors;
+  members_[2]->Signal(SIGTERM);
+  EXPECT_EQ(members_[2]->Wait(kLimit).exit_code, 0);
   AwaitState(id, "waiting for 1 server");
   members_[0] = StartMember("shoal-server");
   EXPECT_EQ(AwaitEnd(id), "done");
@@ -162,6 +165,47 @@ TEST_F(Service, AServerThatIsToldToLeaveCostsNoStep) {
   std::vector<int64_t> each(12);
   std::iota(each.begin(), each.end(), 1);
   EXPECT_EQ(StepsOf("leaves"), each);
+}
+
+// 2, 4 and then 3 servers, as `kubectl scale` would have it; and 2 by a drain.
+TEST_F(Service, ServersThatComeAndGoCostNoBit) {
+  constexpr int kSteps = 240;
+  std::vector<std::string> longer = {"--set", fmt::format("train.steps={}", kSteps)};
+  EXPECT_EQ(AwaitEnd(Submit("fixed", longer)), "done");
+  SlowDownWorkers();
+  longer.insert(longer.end(), {"--set", "cluster.elastic=true"});
+  const std::string id = Submit("elastic", longer);
+  AwaitStep(id, 1);
+  const auto await = [&](int servers) {
+    EXPECT_TRUE(Await([&] {
+      const ProgramResult status = Ask(access_, {"scale", "status", "--json"});
+      return status.exit_code == 0 && nlohmann::json::parse(status.output)["servers"] == servers;
+    })) << servers;
+  };
+  const auto refused = [&](const std::vector<std::string>& wish, const char* why) {
+    const ProgramResult asked = Ask(access_, wish);
+    EXPECT_EQ(asked.exit_code, 2) << why;
+    EXPECT_THAT(asked.errors, HasSubstr(why));
+    EXPECT_EQ(std::ranges::count(asked.errors, '\n'), 1);
+  };
+  members_.push_back(StartMember("shoal-server"));
+  members_.push_back(StartMember("shoal-server"));
+  await(4);
+  refused({"scale", "--servers", "3"}, "has cluster.elastic: its servers are those that are there");
+  refused({"drain", "server-9"}, "there is no server-9");
+  refused({"drain", "worker-0"}, "'worker-0' is no server");
+  members_[0]->Signal(SIGTERM);
+  EXPECT_EQ(members_[0]->Wait(kLimit).exit_code, 0);
+  await(3);
+  const ProgramResult drained = Ask(access_, {"drain", "server-3", "--wait", "--json"});
+  EXPECT_EQ(drained.exit_code, 0) << drained.errors;
+  EXPECT_EQ(nlohmann::json::parse(drained.output)["gone"], true);
+  await(2);
+  EXPECT_EQ(AwaitEnd(id), "done") << Ask(access_, {"logs", id}).output;
+  EXPECT_EQ(HashOf(DirectoryOf("elastic")), HashOf(DirectoryOf("fixed")));
+  std::vector<int64_t> each(kSteps);
+  std::iota(each.begin(), each.end(), 1);
+  EXPECT_EQ(StepsOf("elastic"), each);
 }
 
 // Nothing is written before it is lost, and the one in reserve takes its place.

@@ -50,9 +50,9 @@ uint64_t HashOf(std::string_view text) {
 
 const char* NameOf(FaultKind kind) {
   static constexpr std::array<const char*, kFaultKinds> kNames = {
-      "LoseRequest", "LoseReply", "Repeat", "Delay",   "Buggify",  "Kill",
-      "PowerLoss",   "Freeze",    "Jump",   "Drift",   "DiskFull", "DiskSlow",
-      "Cut",         "Clog",      "Stop",   "Succeed", "Drain",    "Scale"};
+      "LoseRequest", "LoseReply", "Repeat", "Delay",    "Buggify",  "Kill", "PowerLoss",
+      "Freeze",      "Jump",      "Drift",  "DiskFull", "DiskSlow", "Cut",  "Clog",
+      "Stop",        "Succeed",   "Drain",  "Scale",    "Remove"};
   return kNames[static_cast<size_t>(kind)];
 }
 

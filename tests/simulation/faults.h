@@ -47,8 +47,10 @@ enum class FaultKind {
   kDrain,
   // Of a job ("job-0"): it is to have `amount` servers.
   kScale,
+  // Of a server: it is to go for good, by the command line.
+  kRemove,
 };
-inline constexpr int kFaultKinds = static_cast<int>(FaultKind::kScale) + 1;
+inline constexpr int kFaultKinds = static_cast<int>(FaultKind::kRemove) + 1;
 
 const char* NameOf(FaultKind kind);
 

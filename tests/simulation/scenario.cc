@@ -168,6 +168,15 @@ void DrawScaling(uint64_t seed, Nanoseconds horizon, Scenario& scenario) {
          .at = draw.Between(0, std::min<Nanoseconds>(horizon, 2 * kSecond)),
          .amount = draw.Between(1, options.servers + options.spare_servers)});
   }
+  options.min_servers = draw.Chance(0.1) ? static_cast<int>(draw.Between(1, options.servers)) : 1;
+  options.elastic = options.stays && draw.Chance(0.2);
+  for (int64_t removed = draw.Between(0, 2); removed > 0; --removed) {
+    scenario.faults.moments.push_back(
+        {.kind = FaultKind::kRemove,
+         .target =
+             fmt::format("server-{}", draw.Between(0, options.servers + options.spare_servers - 1)),
+         .at = draw.Between(0, std::min<Nanoseconds>(horizon, 2 * kSecond))});
+  }
 }
 
 std::string EndOf(const SimCommand::Followed& job) {

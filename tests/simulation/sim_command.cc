@@ -60,6 +60,16 @@ void SimCommand::Scale(size_t index, int64_t servers) {
   proto::ScaleRequest request;
   request.set_job_id(jobs_[index].id);
   request.set_servers(servers);
+  Ask(request);
+}
+
+void SimCommand::Remove(int server) {
+  proto::ScaleRequest request;
+  request.set_drain(server);
+  Ask(request);
+}
+
+void SimCommand::Ask(const proto::ScaleRequest& request) {
   coordinator_.Ask<proto::ScaleRequest, proto::ScaleReply>(
       process_, absl::Seconds(5), request, &server::CoordinatorCore::Scale, [](const auto&) {});
 }

@@ -21,6 +21,7 @@ class SimCommand {
   void Submit(SimJob& job);
   void Stop(size_t job);
   void Scale(size_t job, int64_t servers);
+  void Remove(int server);
 
   struct Followed {
     SimJob* job;
@@ -40,6 +41,7 @@ class SimCommand {
   bool AllOver() const;
 
  private:
+  void Ask(const proto::ScaleRequest& request);
   void OnSubmitted(size_t job, const absl::StatusOr<proto::SubmitJobReply>& reply);
   void Watch(size_t job);
   void OnWatched(size_t job, const absl::StatusOr<Watched>& reply);

@@ -121,6 +121,9 @@ void SimWorld::Apply(const Fault& fault) {
     case FaultKind::kScale:
       command_.Scale(static_cast<size_t>(fault.target.back() - '0'), fault.amount);
       break;
+    case FaultKind::kRemove:
+      command_.Remove(fault.target.back() - '0');
+      break;
     case FaultKind::kSucceed:
       Succeed(fault.amount);
       break;

@@ -87,6 +87,8 @@ plan::Job SimJob::Describe() const {
   job.cluster.start_timeout_seconds = options_.start_timeout_seconds;
   job.cluster.recovery_timeout_seconds = options_.recovery_timeout_seconds;
   job.cluster.min_workers = options_.min_workers;
+  job.cluster.min_servers = options_.min_servers;
+  job.cluster.elastic = options_.elastic;
   job.queue.max_restarts = options_.max_restarts;
   job.checkpoint.every_steps = options_.checkpoint_every;
   job.checkpoint.every_seconds = options_.checkpoint_seconds;

@@ -1,8 +1,18 @@
 #include "tests/simulation/sim_options.h"
 
+#include <array>
+
 #include "fmt/format.h"
 
 namespace shoal::simulation {
+namespace {
+
+std::string NameOf(plan::OnServerLoss loss) {
+  static constexpr std::array kNames = {"Auto", "Restore", "Fail"};
+  return fmt::format("plan::OnServerLoss::k{}", kNames[static_cast<size_t>(loss)]);
+}
+
+}  // namespace
 
 std::string ToCode(const SimOptions& options) {
   const SimOptions plain;
@@ -12,6 +22,7 @@ std::string ToCode(const SimOptions& options) {
       code += fmt::format("{}.{} = {}", code.empty() ? "" : ", ", name, value);
     }
   };
+  // In the order of their declaration, as designators must be.
 #define SAY(field) say(#field, options.field, plain.field)
   SAY(seed);
   SAY(servers);
@@ -29,10 +40,12 @@ std::string ToCode(const SimOptions& options) {
   SAY(validate_every);
   SAY(patience);
   SAY(keep_best);
+  SAY(skip_nonfinite);
   SAY(resume);
   SAY(draw);
   SAY(layer);
   SAY(sums);
+  say("on_server_loss", NameOf(options.on_server_loss), NameOf(plain.on_server_loss));
   SAY(trace);
   SAY(lost_reply);
   SAY(repeated_report);
@@ -46,14 +59,12 @@ std::string ToCode(const SimOptions& options) {
   SAY(start_timeout_seconds);
   SAY(recovery_timeout_seconds);
   SAY(min_workers);
+  SAY(min_servers);
+  SAY(elastic);
   SAY(max_restarts);
   SAY(stays);
   SAY(jobs);
 #undef SAY
-  if (options.on_server_loss != plain.on_server_loss) {
-    code += fmt::format("{}.on_server_loss = plan::OnServerLoss::k{}", code.empty() ? "" : ", ",
-                        options.on_server_loss == plan::OnServerLoss::kFail ? "Fail" : "Restore");
-  }
   if (options.limit != plain.limit) {
     code += fmt::format("{}.limit = absl::Nanoseconds({})", code.empty() ? "" : ", ",
                         absl::ToInt64Nanoseconds(options.limit));

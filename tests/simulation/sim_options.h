@@ -49,6 +49,8 @@ struct SimOptions {
   double start_timeout_seconds = 60;
   double recovery_timeout_seconds = 1800;
   int min_workers = 1;
+  int min_servers = 1;
+  bool elastic = false;
   int64_t max_restarts = 3;
   // Members and coordinator stay: jobs come one after the other, and processes that end are started
   // again.

@@ -56,6 +56,9 @@ class SimWorld {
   void DrainWorker(int index, absl::Duration grace = absl::Minutes(1)) {
     worker(index).Drain(grace);
   }
+  void DrainServer(int index) {
+    server_members_[static_cast<size_t>(index)]->Drain(absl::ZeroDuration());
+  }
   void Stop() { static_cast<void>(core().Stop("", "test")); }
   absl::StatusOr<proto::ScaleReply> Scale(const proto::ScaleRequest& request) {
     return core().Scale(request);

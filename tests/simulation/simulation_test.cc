@@ -358,6 +358,17 @@ TEST(FoundTest, AJobThatIsToFailByALossFailsByOneDuringARestartToo) {
   EXPECT_THAT(outcome.ends, ::testing::ElementsAre(::testing::StartsWith("failed: server 0 ")));
 }
 
+TEST(MinimiseTest, WhatItPrintsIsInTheOrderOfTheDeclaration) {
+  EXPECT_EQ(ToCode(SimOptions{.skip_nonfinite = true,
+                              .sums = true,
+                              .on_server_loss = plan::OnServerLoss::kFail,
+                              .trace = true,
+                              .jobs = 2,
+                              .limit = absl::Nanoseconds(3)}),
+            "{.skip_nonfinite = true, .sums = true, .on_server_loss = plan::OnServerLoss::kFail, "
+            ".trace = true, .jobs = 2, .limit = absl::Nanoseconds(3)}");
+}
+
 // Whoever servers refuse, because they obey another, tells followers nothing of that.
 TEST(SuccessionTest, FollowersOfTheEarlierCoordinatorGoOnAtTheLaterOne) {
   int followed_on = 0;

@@ -89,11 +89,7 @@ void JobRun::Queue(int64_t ahead) {
 
 void JobRun::SetServers(std::vector<Member> servers) {
   servers_ = std::move(servers);
-  std::vector<std::string> addresses;
-  for (const Member& server : servers_) {
-    addresses.push_back(server.address);
-  }
-  control_ = environment_.make_clients(addresses);
+  control_ = environment_.make_clients(AddressesOf(servers_));
 }
 
 void JobRun::SetMembers(std::vector<Member> servers, std::vector<Member> workers) {
@@ -351,12 +347,6 @@ void JobRun::OnLost(const Member& member, const std::string& why) {
   gone_.insert(member.incarnation);
   LoseJoiner(member);
   closed() ? OnHolderLost(member) : Lose(member, why, /*asked=*/false);
-}
-
-void JobRun::OnLeaving(const Member& server, const std::string& why) {
-  if (TakesPart(server.incarnation)) {
-    Lose(server, why, /*asked=*/true);
-  }
 }
 
 void JobRun::Lose(const Member& member, const std::string& why, bool asked) {

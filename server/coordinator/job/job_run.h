@@ -44,6 +44,7 @@
 #include "proto/server.pb.h"
 #include "server/coordinator/job/checkpoint_files.h"
 #include "server/coordinator/job/job_environment.h"
+#include "server/coordinator/job/job_run_parts.h"
 #include "server/coordinator/job/partition_move.h"
 #include "server/coordinator/job/server_client.h"
 #include "server/coordinator/job/takeover.h"
@@ -88,9 +89,14 @@ class JobRun {
   void TakeIn(const std::vector<Member>& workers);
   // A member's lease is over, or it left before the job was over.
   void OnLost(const Member& member, const std::string& why);
-  // A server asks to leave, and stays until it is let go: a checkpoint of the last commit comes
-  // first.
+  // A server asks to leave, and stays until it is let go: others get what it holds, or a checkpoint
+  // of the last commit comes first.
   void OnLeaving(const Member& server, const std::string& why);
+  // A server of the job is to go for good, if others can have what it holds.
+  absl::Status CheckDrain(const Member& server) const;
+  proto::ScaleReply Drain(const Member& server);
+  // Those that stay after all, each once.
+  std::vector<Member> TakeKept() { return std::exchange(kept_, {}); }
   // Ends the job after the last commit, with a checkpoint to resume from; `for_good`, or until a
   // later life of its owner.
   void Stop(const std::string& reason, bool for_good = true);
@@ -244,7 +250,10 @@ class JobRun {
 
   // job_run_move.cc
   int64_t NextGeneration();
+  absl::Status CheckTrains() const;
   absl::Status CheckWish(int64_t servers) const;
+  absl::Status CheckFits(const std::set<uint64_t>& leaving, int64_t servers) const;
+  void Wish(int64_t servers);
   proto::ScaleReply DescribeScaling() const;
   proto::ScaleReply DescribeWish(int64_t servers) const;
   bool CanMove() const;
@@ -257,13 +266,25 @@ class JobRun {
   void FetchForMove();
   void EndMove(int64_t bytes);
   void AdmitAgain();
-  void ReleaseFrom(size_t first);
+  void ReleaseAt(const std::vector<int>& members);
   void Retire(std::shared_ptr<ServerClient> control);
   void OnMoveFailed(size_t member, const absl::Status& status);
   void GiveUpMove(const std::string& why);
   void LoseJoiner(const Member& member);
   std::map<int, proto::HeldPartitions> HeldByMap() const;
   void OnMapTold();
+
+  // job_run_drain.cc
+  std::set<uint64_t> Leaving() const;
+  int64_t ServersToBe(size_t leaving, int64_t wish) const;
+  int64_t ServersToBe() const { return ServersToBe(departures_.size(), job_.servers); }
+  int64_t OneFewer() const;
+  absl::Status CheckDepartures(const std::set<uint64_t>& leaving, int64_t wish) const;
+  void Depart(const Member& server, const std::string& why);
+  void GiveUpDepartures(const std::string& why);
+  bool IsElastic() const { return job_.job.cluster.elastic; }
+  void Settle();
+  bool IsSettled() const;
 
   // job_run_workers.cc
   // Whether it computes on what the others do, or the job takes it all the same, which is told.
@@ -377,25 +398,8 @@ class JobRun {
   bool suspended_ = false;  // stopped, and a later life goes on with it
   bool stopped_ = false;    // by wish
   bool restarts_ = false;
-  struct Takeover {
-    EarlierRun run;
-    std::vector<std::optional<ServerAnswer>> answers;  // by server
-    std::map<size_t, absl::Time> ask_again;            // servers that could not be reached; when
-    std::optional<int64_t> recorded;  // the last event in the run's record, once that is read
-  };
   std::optional<Takeover> takeover_;
-  struct Failure {
-    std::string message;
-    bool non_finite = false;
-    bool by_loss = false;
-    bool asked = false;  // the one that is lost
-  };
   void EndBy(const Failure& failure);
-  struct Question {
-    size_t unanswered = 0;
-    absl::Time until;
-    std::function<void()> then;
-  };
   std::optional<Question> question_;  // AskForSuccessor
   std::optional<Failure> failure_;    // why the job ends, after a checkpoint
   bool interrupted_ = false;
@@ -404,7 +408,11 @@ class JobRun {
   std::vector<proto::ServerGpu> server_gpus_;  // by server, once they are configured
   int64_t told_generation_ = 0;                // of the map that all servers have begun a step by
   int64_t newest_generation_ = 0;
-  std::vector<Member> spare_servers_;  // while it wants more
+  std::vector<Member> spare_servers_;         // while it wants more
+  std::map<uint64_t, Departure> departures_;  // servers that are to go, by incarnation
+  std::vector<Member> kept_;
+  // With cluster.elastic: when those that come and go are taken together.
+  absl::Time settled_at_ = absl::InfiniteFuture();
   proto::ScaleReply scaling_;          // of the last wish
   std::optional<PartitionMove> move_;  // under way
   int64_t move_number_ = 0;

@@ -112,7 +112,9 @@ void JobRun::FailByLoss(const std::string& message, bool asked) {
   phase_ = Phase::kOver;
   restarts_ = true;
   job_.restarts = restarts;
-  job_.servers = std::ssize(servers_);
+  job_.servers = std::ssize(servers_) - std::ranges::count_if(departures_, [](const auto& server) {
+                   return server.second.drained;
+                 });
   job_.patience = absl::Seconds(job_.job.cluster.recovery_timeout_seconds);
   AskForSuccessor([this, message] {
     if (restarts_) {  // else it was stopped meanwhile
@@ -297,7 +299,7 @@ void JobRun::ReleaseMembers() {
     return;  // members end with the coordinator
   }
   if (move_.has_value()) {
-    ReleaseFrom(move_->before);
+    ReleaseAt(move_->joiners());
   }
   for (size_t server = 0; server < servers_.size(); ++server) {
     if (!gone_.contains(servers_[server].incarnation)) {

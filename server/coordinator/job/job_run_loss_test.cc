@@ -287,9 +287,10 @@ TEST(OtherKindTest, AWorkerOfAnotherKindIsWarnedOfOrRefused) {
   }
 }
 
+// Where no other may have what it holds.
 TEST_P(LossTest, AServerThatAsksToLeaveCostsNoStep) {
   const auto& [point, nth] = GetParam();
-  SimWorld world({.steps = 6});
+  SimWorld world({.steps = 6, .min_servers = 2});
   int asked = 0;
   bool left = false;
   std::function<void()> ask = [&] {
@@ -361,7 +362,7 @@ TEST(LossWithoutAnswerTest, AFailedJobThatAsksForASuccessorTakesNothingFromWorke
 
 // Whatever becomes of the step whose prepare is under way, the job ends.
 TEST(LossAtPrepareTest, ALossThenNumbersThatAreNotFiniteEndTheJobWithTheCommitBefore) {
-  SimWorld world({.steps = 6, .checkpoint_every = 0});
+  SimWorld world({.steps = 6, .checkpoint_every = 0, .min_servers = 2});
   world.servers.non_finite_at_step = 2;
   world.At("prepare", 3, [&] {  // of step 2, at the first server
     proto::LeaveRequest leave;

@@ -29,7 +29,7 @@ int64_t JobRun::NextGeneration() {
   return newest_generation_;
 }
 
-absl::Status JobRun::CheckWish(int64_t servers) const {
+absl::Status JobRun::CheckTrains() const {
   if (closed() || stop_requested_) {
     return FailedPrecondition("{} is {}: its servers stay", job_.id, closed() ? state_ : "ending");
   }
@@ -39,19 +39,36 @@ absl::Status JobRun::CheckWish(int64_t servers) const {
   if (job_.job.service.memory == plan::PartitionMemory::kCuda) {
     return FailedPrecondition("{} has service.memory cuda: its servers stay as they are", job_.id);
   }
+  return absl::OkStatus();
+}
+
+absl::Status JobRun::CheckWish(int64_t servers) const {
+  SHOAL_RETURN_IF_ERROR(CheckTrains());
+  if (IsElastic()) {
+    return FailedPrecondition(
+        "{} has cluster.elastic: its servers are those that are there; start or end some (kubectl "
+        "scale), or say shoal drain",
+        job_.id);
+  }
+  const int64_t least = std::min(job_.job.cluster.min_servers, std::ssize(servers_));
   const int64_t most = std::max<int64_t>(
       std::ssize(servers_), std::min<int64_t>(kMostServers, std::ssize(job_.pushes.partitions)));
-  if (servers < 1 || servers > most) {
-    return InvalidArgument("--servers {}: {} can have 1 to {}, one for each of its partitions",
-                           servers, job_.id, most);
+  if (servers < least || servers > most) {
+    return InvalidArgument("--servers {}: {} can have {} to {}, one for each of its partitions{}",
+                           servers, job_.id, least, most,
+                           least > 1 ? ", and cluster.min_servers at least" : "");
   }
-  if (servers == std::ssize(servers_)) {
+  if (servers == std::ssize(servers_) && departures_.empty()) {
     return absl::OkStatus();
   }
+  return CheckFits(Leaving(), servers);
+}
+
+absl::Status JobRun::CheckFits(const std::set<uint64_t>& leaving, int64_t servers) const {
   std::vector<Member> there = servers_;
   there.insert(there.end(), spare_servers_.begin(), spare_servers_.end());
-  const plan::ShardMap target =
-      plan::PlanTarget(job_.pushes.partitions, job_.shard_map, plan::FirstServers(servers));
+  const plan::ShardMap target = plan::PlanTarget(job_.pushes.partitions, job_.shard_map,
+                                                 PlacesToBe(servers_, leaving, servers));
   return CheckRoom(job_.pushes.partitions, job_.shard_map, target, there, job_.job.service);
 }
 
@@ -64,27 +81,33 @@ absl::StatusOr<proto::ScaleReply> JobRun::Scale(const proto::ScaleRequest& reque
     return DescribeWish(wish);
   }
   if (wish != 0 && wish != job_.servers) {
-    LogInfo("{} is to have {} servers", job_.id, wish);
-    Record({{"event", "scale"}, {"step", version_}, {"servers", wish}});
-    job_.servers = wish;
-    scaling_ = {};
-    scaling_.set_least_bytes(DescribeWish(wish).least_bytes());
-    Log(environment_.store.SaveRun(job_.id, DescribeRun(), /*begins=*/false));
-    proto::JobEvent event;
-    event.set_wanted_servers(wish);
-    Append(std::move(event));
+    Wish(wish);
   }
   return DescribeScaling();
+}
+
+void JobRun::Wish(int64_t servers) {
+  LogInfo("{} is to have {} servers", job_.id, servers);
+  Record({{"event", "scale"}, {"step", version_}, {"servers", servers}});
+  job_.servers = servers;
+  scaling_ = {};
+  scaling_.set_least_bytes(DescribeWish(servers).least_bytes());
+  Log(environment_.store.SaveRun(job_.id, DescribeRun(), /*begins=*/false));
+  proto::JobEvent event;
+  event.set_wanted_servers(servers);
+  Append(std::move(event));
 }
 
 proto::ScaleReply JobRun::DescribeScaling() const {
   proto::ScaleReply reply = scaling_;
   reply.set_job_id(job_.id);
   reply.set_servers(std::ssize(servers_));
-  reply.set_wanted(job_.servers);
+  reply.set_wanted(IsElastic() && settled_at_ != absl::InfiniteFuture() ? ServersToBe()
+                                                                        : job_.servers);
   reply.set_moving(move_.has_value());
   if (!servers_.empty()) {
-    reply.set_imbalance(Imbalance(job_.pushes.partitions, job_.shard_map, std::ssize(servers_)));
+    reply.set_imbalance(Imbalance(job_.pushes.partitions, job_.shard_map,
+                                  plan::FirstServers(std::ssize(servers_))));
   }
   return reply;
 }
@@ -92,7 +115,7 @@ proto::ScaleReply JobRun::DescribeScaling() const {
 // What that would move, from where partitions are now.
 proto::ScaleReply JobRun::DescribeWish(int64_t servers) const {
   const std::vector<plan::PartitionSpec>& partitions = job_.pushes.partitions;
-  const std::vector<int> places = plan::FirstServers(servers);
+  const std::vector<int> places = PlacesToBe(servers_, Leaving(), servers);
   const plan::ShardMap target = plan::PlanTarget(partitions, job_.shard_map, places);
   proto::ScaleReply reply;
   reply.set_job_id(job_.id);
@@ -104,21 +127,19 @@ proto::ScaleReply JobRun::DescribeWish(int64_t servers) const {
     const bool moves = target.primary(partition.id) != job_.shard_map.primary(partition.id);
     reply.set_partitions_moved(reply.partitions_moved() + (moves ? 1 : 0));
   }
-  reply.set_imbalance(Imbalance(partitions, target, servers));
+  reply.set_imbalance(Imbalance(partitions, target, places));
   return reply;
 }
 
 bool JobRun::WantsServers() const {
-  return !closed() && !stop_requested_ && job_.servers > std::ssize(servers_);
+  return !closed() && !stop_requested_ &&
+         (IsElastic() || job_.servers > std::ssize(servers_) || !departures_.empty());
 }
-
-void JobRun::OfferServers(std::vector<Member> spares) { spare_servers_ = std::move(spares); }
 
 // Servers have what the map says once they have begun a step by it.
 bool JobRun::CanMove() const {
-  return job_.servers != std::ssize(servers_) && !AtEnd() &&
-         told_generation_ == job_.shard_map.generation &&
-         job_.servers <= std::ssize(servers_) + std::ssize(spare_servers_);
+  return (ServersToBe() != std::ssize(servers_) || !departures_.empty()) && IsSettled() &&
+         !AtEnd() && told_generation_ == job_.shard_map.generation;
 }
 
 // Between steps. False: nothing is to be moved, or not now.
@@ -137,18 +158,24 @@ bool JobRun::BeginMove() {
     return false;
   }
   move_held_up_by_.reset();
-  const int64_t generation = NextGeneration();
   phase_ = Phase::kMoving;
-  SetState(fmt::format("moving state: {} to {} servers", servers_.size(), job_.servers));
-  move_ = PlanMove(job_.pushes.partitions, job_.shard_map, servers_, spare_servers_, job_.servers,
-                   NextGeneration());
+  settled_at_ = absl::InfiniteFuture();
+  if (const absl::Status can = CheckDepartures(Leaving(), job_.servers); !can.ok()) {
+    GiveUpMove(std::string(Message(can)));
+    OpenStep();
+    return true;
+  }
+  const int64_t generation = NextGeneration();
+  const int64_t servers = ServersToBe();
+  if (IsElastic() && servers != job_.servers) {
+    Wish(servers);
+  }
+  SetState(fmt::format("moving state: {} to {} servers", servers_.size(), servers));
+  move_ = PlanMove(job_.pushes.partitions, job_.shard_map, servers_, spare_servers_,
+                   PlacesToBe(servers_, Leaving(), servers), NextGeneration());
   move_began_ = environment_.clock.Now();
   ++move_number_;
-  std::vector<std::string> addresses;
-  for (const Member& member : move_->members) {
-    addresses.push_back(member.address);
-  }
-  move_control_ = environment_.make_clients(addresses);
+  move_control_ = environment_.make_clients(AddressesOf(move_->members));
   ConfigureJoiners(generation);
   return true;
 }
@@ -200,9 +227,9 @@ void JobRun::ConfigureJoiners(int64_t generation) {
     request.set_checkpoint(newest_checkpoint_->path);
   }
   std::map<int, proto::ConfigureRequest> requests;
-  for (size_t member = move_->before; member < move_->members.size(); ++member) {
-    request.set_server_index(static_cast<int>(member));
-    requests[static_cast<int>(member)] = request;
+  for (const int member : move_->joiners()) {
+    request.set_server_index(member);
+    requests[member] = request;
   }
   CallForMove(&rpc::ParameterServerService::Configure, requests, [this](const auto&) {
     environment_.reached("joined");
@@ -281,11 +308,13 @@ void JobRun::EndMove(int64_t bytes) {
           {"servers_before", before},
           {"bytes", bytes},
           {"partitions", move_->partitions}});
-  ReleaseFrom(servers_.size());
-  Retire(std::exchange(control_, std::move(move_control_)));
+  ReleaseAt(move_->leavers);
+  Retire(std::exchange(control_, environment_.make_clients(AddressesOf(servers_))));
+  Retire(std::move(move_control_));
   move_.reset();
   std::erase_if(spare_servers_,
                 [this](const Member& spare) { return TakesPart(spare.incarnation); });
+  std::erase_if(departures_, [this](const auto& server) { return !TakesPart(server.first); });
   ++moves_;
   AdmitAgain();
   OpenStep();
@@ -304,14 +333,14 @@ void JobRun::AdmitAgain() {
   AdmitWorkers();
 }
 
-// Members of the move from that one on have nothing of the job any more.
-void JobRun::ReleaseFrom(size_t first) {
+// These members of the move have nothing of the job any more.
+void JobRun::ReleaseAt(const std::vector<int>& members) {
   proto::ReleaseJobRequest request;
   request.set_job_id(job_.id);
   request.set_term(environment_.term);
   request.set_run(job_.run);
-  for (size_t member = first; member < move_->members.size(); ++member) {
-    move_control_->Call(static_cast<int>(member), &rpc::ParameterServerService::ReleaseJob, request,
+  for (const int member : members) {
+    move_control_->Call(member, &rpc::ParameterServerService::ReleaseJob, request,
                         [](const absl::StatusOr<proto::ReleaseJobReply>&) {});
   }
 }
@@ -346,9 +375,12 @@ void JobRun::GiveUpMove(const std::string& why) {
   scaling_.set_rollbacks(scaling_.rollbacks() + 1);
   environment_.metrics.given_up_moves.Increment();
   scaling_.set_refusal(why);
-  ReleaseFrom(move_->before);
-  move_.reset();
-  Retire(std::move(move_control_));
+  if (move_.has_value()) {
+    ReleaseAt(move_->joiners());
+    move_.reset();
+    Retire(std::move(move_control_));
+  }
+  GiveUpDepartures(why);
 }
 
 // Of a member that is lost: it comes no more.

@@ -3,8 +3,10 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <tuple>
 
 #include "core/base/status.h"
+#include "core/base/testing/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/simulation/sim_world.h"
@@ -28,10 +30,18 @@ class MoveTest : public ::testing::Test {
     request.set_servers(servers);
     return request;
   }
+  static proto::ScaleRequest Drain(int server) {
+    proto::ScaleRequest request;
+    request.set_drain(server);
+    return request;
+  }
   void Look(SimWorld& world) {
     if (const auto reply = world.Scale({}); reply.ok()) {
       last = *reply;
     }
+  }
+  static bool Recorded(SimWorld& world, const std::string& text) {
+    return world.disk.record.find(text) != std::string::npos;
   }
   static int Holders(SimWorld& world) {
     int holders = 0;
@@ -152,6 +162,130 @@ TEST_F(MoveTest, AValidationThatIsDueBeginsWithTheNewServers) {
   EXPECT_EQ(world.done()->step(), 12);
 }
 
+// A server that is told to leave, whichever it is, at a point of a step.
+class DrainTest : public MoveTest,
+                  public ::testing::WithParamInterface<std::tuple<const char*, int>> {};
+
+TEST_P(DrainTest, WhoIsToldToLeaveGivesWhatItHoldsAndItsNextLifeGetsItBack) {
+  const auto& [point, nth] = GetParam();
+  SimOptions options = Options();
+  options.servers = 3;
+  options.spare_servers = 0;
+  options.steps = 200;
+  SimWorld world(options);
+  world.At(point, nth,
+           [&] { world.loop.After(absl::ZeroDuration(), [&] { world.DrainServer(1); }); });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_EQ(world.done()->step(), 200);
+  Look(world);
+  EXPECT_EQ(last.servers(), 3);
+  EXPECT_EQ(last.wanted(), 3);
+  EXPECT_EQ(last.rollbacks(), 0);
+  EXPECT_EQ(world.servers.process(1).life(), 2);
+  EXPECT_TRUE(Recorded(world, "\"draining\""));
+  EXPECT_TRUE(Recorded(world, "\"servers\":2,\"servers_before\":3"));
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_dropped_attempts_total 0"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Training, DrainTest,
+                         ::testing::Combine(::testing::Values("begin", "work", "prepare", "commit",
+                                                              "committed", "pin", "write"),
+                                            ::testing::Values(2, 5)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", std::get<0>(info.param),
+                                              std::get<1>(info.param));
+                         });
+
+TEST_F(MoveTest, AServerGoesByWishAndAnotherIsNotWanted) {
+  SimOptions options = Options();
+  options.servers = 3;
+  options.steps = 200;
+  SimWorld world(options);
+  world.At("committed", 5, [&] {
+    const auto reply = world.Scale(Drain(0));
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->wanted(), 2);
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  Look(world);
+  EXPECT_EQ(last.servers(), 2);
+  EXPECT_EQ(world.servers.process(0).life(), 2) << "it ended, and was started again";
+  EXPECT_TRUE(world.servers.server(0).hosted() == nullptr);
+}
+
+TEST_F(MoveTest, ADrainThatCannotBeMovesNothing) {
+  SimOptions options = Options();
+  options.servers = 3;
+  options.spare_servers = 0;
+  options.min_servers = 2;
+  SimWorld world(options);
+  world.At("committed", 3, [&] {
+    EXPECT_EQ(world.Scale(Drain(7)).status().code(), absl::StatusCode::kInvalidArgument);
+    proto::ScaleRequest dry = Drain(2);
+    dry.set_dry_run(true);
+    EXPECT_TRUE(world.Scale(dry).ok());
+    EXPECT_TRUE(world.Scale(Drain(2)).ok());
+    EXPECT_THAT(Describe(world.Scale(Drain(2)).status()),
+                HasSubstr("server 2 (host sim, pid 102) is leaving already"));
+    EXPECT_THAT(Describe(world.Scale(Drain(1)).status()),
+                HasSubstr("would have 1 servers, and cluster.min_servers is 2"));
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  Look(world);
+  EXPECT_EQ(last.servers(), 2);
+}
+
+// They come and go together, and no wish says so.
+TEST_F(MoveTest, WithElasticThoseThatAreThereArePart) {
+  SimOptions options = Options();
+  options.steps = 400;
+  options.elastic = true;
+  SimWorld world(options);
+  bool came = false;
+  world.hook = [&, before = world.hook](const char* point, int index) {
+    before(point, index);
+    if (came || point != std::string_view("plan")) {
+      return;
+    }
+    Look(world);
+    if (last.servers() == 3) {
+      came = true;
+      EXPECT_THAT(Describe(world.Scale(Wish(2)).status()), HasSubstr("has cluster.elastic"));
+      world.DrainServer(0);
+      world.DrainServer(2);
+    }
+  };
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_TRUE(came);
+  Look(world);
+  EXPECT_EQ(last.servers(), 3);
+  EXPECT_TRUE(Recorded(world, "\"servers\":3,\"servers_before\":1"));
+  EXPECT_TRUE(Recorded(world, "\"servers\":1,\"servers_before\":3"));
+}
+
+// Its next life knows who is to go.
+TEST_F(MoveTest, ADrainIsKeptOverARestartOfTheCoordinator) {
+  SimOptions options = Options();
+  options.servers = 3;
+  options.spare_servers = 0;
+  SimWorld world(options);
+  world.At("work", 9, [&] {
+    ASSERT_TRUE(world.Scale(Drain(0)).ok());
+    world.loop.After(absl::ZeroDuration(), [&] {
+      world.coordinator().process().End();
+      world.loop.After(absl::Seconds(0.2), [&] { world.coordinator().Start(); });
+    });
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  Look(world);
+  EXPECT_EQ(last.servers(), 2);
+  EXPECT_TRUE(world.servers.server(0).hosted() == nullptr);
+}
+
 // At each command of a move.
 class MovePointTest : public MoveTest, public ::testing::WithParamInterface<const char*> {
  protected:
@@ -199,6 +333,27 @@ TEST_P(MovePointTest, TheNextLifeOfTheCoordinatorGoesOnByOneMapOrTheOther) {
   EXPECT_TRUE(ended);
   ASSERT_TRUE(world.done().has_value()) << world.failure();
   EXPECT_EQ(world.done()->step(), 12);
+}
+
+TEST_P(MovePointTest, WhoCannotGoStaysOrWaitsForACheckpoint) {
+  for (const bool told : {false, true}) {
+    SimOptions options = Options();
+    options.spare_servers = 1;
+    SimWorld world(options);
+    AtPoint(world, 1, [&](int) { world.KillServer(1); });  // which was to have all
+    world.At("committed", 2, [&] {
+      if (told) {
+        world.loop.After(absl::ZeroDuration(), [&] { world.DrainServer(0); });
+      } else {
+        EXPECT_TRUE(world.Scale(Drain(0)).ok());
+      }
+    });
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+    ASSERT_TRUE(world.done().has_value()) << world.failure();
+    EXPECT_EQ(world.done()->step(), 12);
+    EXPECT_TRUE(Recorded(world, "\"move_given_up\""));
+    EXPECT_EQ(world.servers.process(0).life(), told ? 2 : 1);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Points, MovePointTest, ::testing::Values("configure", "reserve", "fetch"),

@@ -1,6 +1,8 @@
 #include "server/coordinator/job/partition_move.h"
 
 #include <algorithm>
+#include <numeric>
+#include <ranges>
 
 #include "core/base/bytes.h"
 #include "core/base/check.h"
@@ -33,24 +35,52 @@ std::vector<proto::PartitionSource> PartitionMove::SourcesFor(int member) const 
   return all;
 }
 
+std::vector<int> PartitionMove::joiners() const {
+  std::vector<int> all(members.size() - before);
+  std::iota(all.begin(), all.end(), static_cast<int>(before));
+  return all;
+}
+
+std::vector<int> PlacesToBe(const std::vector<Member>& servers, const std::set<uint64_t>& leaving,
+                            int64_t wanted) {
+  std::vector<int> places;
+  for (int place = 0; std::ssize(places) < wanted; ++place) {
+    const auto server = static_cast<size_t>(place);
+    if (server >= servers.size() || !leaving.contains(servers[server].incarnation)) {
+      places.push_back(place);
+    }
+  }
+  return places;
+}
+
 PartitionMove PlanMove(const std::vector<plan::PartitionSpec>& partitions,
                        const plan::ShardMap& now, const std::vector<Member>& servers,
-                       const std::vector<Member>& spares, int64_t wanted, int64_t generation) {
-  SHOAL_CHECK(wanted <= std::ssize(servers) + std::ssize(spares));
+                       const std::vector<Member>& spares, const std::vector<int>& places,
+                       int64_t generation) {
   PartitionMove move;
   move.members = servers;
   move.before = servers.size();
-  for (const Member& spare : spares) {
-    if (std::ssize(move.members) < wanted) {
-      move.members.push_back(spare);
+  const int64_t comes = std::ranges::count_if(
+      places, [&](int place) { return place >= static_cast<int>(servers.size()); });
+  SHOAL_CHECK(comes <= std::ssize(spares));
+  move.members.insert(move.members.end(), spares.begin(), spares.begin() + comes);
+  std::map<int, int> place_after;
+  for (const int place : places) {
+    place_after[place] = static_cast<int>(move.after.size());
+    move.after.push_back(move.members.at(static_cast<size_t>(place)));
+  }
+  for (int server = 0; server < static_cast<int>(servers.size()); ++server) {
+    if (!place_after.contains(server)) {
+      move.leavers.push_back(server);
     }
   }
-  move.after.assign(move.members.begin(), move.members.begin() + wanted);
-  move.map = plan::PlanTarget(partitions, now, plan::FirstServers(wanted));
+  move.map = plan::PlanTarget(partitions, now, places);
   move.map.generation = generation;
   for (const plan::PartitionSpec& partition : partitions) {
     const int from = now.primary(partition.id);
-    const int to = move.map.primary(partition.id);
+    std::vector<int>& holders = move.map.servers[static_cast<size_t>(partition.id)];
+    const int to = holders.front();
+    holders = {place_after.at(to)};
     move.giver.push_back(from);
     if (from != to) {
       move.comes[to].push_back(partition.id);
@@ -88,13 +118,16 @@ absl::Status CheckRoom(const std::vector<plan::PartitionSpec>& partitions,
 }
 
 double Imbalance(const std::vector<plan::PartitionSpec>& partitions, const plan::ShardMap& map,
-                 int64_t servers) {
-  std::vector<int64_t> loads(static_cast<size_t>(servers), 0);
+                 const std::vector<int>& places) {
+  std::map<int, int64_t> loads;
+  for (const int place : places) {
+    loads[place] = 0;
+  }
   for (const plan::PartitionSpec& partition : partitions) {
-    loads[static_cast<size_t>(map.primary(partition.id))] += partition.count;
+    loads[map.primary(partition.id)] += partition.count;
   }
   const int64_t largest = std::max<int64_t>(1, plan::LargestCount(partitions));
-  const auto [least, most] = std::ranges::minmax(loads);
+  const auto [least, most] = std::ranges::minmax(loads | std::views::values);
   return static_cast<double>(most - least) / static_cast<double>(largest);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,20 +21,27 @@ struct PartitionMove {
   std::vector<Member> members;
   size_t before = 0;          // so many are the job's
   std::vector<Member> after;  // those of the job, by their place in `map`
+  std::vector<int> leavers;   // members that are the job's no more
   plan::ShardMap map;
   // Partitions, by who gets them, and who has them before: places in `members`.
   std::map<int, std::vector<int>> comes;
   std::vector<int> giver;  // by partition
   int64_t partitions = 0;
 
+  std::vector<int> joiners() const;  // members that come
   std::vector<proto::PartitionSource> SourcesFor(int member) const;
 };
 
-// To `wanted` servers, from these: the first of `spares` come, of which there must be enough, or
-// the last of `servers` go. `generation`: of the map.
+// Who is to hold a job's partitions, as places in `servers` and, above those, in a list of spares:
+// the first `wanted` of those that stay, and of the spares.
+std::vector<int> PlacesToBe(const std::vector<Member>& servers, const std::set<uint64_t>& leaving,
+                            int64_t wanted);
+
+// To those places, of which there must be as many spares as they say. `generation`: of the map.
 PartitionMove PlanMove(const std::vector<plan::PartitionSpec>& partitions,
                        const plan::ShardMap& now, const std::vector<Member>& servers,
-                       const std::vector<Member>& spares, int64_t wanted, int64_t generation);
+                       const std::vector<Member>& spares, const std::vector<int>& places,
+                       int64_t generation);
 
 // ResourceExhausted, with its name and bytes, for the first of these servers whose host had too
 // little free when it came, for what it has and what comes to it. Who did not say is not judged;
@@ -42,8 +50,9 @@ absl::Status CheckRoom(const std::vector<plan::PartitionSpec>& partitions,
                        const plan::ShardMap& now, const plan::ShardMap& target,
                        const std::vector<Member>& servers, const plan::ServiceOptions& service);
 
-// By how much the most loaded server is above the least loaded, over the largest partition.
+// By how much the most loaded of these servers is above the least loaded, over the largest
+// partition.
 double Imbalance(const std::vector<plan::PartitionSpec>& partitions, const plan::ShardMap& map,
-                 int64_t servers);
+                 const std::vector<int>& places);
 
 }  // namespace shoal::server

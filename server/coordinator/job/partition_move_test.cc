@@ -9,7 +9,9 @@
 namespace shoal::server {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr int64_t kElements = 1 << 20;
 // Of a partition: weights of two versions, master, moments and gradient, with padding.
@@ -60,8 +62,10 @@ TEST_F(PartitionMoveTest, WhatAServerHasAndWhatComesMustFit) {
 }
 
 TEST_F(PartitionMoveTest, SourcesAreThoseThatHaveThem) {
-  const PartitionMove move = PlanMove(partitions_, now_, {Server(0, 0), Server(1, 0)},
-                                      {Server(7, 0), Server(8, 0), Server(9, 0)}, 4, 5);
+  const std::vector<Member> servers = {Server(0, 0), Server(1, 0)};
+  const PartitionMove move =
+      PlanMove(partitions_, now_, servers, {Server(7, 0), Server(8, 0), Server(9, 0)},
+               PlacesToBe(servers, {}, 4), 5);
   EXPECT_EQ(move.map.generation, 5);
   ASSERT_EQ(move.after.size(), 4U);
   EXPECT_EQ(move.after[2].index, 7);
@@ -74,7 +78,32 @@ TEST_F(PartitionMoveTest, SourcesAreThoseThatHaveThem) {
     }
     EXPECT_EQ(from_all, comes.size());
   }
-  EXPECT_EQ(Imbalance(partitions_, move.map, 4), 0);
+  EXPECT_EQ(Imbalance(partitions_, move.map, plan::FirstServers(4)), 0);
+  EXPECT_THAT(move.leavers, IsEmpty());
+  EXPECT_THAT(move.joiners(), ElementsAre(2, 3));
+}
+
+TEST_F(PartitionMoveTest, AnyServerMayGoAndTheOthersMoveUp) {
+  const std::vector<Member> servers = {Server(3, 0), Server(4, 0)};
+  const auto check = [&](const std::vector<Member>& spares, int64_t wanted) {
+    const std::vector<int> places = PlacesToBe(servers, {servers[0].incarnation}, wanted);
+    PartitionMove move = PlanMove(partitions_, now_, servers, spares, places, 5);
+    EXPECT_THAT(move.leavers, ElementsAre(0));
+    EXPECT_EQ(move.partitions, 4) << "those of the one that goes, and no others";
+    for (const plan::PartitionSpec& partition : partitions_) {
+      const Member& holder = move.after[static_cast<size_t>(move.map.primary(partition.id))];
+      EXPECT_NE(holder.index, 3);
+      if (now_.primary(partition.id) == 1) {
+        EXPECT_EQ(holder.index, 4);
+      }
+    }
+    return move;
+  };
+  EXPECT_THAT(check({}, 1).joiners(), IsEmpty());
+  // Its replacement gets what it had.
+  const PartitionMove replaced = check({Server(9, 0)}, 2);
+  EXPECT_THAT(replaced.joiners(), ElementsAre(2));
+  EXPECT_THAT(replaced.comes.at(2), ElementsAre(0, 2, 4, 6));
 }
 
 }  // namespace

@@ -110,6 +110,14 @@ std::string NameOf(const Member& member) {
                      member.pid);
 }
 
+std::vector<std::string> AddressesOf(const std::vector<Member>& members) {
+  std::vector<std::string> addresses;
+  for (const Member& member : members) {
+    addresses.push_back(member.address);
+  }
+  return addresses;
+}
+
 proto::SavedMember ToSaved(const Member& member) {
   proto::SavedMember saved;
   saved.set_incarnation(member.incarnation);
@@ -125,11 +133,14 @@ proto::SavedMember ToSaved(const Member& member) {
   registered.set_version(member.version);
   registered.set_nonce(member.nonce);
   registered.set_stays(member.stays);
+  saved.set_drained(member.drained);
   return saved;
 }
 
 Member FromSaved(const proto::SavedMember& saved) {
-  return MakeMember(saved.registered(), saved.index(), saved.incarnation());
+  Member member = MakeMember(saved.registered(), saved.index(), saved.incarnation());
+  member.leaving = member.drained = saved.drained();
+  return member;
 }
 
 bool LeaseIsOver(absl::Time renewed, absl::Time now, absl::Duration lease) {
@@ -259,6 +270,12 @@ std::optional<Member> Membership::MarkLeaving(uint64_t incarnation) {
     return std::nullopt;
   }
   return found->second;
+}
+
+Member Membership::SetDrained(uint64_t incarnation, bool drained) {
+  Member& member = members_.at(incarnation);
+  member.leaving = member.drained = drained;
+  return member;
 }
 
 void Membership::ExtendLeases(absl::Duration by) {

@@ -41,6 +41,7 @@ struct Member {
   uint64_t nonce = 0;
   bool stays = false;    // takes another job when one is over
   bool leaving = false;  // takes none from now on
+  bool drained = false;  // and is told to go once it has none
   absl::Time renewed;
   absl::Duration lease;  // as it was told last, so that a change of the lease never ends one that
                          // is being kept
@@ -48,6 +49,7 @@ struct Member {
 
 // "worker 1 (host build-7, pid 4242)": a member's name in every message.
 std::string NameOf(const Member& member);
+std::vector<std::string> AddressesOf(const std::vector<Member>& members);
 // "server" or "worker".
 const char* RoleName(proto::Role role);
 
@@ -92,6 +94,8 @@ class Membership {
   std::optional<Member> Remove(uint64_t incarnation);
   // Returns the member, unless it was leaving before or is none.
   std::optional<Member> MarkLeaving(uint64_t incarnation);
+  // By wish, or it stays after all.
+  Member SetDrained(uint64_t incarnation, bool drained);
   // As if all had renewed later by that much.
   void ExtendLeases(absl::Duration by);
   // Removes and returns the members whose lease is over at `now`.
