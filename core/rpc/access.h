@@ -2,6 +2,8 @@
 // does not build (services.cc).
 #pragma once
 
+#include <iterator>
+
 #include "core/rpc/certificates/identity.h"
 #include "proto/coordinator.pb.h"
 #include "proto/server.pb.h"
@@ -77,6 +79,13 @@ template <>
 struct CallersOf<proto::ConnectStageRequest> : Callers<Role::kWorker> {};
 template <>
 struct CallersOf<proto::JoinRendezvousRequest> : Callers<Role::kWorker> {};
+
+// Whether only a coordinator sends such requests.
+template <typename Request>
+constexpr bool IsCommand() {
+  return std::size(CallersOf<Request>::kAll) == 1 &&
+         CallersOf<Request>::kAll[0] == Role::kCoordinator;
+}
 
 // Whether a request says of its sender what the sender's certificate says.
 template <typename Request>

@@ -61,6 +61,7 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(
   request.set_takes_over(options.takes_over);
   request.set_free_memory_bytes(options.free_memory_bytes);
   request.set_metrics_port(options.metrics_port);
+  request.set_command_token(options.command_token.secret());
   request.set_nonce(std::stoull(SecureToken().substr(0, 16), nullptr, 16));
   proto::RegisterReply reply;  // twice does no harm: the nonce tells that it is the same process
   SHOAL_RETURN_IF_ERROR(CallPatiently(

@@ -35,6 +35,7 @@ struct MemberOptions {
   std::function<bool()> stop = nullptr;         // ends that wait, with Cancelled
   int64_t free_memory_bytes = 0;                // of the host, for a job; 0: unknown
   int metrics_port = 0;                         // at the host of the address; 0: none
+  Token command_token = {};                     // of a server: what its service asks of commands
   std::string instructions = {};                // as HostFacts have them; of a worker
   std::string gpu = {};
 };

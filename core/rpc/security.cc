@@ -118,6 +118,18 @@ absl::StatusOr<Security> Security::Create(Token token, const TlsOptions& options
   return security;
 }
 
+Security Security::WithToken(Token token) const {
+  Security other = *this;
+  other.token_ = std::move(token);
+  return other;
+}
+
+Security Security::WithCommandToken(Token token) const {
+  Security other = *this;
+  other.command_token_ = std::move(token);
+  return other;
+}
+
 std::shared_ptr<grpc::ServerCredentials> Security::MakeServerCredentials() const {
   return encrypted() ? tls_->MakeServerCredentials(refusals_) : grpc::InsecureServerCredentials();
 }

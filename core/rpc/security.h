@@ -43,7 +43,12 @@ class Security {
   static absl::StatusOr<Security> Create(Token token, const TlsOptions& options, Role own,
                                          Metrics* metrics = nullptr);
 
+  // What calls show.
   const Token& token() const { return token_; }
+  // What calls that only a coordinator makes have to show: the token, if there is no other.
+  const Token& command_token() const { return command_token_.empty() ? token_ : command_token_; }
+  Security WithToken(Token token) const;
+  Security WithCommandToken(Token token) const;
   // Whether connections of gRPC are encrypted: only then may secrets travel in calls.
   bool encrypted() const { return tls_ != nullptr; }
   Refusals& refusals() const { return *refusals_; }
@@ -56,6 +61,7 @@ class Security {
  private:
   class Tls;
   Token token_;
+  Token command_token_;
   std::shared_ptr<Refusals> refusals_;
   std::shared_ptr<const Tls> tls_;
 };

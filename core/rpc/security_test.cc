@@ -108,31 +108,41 @@ std::map<std::string, std::set<std::string>> ReadTable() {
   return table;
 }
 
+// Calls a method with a request that says nothing, or only who registers.
+absl::Status CallEmpty(Channel& channel, const google::protobuf::MethodDescriptor& method,
+                       proto::Role registers = proto::ROLE_WORKER) {
+  auto* const factory = google::protobuf::MessageFactory::generated_factory();
+  const std::unique_ptr<google::protobuf::Message> request(
+      factory->GetPrototype(method.input_type())->New());
+  const std::unique_ptr<google::protobuf::Message> reply(
+      factory->GetPrototype(method.output_type())->New());
+  if (auto* registration = dynamic_cast<proto::RegisterRequest*>(request.get())) {
+    registration->set_role(registers);
+  }
+  absl::Status answer;
+  absl::Notification done;
+  channel.Start(*request, *reply, {}, [&](const absl::Status& status) {
+    answer = status;
+    done.Notify();
+  });
+  done.WaitForNotification();
+  return answer;
+}
+
 // Calls each method of a service, with a request that says nothing, as each role.
 void CallAll(const google::protobuf::ServiceDescriptor& service, const std::string& address,
              Role callee, const std::function<Security(Role)>& of,
              std::map<std::string, std::set<std::string>>& table) {
-  auto* const factory = google::protobuf::MessageFactory::generated_factory();
   for (const Role caller : kRoles) {
     const auto channel = Channel::Create(address, of(caller), callee);
     for (int i = 0; i < service.method_count(); ++i) {
       const google::protobuf::MethodDescriptor& method = *service.method(i);
-      const std::unique_ptr<google::protobuf::Message> request(
-          factory->GetPrototype(method.input_type())->New());
-      const std::unique_ptr<google::protobuf::Message> reply(
-          factory->GetPrototype(method.output_type())->New());
-      if (auto* registers = dynamic_cast<proto::RegisterRequest*>(request.get())) {
-        registers->set_role(caller == Role::kServer ? proto::ROLE_SERVER : proto::ROLE_WORKER);
-      }
       ASSERT_TRUE(table.contains(method.name())) << method.name() << " is not in the table";
       const bool may = table[method.name()].contains(RoleName(caller));
-      absl::Notification done;
-      channel->Start(*request, *reply, {}, [&](const absl::Status& status) {
-        EXPECT_EQ(absl::IsPermissionDenied(status), !may) << RoleName(caller) << ": " << status;
-        EXPECT_FALSE(absl::IsUnauthenticated(status) || absl::IsUnavailable(status)) << status;
-        done.Notify();
-      });
-      done.WaitForNotification();
+      const absl::Status status = CallEmpty(
+          *channel, method, caller == Role::kServer ? proto::ROLE_SERVER : proto::ROLE_WORKER);
+      EXPECT_EQ(absl::IsPermissionDenied(status), !may) << RoleName(caller) << ": " << status;
+      EXPECT_FALSE(absl::IsUnauthenticated(status) || absl::IsUnavailable(status)) << status;
     }
   }
 }
@@ -184,6 +194,30 @@ TEST_F(SecurityTest, TheTokenIsNeededAllTheSame) {
   const auto other = Security::Create(Token::Generate(), {.folder = certificates_}, Role::kClient);
   EXPECT_TRUE(absl::IsUnauthenticated(Ask(*server, *other)));
   EXPECT_THAT(metrics.Text(), HasSubstr("shoal_rpc_refused_total{reason=\"token\"} 1"));
+}
+
+// Whoever has the job's token may be a member, and yet no coordinator.
+TEST_F(SecurityTest, CommandsShowWhatTheServerSaidWhenItRegistered) {
+  auto table = ReadTable();
+  const Token commands = Token::Generate();
+  const auto server =
+      Serve(MakeParameterServerService(&server_), Security(token_).WithCommandToken(commands));
+  const google::protobuf::ServiceDescriptor& service =
+      *proto::CommitRequest::descriptor()->file()->service(0);
+  for (const Token& shown : {token_, commands}) {
+    const auto channel =
+        Channel::Create(AddressOf(*server), Security(token_).WithToken(shown), Role::kServer);
+    for (int i = 0; i < service.method_count(); ++i) {
+      const google::protobuf::MethodDescriptor& method = *service.method(i);
+      const bool command = table[method.name()] == std::set<std::string>{"coordinator"};
+      const absl::Status status = CallEmpty(*channel, method);
+      EXPECT_EQ(absl::IsUnauthenticated(status), command != (shown.secret() == commands.secret()))
+          << method.name() << ": " << status;
+    }
+  }
+  EXPECT_REFUSED(CallEmpty(*Channel::Create(AddressOf(*server), token_, Role::kServer),
+                           *service.FindMethodByName("Commit")),
+                 "nobody else may command it");
 }
 
 TEST_F(SecurityTest, OnlyOneWithTlsCanBeAskedForSecrets) {

@@ -60,15 +60,23 @@ absl::Status Refuse(const Security& security, const grpc::ServerContext& context
       fmt::format("{} from {}", MethodTaking(*Request::descriptor()).name(), context.peer()), why);
 }
 
+absl::Status NoToken(bool commands) {
+  return commands ? Unauthenticated(
+                        "the call does not show what this server said to its coordinator "
+                        "when it registered: nobody else may command it")
+                  : Unauthenticated(
+                        "the call has no token, or another one than this process was "
+                        "started with; give all processes of a job the same --token-file "
+                        "or {}",
+                        kTokenVariable);
+}
+
 // Whether this caller may make this call, by what comes before the request.
 template <typename Request>
 absl::Status CheckCaller(const Security& security, const grpc::ServerContext& context) {
-  if (!HasToken(security.token(), context)) {
-    return Refuse<Request>(security, context, Refusals::Reason::kToken,
-                           Unauthenticated("the call has no token, or another one than this "
-                                           "process was started with; give all processes of a job "
-                                           "the same --token-file or {}",
-                                           kTokenVariable));
+  constexpr bool kCommands = IsCommand<Request>();
+  if (!HasToken(kCommands ? security.command_token() : security.token(), context)) {
+    return Refuse<Request>(security, context, Refusals::Reason::kToken, NoToken(kCommands));
   }
   if (!security.encrypted()) {
     return absl::OkStatus();

@@ -12,16 +12,18 @@ constexpr absl::Duration kDeadline = absl::Minutes(60);
 }  // namespace
 
 GrpcServerClient::GrpcServerClient(const rpc::Security& security,
-                                   const std::vector<std::string>& addresses) {
-  for (size_t server = 0; server < addresses.size(); ++server) {
-    servers_.push_back(rpc::Channel::Create(addresses[server], security, rpc::Role::kServer,
-                                            fmt::format("server {}", server)));
+                                   const std::vector<Member>& servers) {
+  for (size_t server = 0; server < servers.size(); ++server) {
+    const rpc::Token& own = servers[server].command_token;
+    servers_.push_back(rpc::Channel::Create(servers[server].address,
+                                            own.empty() ? security : security.WithToken(own),
+                                            rpc::Role::kServer, fmt::format("server {}", server)));
   }
 }
 
 ServerClientFactory MakeGrpcServerClients(const rpc::Security& security) {
-  return [security](const std::vector<std::string>& addresses) {
-    return std::make_shared<GrpcServerClient>(security, addresses);
+  return [security](const std::vector<Member>& servers) {
+    return std::make_shared<GrpcServerClient>(security, servers);
   };
 }
 

@@ -13,7 +13,7 @@ namespace shoal::server {
 
 class GrpcServerClient final : public ServerClient {
  public:
-  GrpcServerClient(const rpc::Security& security, const std::vector<std::string>& addresses);
+  GrpcServerClient(const rpc::Security& security, const std::vector<Member>& servers);
   ~GrpcServerClient() override;
 
  private:

@@ -177,7 +177,8 @@ std::function<StateReader(const std::string&)> StateReaders(const rpc::Security&
 // Registers, and blocks until membership ends or a signal comes. With --stay waits for the
 // coordinator however long it takes.
 absl::Status BeMember(const Flags& flags, const rpc::Security& security, const std::string& address,
-                      int metrics_port, int index, rpc::Health& health, End& end) {
+                      int metrics_port, int index, const rpc::Token& command_token,
+                      rpc::Health& health, End& end) {
   rpc::MemberOptions options = {.role = proto::ROLE_SERVER,
                                 .address = address,
                                 .index = index,
@@ -185,7 +186,8 @@ absl::Status BeMember(const Flags& flags, const rpc::Security& security, const s
                                 .stays = flags.member.stay,
                                 .stop = [&end] { return end.signalled(); },
                                 .free_memory_bytes = FreeMemory(),
-                                .metrics_port = metrics_port};
+                                .metrics_port = metrics_port,
+                                .command_token = command_token};
   if (flags.member.stay) {
     options.patience = absl::InfiniteDuration();
   }
@@ -235,8 +237,10 @@ absl::Status Serve(const Flags& flags, bool& started) {
                            &metrics);
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeParameterServerService(&service));
+  const rpc::Token command_token = rpc::Token::Generate();
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
-                         rpc::Server::Start({.listen = flags.listen.listen, .security = security},
+                         rpc::Server::Start({.listen = flags.listen.listen,
+                                             .security = security.WithCommandToken(command_token)},
                                             std::move(services)));
   const std::string address = flags.listen.AdvertisedAddress(server->port());
   LogInfo("listening on {}, reached at {}", flags.listen.listen, address);
@@ -249,7 +253,8 @@ absl::Status Serve(const Flags& flags, bool& started) {
   absl::Status membership;
   do {
     end.Again();
-    membership = BeMember(flags, security, address, metrics_port, index, *health, end);
+    membership =
+        BeMember(flags, security, address, metrics_port, index, command_token, *health, end);
     health->SetReady(false);
     service.ReleaseAll();
   } while (flags.member.stay && !end.signalled() && !membership.ok() &&

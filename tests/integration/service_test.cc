@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <numeric>
 
+#include "core/rpc/channel.h"
+#include "core/rpc/parameter_server_service.h"
 #include "tests/support/process_memory.h"
 
 namespace shoal::testing {
@@ -206,6 +209,36 @@ TEST_F(Service, ServersThatComeAndGoCostNoBit) {
   std::vector<int64_t> each(kSteps);
   std::iota(each.begin(), each.end(), 1);
   EXPECT_EQ(StepsOf("elastic"), each);
+}
+
+// It has the token, knows the job and says the highest term that there is.
+TEST_F(Service, AHolderOfTheTokenCommandsNoServer) {
+  SlowDownWorkers();
+  const std::string id = Submit("commanded");
+  AwaitStep(id, 2);
+  const auto token = rpc::LoadToken(access_.token_file);
+  ASSERT_TRUE(token.ok()) << token.status();
+  proto::ReleaseJobRequest release;
+  release.set_job_id(id);
+  release.set_term(std::numeric_limits<int64_t>::max());
+  release.set_run(std::numeric_limits<int64_t>::max());
+  int servers = 0;
+  const auto status = nlohmann::json::parse(Ask(access_, {"status", "--json"}).output);
+  for (const auto& member : status["members"]) {
+    if (member["role"] == "server") {
+      const auto server = rpc::Channel::Create(member["address"], *token, rpc::Role::kServer);
+      EXPECT_EQ(server->Call(&rpc::ParameterServerService::ReleaseJob, release).status().code(),
+                absl::StatusCode::kUnauthenticated);
+      ++servers;
+    }
+  }
+  EXPECT_EQ(servers, 2);
+  // Its next life has what the servers said to this one.
+  coordinator_->Signal(SIGKILL);
+  coordinator_->Wait(kLimit);
+  StartCoordinator();
+  EXPECT_EQ(AwaitEnd(id), "done");
+  EXPECT_EQ(HashOf(DirectoryOf("commanded")), *hash_);
 }
 
 // Nothing is written before it is lost, and the one in reserve takes its place.

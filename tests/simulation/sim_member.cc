@@ -104,6 +104,7 @@ proto::RegisterRequest SimMember::MakeRequest() const {
   if (role_ == proto::ROLE_SERVER) {
     request.set_pid(100 + index_);
     request.set_address(fmt::format("server:{}", index_));
+    request.set_command_token(process_.command_token());
   } else {
     request.set_pid(200 + index_);
     const bool other = index_ == options_.other_kind && process_.life() > 1;

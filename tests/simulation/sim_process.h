@@ -44,6 +44,8 @@ class SimProcess {
   bool alive() const { return alive_; }
   // Counts from 1; 0: it never lived.
   int64_t life() const { return life_; }
+  // Of a server: what commands to it show, of this life.
+  std::string command_token() const { return name_ + "/" + std::to_string(life_); }
 
   void Begin();
   // Nothing that was to run does.

@@ -65,10 +65,11 @@ SimServers::SimServers(SimContext& context, FindJob job_of, int count)
 // Calls of one job, which nobody hears of any more once this is gone.
 class SimServers::Client final : public server::ServerClient {
  public:
-  Client(SimServers& all, SimProcess& caller, const std::vector<std::string>& addresses)
+  Client(SimServers& all, SimProcess& caller, const std::vector<server::Member>& servers)
       : all_(all), caller_(caller) {
-    for (const std::string& address : addresses) {
-      servers_.push_back(ServerAt(address));
+    for (const server::Member& server : servers) {
+      servers_.push_back(ServerAt(server.address));
+      tokens_.push_back(server.command_token);
     }
   }
 
@@ -78,17 +79,22 @@ class SimServers::Client final : public server::ServerClient {
              std::function<void(const absl::Status&)> done) override {
     using Copy = std::shared_ptr<Message>;
     const int index = servers_[static_cast<size_t>(server)];
+    const rpc::Token& token = tokens_[static_cast<size_t>(server)];
     const char* point = PointOf(request);
     SimContext& context = all_.context_;
     all_.context_.network.Call<Copy>(
         caller_, all_.process(index), {.deadline = absl::InfiniteDuration(), .owner = here_},
-        [this, index, point, term = TermOf(request), here, &context, &reply,
+        [this, index, point, token, term = TermOf(request), here, &context, &reply,
          all = &all_](const auto& answer) {
           context.Note("command", static_cast<uint64_t>(index),
                        [&] { return fmt::format("{} at server-{}", point, index); });
           context.hook(point, index);
           SimProcess& process = all->process(index);
           if (!process.alive()) {
+            return;
+          }
+          if (token.secret() != process.command_token()) {
+            answer(Unauthenticated("another process is there"));
             return;
           }
           const auto execute = [all, index, here, answer, term, &reply] {
@@ -116,12 +122,13 @@ class SimServers::Client final : public server::ServerClient {
   SimServers& all_;
   SimProcess& caller_;
   std::vector<int> servers_;
+  std::vector<rpc::Token> tokens_;
   const std::shared_ptr<void> here_ = std::make_shared<bool>();
 };
 
 server::ServerClientFactory SimServers::ClientsOf(SimProcess& caller) {
-  return [this, &caller](const std::vector<std::string>& addresses) {
-    return std::make_shared<Client>(*this, caller, addresses);
+  return [this, &caller](const std::vector<server::Member>& servers) {
+    return std::make_shared<Client>(*this, caller, servers);
   };
 }
 

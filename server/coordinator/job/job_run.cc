@@ -89,7 +89,7 @@ void JobRun::Queue(int64_t ahead) {
 
 void JobRun::SetServers(std::vector<Member> servers) {
   servers_ = std::move(servers);
-  control_ = environment_.make_clients(AddressesOf(servers_));
+  control_ = environment_.make_clients(servers_);
 }
 
 void JobRun::SetMembers(std::vector<Member> servers, std::vector<Member> workers) {
@@ -395,8 +395,8 @@ std::string JobRun::Remedy() const {
 }
 
 bool JobRun::IsLoss(const absl::Status& status) const {
-  // Or another process answers at its address by now and knows nothing of the job.
-  return absl::IsNotFound(status) || IsUnreachable(status);
+  // Or a process that knows nothing of the job.
+  return absl::IsNotFound(status) || IsAnotherProcess(status) || IsUnreachable(status);
 }
 
 bool JobRun::EndsBySuccessor(const absl::Status& status) const {
@@ -409,10 +409,7 @@ bool JobRun::EndsBySuccessor(const absl::Status& status) const {
 
 void JobRun::OnServerError(int server, const absl::Status& status) {
   const Member& member = servers_[static_cast<size_t>(server)];
-  // Where it is not where it was: another process at its address, which a Configure that came late
-  // has made load the job.
-  const bool other = phase_ > Phase::kConfiguring && absl::IsFailedPrecondition(status);
-  if (other || IsLoss(status)) {
+  if (IsLoss(status)) {
     unreachable_.push_back(member);
     Lose(member, std::string(Message(status)), /*asked=*/false);
   } else {

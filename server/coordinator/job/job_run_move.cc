@@ -175,7 +175,7 @@ bool JobRun::BeginMove() {
                    PlacesToBe(servers_, Leaving(), servers), NextGeneration());
   move_began_ = environment_.clock.Now();
   ++move_number_;
-  move_control_ = environment_.make_clients(AddressesOf(move_->members));
+  move_control_ = environment_.make_clients(move_->members);
   ConfigureJoiners(generation);
   return true;
 }
@@ -309,7 +309,7 @@ void JobRun::EndMove(int64_t bytes) {
           {"bytes", bytes},
           {"partitions", move_->partitions}});
   ReleaseAt(move_->leavers);
-  Retire(std::exchange(control_, environment_.make_clients(AddressesOf(servers_))));
+  Retire(std::exchange(control_, environment_.make_clients(servers_)));
   Retire(std::move(move_control_));
   move_.reset();
   std::erase_if(spare_servers_,

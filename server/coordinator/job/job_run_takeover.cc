@@ -121,13 +121,13 @@ void JobRun::OnAnswer(size_t server, const absl::StatusOr<proto::TakeOverReply>&
     takeover_->ask_again[server] = environment_.clock.Now() + kBetweenQuestions;
     return;
   }
-  if (!reply.ok()) {
+  if (!reply.ok() && !IsAnotherProcess(reply.status())) {
     Fail(fmt::format("{} cannot be taken over: {}", NameOf(servers_[server]),
                      Message(reply.status())));
     return;
   }
-  takeover_->answers[server] = {
-      .server = NameOf(servers_[server]), .holds = reply->holds(), .at = *reply};
+  const proto::TakeOverReply at = reply.value_or(proto::TakeOverReply());
+  takeover_->answers[server] = {.server = NameOf(servers_[server]), .holds = at.holds(), .at = at};
   DecideOnAnswers();
 }
 

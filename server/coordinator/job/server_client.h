@@ -7,7 +7,6 @@
 
 #include <functional>
 #include <memory>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "core/base/status.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/parameter_server_service.h"
+#include "server/coordinator/members/membership.h"
 
 namespace shoal::server {
 
@@ -61,8 +61,12 @@ inline bool IsUnreachable(const absl::Status& status) {
 // checkpoint folder.
 inline bool IsSuperseded(const absl::Status& status) { return absl::IsAborted(status); }
 
+// Whether it says that another process is at the server's address by now: it takes no commands that
+// are not for it.
+inline bool IsAnotherProcess(const absl::Status& status) { return absl::IsUnauthenticated(status); }
+
 // Makes the client for a job's servers, by index.
 using ServerClientFactory =
-    std::function<std::shared_ptr<ServerClient>(const std::vector<std::string>& addresses)>;
+    std::function<std::shared_ptr<ServerClient>(const std::vector<Member>& servers)>;
 
 }  // namespace shoal::server

@@ -19,6 +19,11 @@ constexpr uint64_t kCountMask = (uint64_t{1} << kCountBits) - 1;
 
 int64_t CountOf(uint64_t incarnation) { return static_cast<int64_t>(incarnation & kCountMask); }
 
+rpc::Token CommandTokenOf(const proto::RegisterRequest& request) {
+  auto token = rpc::Token::Create(request.command_token());
+  return token.ok() ? *std::move(token) : rpc::Token();
+}
+
 Member MakeMember(const proto::RegisterRequest& request, int index, uint64_t incarnation) {
   return {.role = request.role(),
           .index = index,
@@ -31,6 +36,7 @@ Member MakeMember(const proto::RegisterRequest& request, int index, uint64_t inc
           .metrics_port = request.metrics_port(),
           .version = request.version(),
           .nonce = request.nonce(),
+          .command_token = CommandTokenOf(request),
           .stays = request.stays(),
           .renewed = absl::InfinitePast(),
           .lease = absl::ZeroDuration()};
@@ -89,6 +95,10 @@ absl::Status Check(const proto::RegisterRequest& request, const std::string& ver
   if (request.metrics_port() < 0 || request.metrics_port() > 65535) {
     return InvalidArgument("metrics at port {}", request.metrics_port());
   }
+  if (!request.command_token().empty() &&
+      (request.command_token().size() > kMaxNameBytes || CommandTokenOf(request).empty())) {
+    return InvalidArgument("a command token that calls cannot carry");
+  }
   return Check(request.facts());
 }
 
@@ -110,14 +120,6 @@ std::string NameOf(const Member& member) {
                      member.pid);
 }
 
-std::vector<std::string> AddressesOf(const std::vector<Member>& members) {
-  std::vector<std::string> addresses;
-  for (const Member& member : members) {
-    addresses.push_back(member.address);
-  }
-  return addresses;
-}
-
 proto::SavedMember ToSaved(const Member& member) {
   proto::SavedMember saved;
   saved.set_incarnation(member.incarnation);
@@ -132,6 +134,7 @@ proto::SavedMember ToSaved(const Member& member) {
   registered.set_metrics_port(member.metrics_port);
   registered.set_version(member.version);
   registered.set_nonce(member.nonce);
+  registered.set_command_token(member.command_token.secret());
   registered.set_stays(member.stays);
   saved.set_drained(member.drained);
   return saved;

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/random.h"
+#include "core/rpc/token.h"
 #include "proto/coordinator.pb.h"
 #include "proto/state.pb.h"
 
@@ -39,9 +40,10 @@ struct Member {
   int metrics_port = 0;           // at the host of its address; 0: none
   std::string version;            // of its program
   uint64_t nonce = 0;
-  bool stays = false;    // takes another job when one is over
-  bool leaving = false;  // takes none from now on
-  bool drained = false;  // and is told to go once it has none
+  rpc::Token command_token;  // of a server: what commands to it show; empty: the job's token
+  bool stays = false;        // takes another job when one is over
+  bool leaving = false;      // takes none from now on
+  bool drained = false;      // and is told to go once it has none
   absl::Time renewed;
   absl::Duration lease;  // as it was told last, so that a change of the lease never ends one that
                          // is being kept
@@ -49,7 +51,6 @@ struct Member {
 
 // "worker 1 (host build-7, pid 4242)": a member's name in every message.
 std::string NameOf(const Member& member);
-std::vector<std::string> AddressesOf(const std::vector<Member>& members);
 // "server" or "worker".
 const char* RoleName(proto::Role role);
 

@@ -137,6 +137,19 @@ TEST_F(MembershipTest, BadRequestsAreRefused) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(MembershipTest, WhatCommandsShowIsKeptOverALifeAndCanBeCarried) {
+  proto::RegisterRequest request = Request(proto::ROLE_SERVER, 1);
+  for (const std::string& bad : {std::string("line\nfeed"), std::string(257, 't')}) {
+    request.set_command_token(bad);
+    EXPECT_EQ(members_.Register(request, clock_.Now()).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  request.set_command_token("of-this-server");
+  const auto server = members_.Register(request, clock_.Now());
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(FromSaved(ToSaved(*server)).command_token.secret(), "of-this-server");
+}
+
 TEST_F(MembershipTest, FactsOfAHostAreBounded) {
   using Facts = proto::HostFacts;
   const std::function<void(Facts&)> too_much[] = {

@@ -7,6 +7,7 @@
 // and nobody else could tell is synced: terms, members, jobs and where they run.
 #include <sqlite3.h>
 
+#include <filesystem>
 #include <functional>
 
 #include "core/base/status.h"
@@ -401,6 +402,10 @@ absl::StatusOr<std::unique_ptr<StateStore>> OpenSqliteStateStore(const std::stri
     return Unavailable("cannot open the state file {}: {}; choose another with --state", path,
                        sqlite3_errstr(code));
   }
+  // What commands to servers show is in it. Who may write the file and does not own it goes on.
+  std::error_code not_owner;
+  std::filesystem::permissions(
+      path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write, not_owner);
   SHOAL_RETURN_IF_ERROR(store->Prepare());
   return store;
 }

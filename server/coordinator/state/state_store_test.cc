@@ -212,6 +212,21 @@ TEST(SqliteStateStoreTest, ASecondCoordinatorIsRefused) {
   EXPECT_EQ(OpenSqliteStateStore(path).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST(SqliteStateStoreTest, ItsFilesAreTheOwnersAlone) {
+  const TemporaryFolder folder;
+  const auto store = OpenSqliteStateStore(folder / "state");
+  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_TRUE((*store)->BeginTerm().ok());
+  int files = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
+    EXPECT_EQ(file.status().permissions() & ~std::filesystem::perms::owner_all,
+              std::filesystem::perms::none)
+        << file;
+    ++files;
+  }
+  EXPECT_EQ(files, 2) << "the file and its log";
+}
+
 void Execute(const std::string& path, const char* sql) {
   sqlite3* database = nullptr;
   ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
