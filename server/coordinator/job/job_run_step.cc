@@ -115,7 +115,7 @@ void JobRun::NumberStep() {
     return;
   }
   step_ = version_ + 1;
-  SetLogContext(job_.id, step_);
+  SetLogContext(job_.id, validating_ ? version_ : step_);  // that one is of the step before
   step_opened_ = environment_.clock.Now();
   environment_.metrics.OnPhase("", step_opened_);
   // Attempts of earlier runs and lives had other numbers: a command or a push of theirs that
