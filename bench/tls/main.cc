@@ -75,7 +75,8 @@ absl::StatusOr<Pair> Connect(NullStage& stage, const rpc::Security& security) {
   return pair;
 }
 
-absl::Status MeasureCalls(const std::string& certificates) {
+// By how many microseconds the median call over TLS is longer, call by call in turn.
+absl::StatusOr<double> MeasureCalls(const std::string& certificates) {
   const rpc::Token token = rpc::Token::Generate();
   SHOAL_ASSIGN_OR_RETURN(
       const rpc::Security tls,
@@ -93,10 +94,9 @@ absl::Status MeasureCalls(const std::string& certificates) {
   }
   const double without = Median(plain.microseconds);
   const double with = Median(encrypted.microseconds);
-  fmt::print(
-      "a call: plain {:.1f} us, TLS {:.1f} us (medians of {}): {:.1f} us more, the bar is {:.0f}\n",
-      without, with, kCalls, with - without, kCallBarMicroseconds);
-  return absl::OkStatus();
+  fmt::print("a call: plain {:.1f} us, TLS {:.1f} us (medians of {}): {:.1f} us more\n", without,
+             with, kCalls, with - without);
+  return with - without;
 }
 
 // The median step of a run, with those certificates or in plain text.
@@ -128,7 +128,12 @@ absl::Status Measure(const std::string& job, int rounds) {
   const rpc::Validity today = {now - absl::Hours(1), now + absl::Hours(24)};
   SHOAL_RETURN_IF_ERROR(
       rpc::MakeCertificateFolder({.folder = certificates, .ca = today, .roles = today}));
-  SHOAL_RETURN_IF_ERROR(MeasureCalls(certificates));
+  std::vector<double> more;
+  for (int round = 0; round < rounds; ++round) {
+    SHOAL_ASSIGN_OR_RETURN(more.emplace_back(), MeasureCalls(certificates));
+  }
+  fmt::print("a call: {:.1f} us more (median of {} rounds), the bar is {:.0f}\n", Median(more),
+             rounds, kCallBarMicroseconds);
   const TrainRunner runner(SHOAL_BIN_DIRECTORY "/shoal", folder);
   std::vector<double> ratios;
   for (int round = 0; round < rounds; ++round) {
