@@ -136,6 +136,7 @@ class Training {
     RemoveUnfinishedFiles(DataFolder());
     SHOAL_RETURN_IF_ERROR(EarlierRun::Recover(Directory()));
     if (!options_.resume.empty()) {
+      SHOAL_ASSIGN_OR_RETURN(newest_, server::NewestCheckpoint(Directory()));
       SHOAL_ASSIGN_OR_RETURN(resumed_, ChooseCheckpoint(Directory(), options_.resume));
       SHOAL_RETURN_IF_ERROR(CompareWithCheckpoint());
     } else if (!options_.overwrite) {
@@ -175,6 +176,11 @@ class Training {
   absl::Status SetAside() {
     if (resumed_.has_value()) {
       SHOAL_ASSIGN_OR_RETURN(const auto newest, server::NewestCheckpoint(Directory()));
+      if (newest.has_value() && (!newest_.has_value() || newest->step > newest_->step)) {
+        return FailedPrecondition(
+            "another run has just written a checkpoint to {}: stop it, or name another folder",
+            Directory());
+      }
       if (newest.has_value() && newest->step > resumed_->step) {
         if (options_.detach) {  // Nobody would remove them, or bring them back.
           return InvalidArgument("--detach cannot go back to step {}", resumed_->step);
@@ -472,7 +478,8 @@ class Training {
   TrainReport report_;
   std::unique_ptr<TraceRecorder> trace_;
   std::optional<RunLock> lock_;
-  std::optional<EarlierRun> earlier_;  // brought back under the lock
+  std::optional<EarlierRun> earlier_;             // brought back under the lock
+  std::optional<server::CheckpointInfo> newest_;  // that was there when resumed_ was chosen
   std::optional<server::CheckpointInfo> resumed_;
   plan::Job job_;
   plan::ModelSpec spec_;
