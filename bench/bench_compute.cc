@@ -70,10 +70,10 @@ std::vector<Product> Products(const plan::ModelSpec& spec, int64_t tokens) {
     double count;
   };
   const auto layers = static_cast<double>(spec.layers);
-  const Linear linears[] = {{"qkv", spec.q_size() + 2 * spec.kv_size(), spec.hidden, layers},
-                            {"o", spec.hidden, spec.q_size(), layers},
-                            {"gate_up", 2 * spec.intermediate, spec.hidden, layers},
-                            {"down", spec.hidden, spec.intermediate, layers}};
+  const Linear linears[] = {{"qkv", spec.attention().qkv_size(), spec.hidden, layers},
+                            {"o", spec.hidden, spec.attention().q_size(), layers},
+                            {"gate_up", 2 * spec.mlp().intermediate, spec.hidden, layers},
+                            {"down", spec.hidden, spec.mlp().intermediate, layers}};
   std::vector<Product> products;
   for (const Linear& linear : linears) {
     const std::string name = linear.name;

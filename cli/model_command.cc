@@ -9,6 +9,7 @@
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
 #include "core/data/tokenizer/tokenizer.h"
+#include "core/model/family.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/model_spec.h"
 #include "fmt/ranges.h"
@@ -68,39 +69,41 @@ int64_t WeightBytesOf(const std::string& folder) {
 }
 
 nlohmann::json SpecJson(const plan::ModelSpec& spec) {
-  return {{"architecture", spec.architecture},
+  const auto& [attention, mlp] = spec.kinds.front();
+  return {{"architecture", plan::FamilyOf(spec).architecture},
           {"vocabulary", spec.vocabulary},
           {"hidden", spec.hidden},
-          {"intermediate", spec.intermediate},
+          {"intermediate", mlp.intermediate},
           {"layers", spec.layers},
-          {"heads", spec.heads},
-          {"kv_heads", spec.kv_heads},
-          {"head_dim", spec.head_dim},
+          {"heads", attention.heads},
+          {"kv_heads", attention.kv_heads},
+          {"head_dim", attention.head_dim},
           {"max_positions", spec.max_positions},
-          {"rope_theta", spec.rope_theta},
-          {"rope_scaling", spec.rope_scaling.has_value()},
+          {"rope_theta", attention.rope.theta},
+          {"rope_scaling", attention.rope.scaling.has_value()},
           {"norm_epsilon", spec.norm_epsilon},
-          {"attention_bias", spec.attention_bias},
+          {"attention_bias", attention.qkv_bias},
           {"tied_embeddings", spec.tied_embeddings},
           {"parameters", plan::ParameterCount(spec)}};
 }
 
 void PrintSpec(const std::string& folder, const plan::ModelSpec& spec, Streams& streams) {
+  const auto& [attention, mlp] = spec.kinds.front();
   Table table({{"property"}, {"value", Table::Align::kRight}});
-  table.Add({"architecture", spec.architecture});
+  table.Add({"architecture", std::string(plan::FamilyOf(spec).architecture)});
   table.Add({"parameters", WithThousands(plan::ParameterCount(spec))});
   table.Add({"weights on disk", FormatBytes(WeightBytesOf(folder))});
   table.Add({"vocabulary", WithThousands(spec.vocabulary)});
   table.Add({"hidden size", WithThousands(spec.hidden)});
-  table.Add({"intermediate size", WithThousands(spec.intermediate)});
+  table.Add({"intermediate size", WithThousands(mlp.intermediate)});
   table.Add({"layers", std::to_string(spec.layers)});
-  table.Add({"attention heads", std::to_string(spec.heads)});
-  table.Add({"key/value heads", std::to_string(spec.kv_heads)});
-  table.Add({"head dimension", std::to_string(spec.head_dim)});
+  table.Add({"attention heads", std::to_string(attention.heads)});
+  table.Add({"key/value heads", std::to_string(attention.kv_heads)});
+  table.Add({"head dimension", std::to_string(attention.head_dim)});
   table.Add({"positions", WithThousands(spec.max_positions)});
   table.Add({"rope theta",
-             fmt::format("{}{}", spec.rope_theta, spec.rope_scaling ? " (Llama 3 scaling)" : "")});
-  table.Add({"bias on q, k, v", spec.attention_bias ? "yes" : "no"});
+             fmt::format("{}{}", attention.rope.theta, attention.rope.scaling ? " (scaled)" : "")});
+  table.Add({"bias on q, k, v", attention.qkv_bias ? "yes" : "no"});
   table.Add({"tied embeddings", spec.tied_embeddings ? "yes" : "no"});
   streams.out << table.Render(streams.out_terminal) << "\n";
 

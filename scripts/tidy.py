@@ -9,6 +9,8 @@
   path        no path in a comment or a page that does not exist, no dead link
   cycle       no two folders of production code that include each other
   clock       no wait or deadline of production code by the wall's clock, which jumps
+  family      no model family named where none may be known: below core/model, in server, client,
+              worker and what they stand on
   metric      no metric that docs/metrics.md lacks, and none there that no source has
   vocabulary  no word of scripts/vocabulary.txt, which says what to use instead
 
@@ -35,6 +37,9 @@ CODE = CXX + ('.proto', '.py', '.sh', '.cmake', 'CMakeLists.txt')
 RECORDS = ('bench/results/',)
 VOCABULARY = 'scripts/vocabulary.txt'
 METRICS = 'docs/metrics.md'
+FAMILIES = 'core/model/families/'
+FAMILY_FREE = ('client/', 'core/model/huggingface/', 'core/plan/', 'core/sim/', 'core/transport/',
+               'server/', 'worker/')
 
 # What is not of this repository: headers of libraries, and what builds and programs write.
 OUTSIDE = re.compile(
@@ -243,6 +248,19 @@ def check_clock(tree):
                     yield Finding(path, number, 'clock', f"'{word}': {use}")
 
 
+def check_family(tree):
+    """Families are a table (core/model/families), whose readers know none by name."""
+    listed = re.compile(r'\.model_type = "(\w+)"')
+    names = {name for path, text in tree.items() if path.startswith(FAMILIES)
+             for name in listed.findall(text)}
+    for path, text in tree.items():
+        if not names or not path.startswith(FAMILY_FREE) or is_test(path):
+            continue
+        for found in re.finditer(rf'(?i)\b(?:{"|".join(sorted(names))})\b', text):
+            yield Finding(path, line_of(text, found.start()), 'family',
+                          f'names {found.group()}; core/model/family.h has traits')
+
+
 def check_metric(tree):
     named = {}  # metric -> (path, line) of its first name in a source
     for path, text in sorted(tree.items()):
@@ -300,8 +318,8 @@ def check_vocabulary(tree):
 
 
 RULES = {'width': check_width, 'length': check_length, 'folder': check_folder, 'path': check_path,
-         'cycle': check_cycle, 'clock': check_clock, 'metric': check_metric,
-         'vocabulary': check_vocabulary}
+         'cycle': check_cycle, 'clock': check_clock, 'family': check_family,
+         'metric': check_metric, 'vocabulary': check_vocabulary}
 
 
 def main():

@@ -11,14 +11,14 @@ using nlohmann::json;
 json ShapeJson(const plan::ModelSpec& spec) {
   return {{"vocabulary", spec.vocabulary},
           {"hidden", spec.hidden},
-          {"intermediate", spec.intermediate},
+          {"intermediate", spec.mlp().intermediate},
           {"layers", spec.layers},
-          {"heads", spec.heads},
-          {"kv_heads", spec.kv_heads},
-          {"head_dim", spec.head_dim},
+          {"heads", spec.attention().heads},
+          {"kv_heads", spec.attention().kv_heads},
+          {"head_dim", spec.attention().head_dim},
           {"norm_epsilon", spec.norm_epsilon},
-          {"rope_theta", spec.rope_theta},
-          {"attention_bias", spec.attention_bias},
+          {"rope_theta", spec.attention().rope.theta},
+          {"attention_bias", spec.attention().qkv_bias},
           {"tied_embeddings", spec.tied_embeddings},
           {"parameters", plan::ParameterCount(spec)}};
 }

@@ -12,7 +12,6 @@
 #include "core/data/token_file.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/model_spec.h"
-#include "nlohmann/json.hpp"
 
 namespace shoal::bench {
 namespace {
@@ -41,22 +40,14 @@ int64_t LayersFor(int64_t samples_per_device) { return samples_per_device > 8 ? 
 
 // Returns config.json of the stand-in for `shape`: a few tiny blocks.
 std::string StandInConfig(const plan::ModelSpec& shape, int64_t samples_per_device) {
-  const nlohmann::json config = {{"architectures", {"LlamaForCausalLM"}},
-                                 {"model_type", "llama"},
-                                 {"vocab_size", kStandInVocabulary},
-                                 {"hidden_size", 16},
-                                 {"intermediate_size", 32},
-                                 {"num_hidden_layers", LayersFor(samples_per_device)},
-                                 {"num_attention_heads", 2},
-                                 {"num_key_value_heads", 1},
-                                 {"max_position_embeddings", 131072},
-                                 {"rms_norm_eps", 1e-5},
-                                 {"rope_theta", 10000.0},
-                                 {"hidden_act", "silu"},
-                                 {"attention_bias", false},
-                                 {"mlp_bias", false},
-                                 {"tie_word_embeddings", shape.tied_embeddings}};
-  return config.dump(2) + "\n";
+  plan::ModelSpec spec = *plan::NamedShape("tiny");
+  spec.vocabulary = kStandInVocabulary;
+  spec.hidden = 16;
+  spec.layers = LayersFor(samples_per_device);
+  spec.tied_embeddings = shape.tied_embeddings;
+  spec.kinds = {
+      {.attention = {.heads = 2, .kv_heads = 1, .head_dim = 8}, .mlp = {.intermediate = 32}}};
+  return formats::ModelSpecToJson(spec, DType::kF32, {});
 }
 
 sim::SimulatorOptions FreeCommunication(const Stage& stage) {

@@ -17,8 +17,8 @@
 
 namespace shoal::plan {
 
-// Llama 3's frequency scaling of rotary embeddings (config.json: rope_scaling with rope_type
-// "llama3").
+// Scales rotary frequencies for longer sequences than a model was first trained on (config.json:
+// rope_scaling with rope_type "llama3").
 struct RopeScaling {
   double factor = 8.0;
   double low_frequency_factor = 1.0;
@@ -28,40 +28,104 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
-// The Llama and Qwen2 family: pre-norm blocks of grouped-query attention with rotary embedding, and
-// SwiGLU.
-struct ModelSpec {
-  std::string architecture = "LlamaForCausalLM";  // or Qwen2ForCausalLM
-  int64_t vocabulary = 0;
-  int64_t hidden = 0;
-  int64_t intermediate = 0;
-  int64_t layers = 0;
+struct Rope {
+  double theta = 10000.0;
+  std::optional<RopeScaling> scaling;
+
+  bool operator==(const Rope&) const = default;
+};
+
+// Grouped-query attention with rotary embedding.
+struct Attention {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t max_positions = 0;
-  double norm_epsilon = 1e-5;
-  double rope_theta = 10000.0;
-  std::optional<RopeScaling> rope_scaling;
-  // Bias on q, k, v (Qwen2: always; Llama: config's attention_bias, which also puts one on o).
-  bool attention_bias = false;
-  bool output_bias = false;  // bias on o (Llama with attention_bias)
-  bool mlp_bias = false;     // bias on gate, up, down (Llama's mlp_bias)
-  bool tied_embeddings = false;
+  bool qkv_bias = false;
+  bool output_bias = false;
+  Rope rope;
 
   int64_t q_size() const { return heads * head_dim; }
   int64_t kv_size() const { return kv_heads * head_dim; }
+  int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+
+  bool operator==(const Attention&) const = default;
+};
+
+// down(act(gate x) * up x).
+struct Mlp {
+  int64_t intermediate = 0;
+  bool bias = false;  // on gate, up and down
+
+  bool operator==(const Mlp&) const = default;
+};
+
+// What a transformer block computes. A model has few kinds, and says which layer is of which.
+struct BlockKind {
+  Attention attention;
+  Mlp mlp;
+
+  bool operator==(const BlockKind&) const = default;
+};
+
+struct ModelSpec {
+  std::string family;  // config.json's model_type: a row of core/model/families
+  int64_t vocabulary = 0;
+  int64_t hidden = 0;
+  int64_t layers = 0;
+  int64_t max_positions = 0;
+  double norm_epsilon = 1e-5;
+  bool tied_embeddings = false;
+  std::vector<BlockKind> kinds = {BlockKind()};
+  std::vector<uint8_t> kind_of_layer;  // index in `kinds`; empty: every layer is of the first
+
+  const BlockKind& block(int64_t layer) const {
+    return kinds[kind_of_layer.empty() ? 0 : kind_of_layer[static_cast<size_t>(layer)]];
+  }
+  // Sizes, which all kinds share (Validate).
+  const Attention& attention() const { return kinds.front().attention; }
+  const Mlp& mlp() const { return kinds.front().mlp; }
 
   bool operator==(const ModelSpec&) const = default;
 };
 
-// Checks what every other function here relies on: sizes are positive, heads divide, head_dim is
-// even, nothing overflows.
+// Returns the model's first `layers` layers, or all if it has no more.
+ModelSpec FirstLayers(ModelSpec spec, int64_t layers);
+
+// Checks what every other function here relies on: the family is known, sizes are positive and the
+// same in all kinds, heads divide, head_dim is even, nothing overflows.
 absl::Status Validate(const ModelSpec& spec);
+
+// What a tensor is in the mathematics. Its name follows from role, family and layer.
+enum class Role {
+  kEmbedding,
+  kInputNorm,
+  kQ,
+  kK,
+  kV,
+  kQBias,
+  kKBias,
+  kVBias,
+  kOutput,
+  kOutputBias,
+  kMlpNorm,
+  kGate,
+  kUp,
+  kDown,
+  kGateBias,
+  kUpBias,
+  kDownBias,
+  kFinalNorm,
+  kHead,
+};
+// Whether it is the weight of a norm.
+bool IsNorm(Role role);
+// Whether it is the matrix that writes to the residual stream.
+bool IsToResidual(Role role);
 
 // One tensor inside a unit. Matrices are row-major [rows, columns] as in Hugging Face files (out
 // features first); vectors have columns = 0.
 struct TensorSpec {
+  Role role = Role::kEmbedding;
   std::string name;  // Hugging Face name, e.g. "model.layers.3.self_attn.q_proj.weight"
   int64_t rows = 0;
   int64_t columns = 0;
@@ -86,17 +150,17 @@ struct UnitSpec {
   // elements; padding is zero and has zero gradient.
   int64_t count = 0;
 
-  // Returns the tensor with that name within the unit; CHECK-fails if there is none.
-  const TensorSpec& tensor(const std::string& tensor_name) const;
+  // Returns the tensor of that role, null if the unit has none.
+  const TensorSpec* Find(Role role) const;
 };
 
 // Every tensor starts at a multiple of this many elements: 64 B for fp32, 32 B for bf16.
 inline constexpr int64_t kTensorAlignment = 16;
 
-// Returns the units of a model, in order of use. Tensors within a block are in the order
-// input_layernorm, q, k, v (weights, then biases if any), o, post_attention_layernorm, gate, up,
-// down. With tied embeddings the head unit holds only the final norm, and the head's matrix is the
-// embedding unit's tensor.
+// Returns the units of a model, in order of use. Tensors within a block are in this order: input
+// norm, q, k, v (weights, then biases if any), output, MLP norm, gate, up, down. With tied
+// embeddings the head unit holds only the final norm, and the head's matrix is the embedding unit's
+// tensor.
 std::vector<UnitSpec> BuildUnits(const ModelSpec& spec);
 
 // Counts parameters, without padding.
@@ -114,8 +178,7 @@ double HeadFlops(const ModelSpec& spec, double tokens);
 double ForwardFlops(const ModelSpec& spec, int64_t tokens);
 
 // Known shapes for `shoal model init --shape NAME` and the planner: "tiny" (a few 10K parameters,
-// for tests), "6m", "25m", "124m", "1.3b", and Qwen2's "1.5b", "7b", "14b", "32b". Nullopt for an
-// unknown name.
+// for tests), "6m", "25m", "124m", "1.3b", "1.5b", "7b", "14b", "32b". Nullopt for an unknown name.
 std::optional<ModelSpec> NamedShape(const std::string& name);
 std::vector<std::string> NamedShapes();
 

@@ -25,16 +25,14 @@ TEST(BuildUnits, LaysOutEveryTensorAlignedAndInOrder) {
 }
 
 TEST(ParameterCount, MatchesKnownModels) {
-  ModelSpec stories = *NamedShape("tiny");
-  stories = {.vocabulary = 512,
-             .hidden = 64,
-             .intermediate = 172,
-             .layers = 5,
-             .heads = 8,
-             .kv_heads = 4,
-             .head_dim = 8,
-             .max_positions = 512,
-             .tied_embeddings = true};
+  const ModelSpec stories = {.family = "llama",
+                             .vocabulary = 512,
+                             .hidden = 64,
+                             .layers = 5,
+                             .max_positions = 512,
+                             .tied_embeddings = true,
+                             .kinds = {{.attention = {.heads = 8, .kv_heads = 4, .head_dim = 8},
+                                        .mlp = {.intermediate = 172}}}};
   EXPECT_EQ(ParameterCount(stories), 260032);
   EXPECT_NEAR(static_cast<double>(ParameterCount(*NamedShape("7b"))), 7.6e9, 0.1e9);
   EXPECT_NEAR(static_cast<double>(ParameterCount(*NamedShape("14b"))), 14.8e9, 0.1e9);
@@ -44,8 +42,27 @@ TEST(ParameterCount, MatchesKnownModels) {
 
 TEST(Validate, NamesWhatIsWrong) {
   ModelSpec spec = *NamedShape("tiny");
-  spec.kv_heads = 3;
+  spec.kinds[0].attention.kv_heads = 3;
   EXPECT_FALSE(Validate(spec).ok());
+  spec = *NamedShape("tiny");
+  spec.family = "unheard of";
+  EXPECT_FALSE(Validate(spec).ok());
+  spec = *NamedShape("tiny");
+  spec.kinds.clear();
+  EXPECT_FALSE(Validate(spec).ok());
+  spec = *NamedShape("tiny");
+  spec.kind_of_layer = {0};
+  EXPECT_FALSE(Validate(spec).ok()) << "of one layer of two";
+  spec.kind_of_layer = {0, 1};
+  EXPECT_FALSE(Validate(spec).ok()) << "a kind that is not there";
+  spec.kinds.push_back(spec.kinds[0]);
+  spec.kinds[1].attention.rope.theta = 500;
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.kinds[1].attention.rope.theta = -1;
+  EXPECT_FALSE(Validate(spec).ok());
+  spec.kinds[1] = spec.kinds[0];
+  spec.kinds[1].mlp.intermediate *= 2;
+  EXPECT_FALSE(Validate(spec).ok()) << "kinds of two sizes";
   spec = *NamedShape("tiny");
   spec.layers = int64_t{1} << 40;
   EXPECT_NE(std::string(Validate(spec).message()).find("num_hidden_layers"), std::string::npos);

@@ -73,8 +73,8 @@ std::vector<Mistake> Weights() {
 std::vector<Mistake> Configs() {
   return {
       Changed("UnknownFamily", Edited("LlamaForCausalLM", "MistralForCausalLM"),
-              {"{at}/model/config.json: architecture 'MistralForCausalLM' is not supported",
-               "LlamaForCausalLM and Qwen2ForCausalLM are"}),
+              {"{at}/model/config.json: architectures: 'MistralForCausalLM' is not supported; "
+               "llama, qwen2 are"}),
       Changed("RopeOfAnotherKind",
               Edited("\"use_cache\"",
                      R"("rope_scaling": {"rope_type": "yarn", "factor": 4}, "use_cache")"),

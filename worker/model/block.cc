@@ -8,6 +8,9 @@
 #include "core/plan/memory/norm_partials.h"
 
 namespace shoal::worker {
+
+using plan::Role;
+
 namespace {
 
 ConstVector Vector(const BlockWeights& weights, int64_t offset, int64_t count) {
@@ -18,10 +21,6 @@ ConstVector Vector(const BlockWeights& weights, int64_t offset, int64_t count) {
 ConstMatrix Weight(const BlockWeights& weights, int64_t offset, int64_t rows, int64_t columns) {
   return ConstMatrix::Dense(Vector(weights, offset, rows * columns).data, weights.dtype, rows,
                             columns);
-}
-
-AttentionShape Heads(const plan::ModelSpec& spec) {
-  return {.heads = spec.heads, .kv_heads = spec.kv_heads, .head_dim = spec.head_dim};
 }
 
 // y[T, out] = x[T, in] weight[out, in]^T, plus the residual [T, out] if given
@@ -47,10 +46,10 @@ void ProjectBackwardWeight(Ops& ops, ConstMatrix d_y, ConstMatrix x, const UnitG
 void ZeroVectors(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layout,
                  const UnitGradient& gradient) {
   const std::pair<int64_t, int64_t> matrices[] = {
-      {layout.qkv, Heads(spec).qkv_size() * spec.hidden},
-      {layout.output, spec.hidden * spec.q_size()},
-      {layout.gate_up, 2 * spec.intermediate * spec.hidden},
-      {layout.down, spec.hidden * spec.intermediate}};
+      {layout.qkv, spec.attention().qkv_size() * spec.hidden},
+      {layout.output, spec.hidden * spec.attention().q_size()},
+      {layout.gate_up, 2 * spec.mlp().intermediate * spec.hidden},
+      {layout.down, spec.hidden * spec.mlp().intermediate}};
   const auto zero = [&](int64_t begin, int64_t end) {
     ops.stream().Zero(gradient.sums.data() + begin,
                       (end - begin) * static_cast<int64_t>(sizeof(float)));
@@ -75,24 +74,26 @@ void BiasBackward(Ops& ops, ConstMatrix d_y, int64_t offset, float* accumulator)
   }
 }
 
-void Attend(Ops& ops, const plan::ModelSpec& spec, const SequenceContext& sequences,
+void Attend(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
             const BlockActivations& a) {
-  ops.AttentionForward(a.qkv, Heads(spec), sequences.cu_seqlens, a.attention, a.log_sum_exp);
+  ops.AttentionForward(a.qkv, ShapeOf(weights.kind.attention), sequences.cu_seqlens, a.attention,
+                       a.log_sum_exp);
 }
 
 // Runs from attention on, up to the input of the activation function.
 void ForwardToGateUp(Ops& ops, const BlockWeights& weights, const BlockActivations& a) {
   const plan::ModelSpec& spec = weights.spec;
   const BlockLayout& layout = weights.layout;
-  Project(ops, a.attention, Weight(weights, layout.output, spec.hidden, spec.q_size()), a.middle,
-          a.input);
+  const int64_t intermediate = weights.kind.mlp.intermediate;
+  Project(ops, a.attention, Weight(weights, layout.output, spec.hidden, a.attention.columns),
+          a.middle, a.input);
   AddBias(ops, weights, layout.output_bias, a.middle);
-  ops.RmsNormForward(a.middle, Vector(weights, layout.attention_norm, spec.hidden),
-                     spec.norm_epsilon, a.middle_normed, a.middle_inverse_rms);
-  Project(ops, a.middle_normed, Weight(weights, layout.gate_up, 2 * spec.intermediate, spec.hidden),
+  ops.RmsNormForward(a.middle, Vector(weights, layout.mlp_norm, spec.hidden), spec.norm_epsilon,
+                     a.middle_normed, a.middle_inverse_rms);
+  Project(ops, a.middle_normed, Weight(weights, layout.gate_up, 2 * intermediate, spec.hidden),
           a.gate_up);
-  AddBias(ops, weights, layout.gate_bias, a.gate_up.Columns(0, spec.intermediate));
-  AddBias(ops, weights, layout.up_bias, a.gate_up.Columns(spec.intermediate, spec.intermediate));
+  AddBias(ops, weights, layout.gate_bias, a.gate_up.Columns(0, intermediate));
+  AddBias(ops, weights, layout.up_bias, a.gate_up.Columns(intermediate, intermediate));
 }
 
 // Recomputes what forward made and did not keep, except `activated`, which the activation
@@ -106,12 +107,12 @@ void Remake(Ops& ops, const BlockWeights& weights, const SequenceContext& sequen
     case plan::Recompute::kLight:
       ops.RmsNormForward(a.input, Vector(weights, weights.layout.input_norm, spec.hidden),
                          spec.norm_epsilon, a.input_normed, a.input_inverse_rms);
-      ops.RmsNormForward(a.middle, Vector(weights, weights.layout.attention_norm, spec.hidden),
+      ops.RmsNormForward(a.middle, Vector(weights, weights.layout.mlp_norm, spec.hidden),
                          spec.norm_epsilon, a.middle_normed, a.middle_inverse_rms);
       return;
     case plan::Recompute::kFull:
       BlockForwardQkv(ops, weights, sequences, a);
-      Attend(ops, spec, sequences, a);
+      Attend(ops, weights, sequences, a);
       ForwardToGateUp(ops, weights, a);
       return;
   }
@@ -119,40 +120,38 @@ void Remake(Ops& ops, const BlockWeights& weights, const SequenceContext& sequen
 
 }  // namespace
 
-BlockLayout MakeBlockLayout(const plan::ModelSpec& spec) {
-  SHOAL_CHECK(ValidateLayout(spec).ok());
-  const plan::UnitSpec unit = plan::BuildUnits(spec)[1];
-  const auto offset = [&](const std::string& name) {
-    return unit.tensor("model.layers.0." + name).offset;
+AttentionShape ShapeOf(const plan::Attention& attention) {
+  return {.heads = attention.heads, .kv_heads = attention.kv_heads, .head_dim = attention.head_dim};
+}
+
+BlockLayout MakeBlockLayout(const plan::UnitSpec& unit) {
+  const auto offset = [&](Role role) -> int64_t {
+    const plan::TensorSpec* tensor = unit.Find(role);
+    return tensor == nullptr ? -1 : tensor->offset;
   };
-  BlockLayout layout;
-  layout.input_norm = offset("input_layernorm.weight");
-  layout.qkv = offset("self_attn.q_proj.weight");
-  layout.output = offset("self_attn.o_proj.weight");
-  layout.attention_norm = offset("post_attention_layernorm.weight");
-  layout.gate_up = offset("mlp.gate_proj.weight");
-  layout.down = offset("mlp.down_proj.weight");
-  SHOAL_CHECK(offset("self_attn.v_proj.weight") ==
-              layout.qkv + (spec.q_size() + spec.kv_size()) * spec.hidden);
-  SHOAL_CHECK(offset("mlp.up_proj.weight") == layout.gate_up + spec.intermediate * spec.hidden);
-  if (spec.attention_bias) {
-    layout.q_bias = offset("self_attn.q_proj.bias");
-    layout.k_bias = offset("self_attn.k_proj.bias");
-    layout.v_bias = offset("self_attn.v_proj.bias");
-  }
-  if (spec.output_bias) {
-    layout.output_bias = offset("self_attn.o_proj.bias");
-  }
-  if (spec.mlp_bias) {
-    layout.gate_bias = offset("mlp.gate_proj.bias");
-    layout.up_bias = offset("mlp.up_proj.bias");
-    layout.down_bias = offset("mlp.down_proj.bias");
-  }
-  return layout;
+  const auto follows = [&](Role next, Role tensor) {
+    return offset(next) == offset(tensor) + unit.Find(tensor)->count();
+  };
+  SHOAL_CHECK(follows(Role::kK, Role::kQ) && follows(Role::kV, Role::kK) &&
+              follows(Role::kUp, Role::kGate));
+  return {.input_norm = offset(Role::kInputNorm),
+          .qkv = offset(Role::kQ),
+          .q_bias = offset(Role::kQBias),
+          .k_bias = offset(Role::kKBias),
+          .v_bias = offset(Role::kVBias),
+          .output = offset(Role::kOutput),
+          .output_bias = offset(Role::kOutputBias),
+          .mlp_norm = offset(Role::kMlpNorm),
+          .gate_up = offset(Role::kGate),
+          .gate_bias = offset(Role::kGateBias),
+          .up_bias = offset(Role::kUpBias),
+          .down = offset(Role::kDown),
+          .down_bias = offset(Role::kDownBias)};
 }
 
 absl::Status ValidateLayout(const plan::ModelSpec& spec) {
-  for (const int64_t rows : {spec.q_size(), spec.kv_size(), spec.intermediate}) {
+  for (const int64_t rows :
+       {spec.attention().q_size(), spec.attention().kv_size(), spec.mlp().intermediate}) {
     if (rows * spec.hidden % plan::kTensorAlignment != 0) {
       return InvalidArgument(
           "model: a matrix of {} x {} is not a multiple of {} elements, which this worker needs",
@@ -169,14 +168,14 @@ BlockActivations BlockActivations::Carve(const ActivationCarvers& carvers,
   a.input = input.TakeMatrix(compute, rows, spec.hidden);
   a.input_inverse_rms = rest.TakeArray<float>(rows);
   a.input_normed = outputs.TakeMatrix(compute, rows, spec.hidden);
-  a.qkv = rest.TakeMatrix(compute, rows, Heads(spec).qkv_size());
-  a.attention = attention.TakeMatrix(compute, rows, spec.q_size());
-  a.log_sum_exp = rest.TakeArray<float>(rows * spec.heads);
+  a.qkv = rest.TakeMatrix(compute, rows, spec.attention().qkv_size());
+  a.attention = attention.TakeMatrix(compute, rows, spec.attention().q_size());
+  a.log_sum_exp = rest.TakeArray<float>(rows * spec.attention().heads);
   a.middle = rest.TakeMatrix(compute, rows, spec.hidden);
   a.middle_inverse_rms = rest.TakeArray<float>(rows);
   a.middle_normed = outputs.TakeMatrix(compute, rows, spec.hidden);
-  a.gate_up = rest.TakeMatrix(compute, rows, 2 * spec.intermediate);
-  a.activated = outputs.TakeMatrix(compute, rows, spec.intermediate);
+  a.gate_up = rest.TakeMatrix(compute, rows, 2 * spec.mlp().intermediate);
+  a.activated = outputs.TakeMatrix(compute, rows, spec.mlp().intermediate);
   return a;
 }
 
@@ -184,22 +183,22 @@ BlockGradients BlockGradients::Carve(Carver& results, Carver& scratch, const pla
                                      DType compute, int64_t rows) {
   BlockGradients g;
   const int64_t partials = plan::NormPartials(rows);
-  g.gate_up = results.TakeMatrix(compute, rows, 2 * spec.intermediate);
-  g.attention_norm = results.TakeMatrix(DType::kF32, partials, spec.hidden);
+  g.gate_up = results.TakeMatrix(compute, rows, 2 * spec.mlp().intermediate);
+  g.mlp_norm = results.TakeMatrix(DType::kF32, partials, spec.hidden);
   g.middle = results.TakeMatrix(compute, rows, spec.hidden);
-  g.qkv = results.TakeMatrix(compute, rows, Heads(spec).qkv_size());
+  g.qkv = results.TakeMatrix(compute, rows, spec.attention().qkv_size());
   g.input_norm = results.TakeMatrix(DType::kF32, partials, spec.hidden);
   g.middle_normed = scratch.TakeMatrix(compute, rows, spec.hidden);
   g.input_normed = scratch.TakeMatrix(compute, rows, spec.hidden);
-  g.activated = scratch.TakeMatrix(compute, rows, spec.intermediate);
-  g.attention = scratch.TakeMatrix(compute, rows, spec.q_size());
+  g.activated = scratch.TakeMatrix(compute, rows, spec.mlp().intermediate);
+  g.attention = scratch.TakeMatrix(compute, rows, spec.attention().q_size());
   return g;
 }
 
 void BlockForward(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
                   const BlockActivations& activations, Matrix output) {
   BlockForwardQkv(ops, weights, sequences, activations);
-  Attend(ops, weights.spec, sequences, activations);
+  Attend(ops, weights, sequences, activations);
   BlockForwardOutput(ops, weights, activations, output);
 }
 
@@ -207,15 +206,16 @@ void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContex
                      const BlockActivations& a) {
   const plan::ModelSpec& spec = weights.spec;
   const BlockLayout& layout = weights.layout;
+  const plan::Attention& attention = weights.kind.attention;
   ops.RmsNormForward(a.input, Vector(weights, layout.input_norm, spec.hidden), spec.norm_epsilon,
                      a.input_normed, a.input_inverse_rms);
   Project(ops, a.input_normed, Weight(weights, layout.qkv, a.qkv.columns, spec.hidden), a.qkv);
-  AddBias(ops, weights, layout.q_bias, a.qkv.Columns(0, spec.q_size()));
-  AddBias(ops, weights, layout.k_bias, a.qkv.Columns(spec.q_size(), spec.kv_size()));
+  AddBias(ops, weights, layout.q_bias, a.qkv.Columns(0, attention.q_size()));
+  AddBias(ops, weights, layout.k_bias, a.qkv.Columns(attention.q_size(), attention.kv_size()));
   AddBias(ops, weights, layout.v_bias,
-          a.qkv.Columns(spec.q_size() + spec.kv_size(), spec.kv_size()));
-  ops.RotaryForward(a.qkv, spec.heads + spec.kv_heads, spec.head_dim, sequences.positions,
-                    sequences.cosines, sequences.sines);
+          a.qkv.Columns(attention.q_size() + attention.kv_size(), attention.kv_size()));
+  ops.RotaryForward(a.qkv, attention.heads + attention.kv_heads, attention.head_dim,
+                    sequences.positions, sequences.cosines, sequences.sines);
 }
 
 void BlockForwardOutput(Ops& ops, const BlockWeights& weights, const BlockActivations& a,
@@ -224,7 +224,7 @@ void BlockForwardOutput(Ops& ops, const BlockWeights& weights, const BlockActiva
   const BlockLayout& layout = weights.layout;
   ForwardToGateUp(ops, weights, a);
   ops.SwiGluForward(a.gate_up, a.activated);
-  Project(ops, a.activated, Weight(weights, layout.down, spec.hidden, spec.intermediate), output,
+  Project(ops, a.activated, Weight(weights, layout.down, spec.hidden, a.activated.columns), output,
           a.middle);
   AddBias(ops, weights, layout.down_bias, output);
 }
@@ -235,20 +235,20 @@ void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceCon
   const plan::ModelSpec& spec = weights.spec;
   const BlockLayout& layout = weights.layout;
   Remake(ops, weights, sequences, a, recompute);
-  ProjectBackwardInput(ops, g.output, Weight(weights, layout.down, spec.hidden, spec.intermediate),
-                       g.activated);
+  ProjectBackwardInput(ops, g.output,
+                       Weight(weights, layout.down, spec.hidden, a.activated.columns), g.activated);
   const bool has_activated = recompute == plan::Recompute::kNone;
   ops.SwiGluBackward(g.activated, a.gate_up, g.gate_up, has_activated ? Matrix{} : a.activated);
   ProjectBackwardInput(ops, g.gate_up,
-                       Weight(weights, layout.gate_up, 2 * spec.intermediate, spec.hidden),
+                       Weight(weights, layout.gate_up, a.gate_up.columns, spec.hidden),
                        g.middle_normed);
-  ops.RmsNormBackward(g.middle_normed, a.middle,
-                      Vector(weights, layout.attention_norm, spec.hidden), a.middle_inverse_rms,
-                      g.output, g.middle, g.attention_norm);
-  ProjectBackwardInput(ops, g.middle, Weight(weights, layout.output, spec.hidden, spec.q_size()),
-                       g.attention);
+  ops.RmsNormBackward(g.middle_normed, a.middle, Vector(weights, layout.mlp_norm, spec.hidden),
+                      a.middle_inverse_rms, g.output, g.middle, g.mlp_norm);
+  ProjectBackwardInput(
+      ops, g.middle, Weight(weights, layout.output, spec.hidden, a.attention.columns), g.attention);
   ops.AttentionBackward(
-      g.attention, a.qkv, a.attention, a.log_sum_exp, Heads(spec), sequences.cu_seqlens,
+      g.attention, a.qkv, a.attention, a.log_sum_exp, ShapeOf(weights.kind.attention),
+      sequences.cu_seqlens,
       {.positions = sequences.positions, .cosines = sequences.cosines, .sines = sequences.sines},
       g.qkv);
   ProjectBackwardInput(ops, g.qkv, Weight(weights, layout.qkv, g.qkv.columns, spec.hidden),
@@ -261,22 +261,24 @@ void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayo
                           const BlockActivations& a, const BlockGradients& g,
                           const UnitGradient& unit_gradient) {
   float* const sums = unit_gradient.sums.data();
+  const int64_t q = spec.attention().q_size();
+  const int64_t kv = spec.attention().kv_size();
+  const int64_t intermediate = spec.mlp().intermediate;
   if (unit_gradient.empty) {
     ZeroVectors(ops, spec, layout, unit_gradient);
   }
   ProjectBackwardWeight(ops, g.output, a.activated, unit_gradient, layout.down);
   BiasBackward(ops, g.output, layout.down_bias, sums);
   ProjectBackwardWeight(ops, g.gate_up, a.middle_normed, unit_gradient, layout.gate_up);
-  BiasBackward(ops, g.gate_up.Columns(0, spec.intermediate), layout.gate_bias, sums);
-  BiasBackward(ops, g.gate_up.Columns(spec.intermediate, spec.intermediate), layout.up_bias, sums);
-  ops.AddColumnSums(g.attention_norm, sums + layout.attention_norm);
+  BiasBackward(ops, g.gate_up.Columns(0, intermediate), layout.gate_bias, sums);
+  BiasBackward(ops, g.gate_up.Columns(intermediate, intermediate), layout.up_bias, sums);
+  ops.AddColumnSums(g.mlp_norm, sums + layout.mlp_norm);
   ProjectBackwardWeight(ops, g.middle, a.attention, unit_gradient, layout.output);
   BiasBackward(ops, g.middle, layout.output_bias, sums);
   ProjectBackwardWeight(ops, g.qkv, a.input_normed, unit_gradient, layout.qkv);
-  BiasBackward(ops, g.qkv.Columns(0, spec.q_size()), layout.q_bias, sums);
-  BiasBackward(ops, g.qkv.Columns(spec.q_size(), spec.kv_size()), layout.k_bias, sums);
-  BiasBackward(ops, g.qkv.Columns(spec.q_size() + spec.kv_size(), spec.kv_size()), layout.v_bias,
-               sums);
+  BiasBackward(ops, g.qkv.Columns(0, q), layout.q_bias, sums);
+  BiasBackward(ops, g.qkv.Columns(q, kv), layout.k_bias, sums);
+  BiasBackward(ops, g.qkv.Columns(q + kv, kv), layout.v_bias, sums);
   ops.AddColumnSums(g.input_norm, sums + layout.input_norm);
 }
 

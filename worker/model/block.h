@@ -18,33 +18,36 @@
 
 namespace shoal::worker {
 
-// Where a block unit's tensors are (plan::BuildUnits), in elements from the unit's start; -1: the
-// model has none.
+// Where a block unit's tensors are (plan::BuildUnits), in elements from the unit's start; -1: there
+// is none.
 struct BlockLayout {
-  int64_t input_norm = 0;      // [H]
-  int64_t qkv = 0;             // [Q + 2 KV, H]: q, k and v lie one after the other
-  int64_t q_bias = -1;         // [Q]
-  int64_t k_bias = -1;         // [KV]
-  int64_t v_bias = -1;         // [KV]
-  int64_t output = 0;          // [H, Q]
-  int64_t output_bias = -1;    // [H]
-  int64_t attention_norm = 0;  // [H]
-  int64_t gate_up = 0;         // [2 I, H]: gate, then up
-  int64_t gate_bias = -1;      // [I]
-  int64_t up_bias = -1;        // [I]
-  int64_t down = 0;            // [H, I]
-  int64_t down_bias = -1;      // [H]
+  int64_t input_norm = 0;    // [H]
+  int64_t qkv = 0;           // [Q + 2 KV, H]: q, k and v lie one after the other
+  int64_t q_bias = -1;       // [Q]
+  int64_t k_bias = -1;       // [KV]
+  int64_t v_bias = -1;       // [KV]
+  int64_t output = 0;        // [H, Q]
+  int64_t output_bias = -1;  // [H]
+  int64_t mlp_norm = 0;      // [H]
+  int64_t gate_up = 0;       // [2 I, H]: gate, then up
+  int64_t gate_bias = -1;    // [I]
+  int64_t up_bias = -1;      // [I]
+  int64_t down = 0;          // [H, I]
+  int64_t down_bias = -1;    // [H]
 };
 
-// CHECK-fails for a spec that ValidateLayout refuses.
-BlockLayout MakeBlockLayout(const plan::ModelSpec& spec);
+// CHECK-fails for a unit of a spec that ValidateLayout refuses.
+BlockLayout MakeBlockLayout(const plan::UnitSpec& unit);
 // Checks that q, k and v (and gate and up), which are multiplied as one matrix, have no padding
 // between them.
 absl::Status ValidateLayout(const plan::ModelSpec& spec);
 
+AttentionShape ShapeOf(const plan::Attention& attention);
+
 // A block's shape and where its weights are at the moment (compute type).
 struct BlockWeights {
   const plan::ModelSpec& spec;
+  const plan::BlockKind& kind;
   const BlockLayout& layout;
   const void* data;
   DType dtype;
@@ -88,12 +91,12 @@ struct BlockActivations {
 };
 
 struct BlockGradients {
-  ConstMatrix output;     // [T, H]: given; the others are B's results
-  Matrix gate_up;         // [T, 2 I]
-  Matrix attention_norm;  // [plan::NormPartials(T), H], fp32: partial sums for the weight
-  Matrix middle;          // [T, H]
-  Matrix qkv;             // [T, Q + 2 KV]
-  Matrix input_norm;      // [plan::NormPartials(T), H], fp32: partial sums for the weight
+  ConstMatrix output;  // [T, H]: given; the others are B's results
+  Matrix gate_up;      // [T, 2 I]
+  Matrix mlp_norm;     // [plan::NormPartials(T), H], fp32: partial sums for the weight
+  Matrix middle;       // [T, H]
+  Matrix qkv;          // [T, Q + 2 KV]
+  Matrix input_norm;   // [plan::NormPartials(T), H], fp32: partial sums for the weight
   // Scratch of B; W does not need it.
   Matrix middle_normed;  // [T, H]
   Matrix input_normed;   // [T, H]

@@ -51,15 +51,16 @@ TEST_P(BlockTest, WeightGradientsMayComeLate) {
     });
     Ops& ops = model->ops();
     microbatch.Load(ops.stream());
-    const SequenceContext sequences = microbatch.sequences(model->rotary());
+    const SequenceContext of_first = microbatch.sequences(model->rotary(), 1);
+    const SequenceContext of_second = microbatch.sequences(model->rotary(), 2);
     const HeldUnit embedding = *HeldUnit::Get(*model, weights, 0);
     const HeldUnit first = *HeldUnit::Get(*model, weights, 1);
     const HeldUnit second = *HeldUnit::Get(*model, weights, 2);
     ops.EmbeddingForward(microbatch.token_ids(), batch.token_count(),
                          embedding.matrix(0, spec.vocabulary, spec.hidden),
                          two.activations[0].input);
-    BlockForward(ops, first.block(*model), sequences, two.activations[0], two.activations[1].input);
-    BlockForward(ops, second.block(*model), sequences, two.activations[1], two.out);
+    BlockForward(ops, first.block(*model), of_first, two.activations[0], two.activations[1].input);
+    BlockForward(ops, second.block(*model), of_second, two.activations[1], two.out);
 
     BlockGradients g0 = two.gradients[0];
     BlockGradients g1 = two.gradients[1];
@@ -67,15 +68,15 @@ TEST_P(BlockTest, WeightGradientsMayComeLate) {
     g0.output = two.d_middle;
     MemoryGradientSink sink(model->units());
     const auto weight_gradient = [&](int block, const BlockGradients& g) {
-      BlockBackwardWeights(ops, spec, model->layout(), two.activations[block], g,
+      BlockBackwardWeights(ops, spec, model->layout(block + 1), two.activations[block], g,
                            *sink.Gradient(block + 1));
     };
-    BlockBackwardInput(ops, second.block(*model), sequences, two.activations[1],
+    BlockBackwardInput(ops, second.block(*model), of_second, two.activations[1],
                        plan::Recompute::kNone, g1, two.d_middle);
     if (!late) {
       weight_gradient(1, g1);
     }
-    BlockBackwardInput(ops, first.block(*model), sequences, two.activations[0],
+    BlockBackwardInput(ops, first.block(*model), of_first, two.activations[0],
                        plan::Recompute::kNone, g0, two.d_in);
     weight_gradient(0, g0);
     if (late) {
@@ -101,7 +102,7 @@ TEST(BlockLayout, RefusesMatricesWithPaddingBetweenThem) {
   plan::ModelSpec spec = testing_model::SmallSpec();
   EXPECT_TRUE(ValidateLayout(spec).ok());
   spec.hidden = 2;
-  spec.intermediate = 3;
+  spec.kinds[0].mlp.intermediate = 3;
   EXPECT_EQ(ValidateLayout(spec).code(), absl::StatusCode::kInvalidArgument);
 }
 

@@ -70,7 +70,7 @@ absl::Status Chunk::Backward(const ChunkCall& call, std::byte* activations,
     gradients.output = given;
     SHOAL_ASSIGN_OR_RETURN(const UnitGradient unit_gradient, GradientOf(model_, call.sink, unit));
     SHOAL_RETURN_IF_ERROR(BackwardBlockInput(call, unit, saved, gradients, d_in));
-    BlockBackwardWeights(model_.ops(), model_.spec(), model_.layout(), saved, gradients,
+    BlockBackwardWeights(model_.ops(), model_.spec(), model_.layout(unit), saved, gradients,
                          unit_gradient);
     SHOAL_RETURN_IF_ERROR(ContributionDone(model_, call.sink, unit));
     given = d_in;
@@ -107,7 +107,8 @@ absl::Status Chunk::BackwardWeights(const ChunkCall& call, std::byte* activation
   for (int unit = body().end() - 1; unit >= std::max(units_.first, 1); --unit) {
     const auto [saved, made] = memory.SplitBackward(unit, activations, gradients, call.scratch);
     SHOAL_ASSIGN_OR_RETURN(const UnitGradient unit_gradient, GradientOf(model_, call.sink, unit));
-    BlockBackwardWeights(model_.ops(), model_.spec(), model_.layout(), saved, made, unit_gradient);
+    BlockBackwardWeights(model_.ops(), model_.spec(), model_.layout(unit), saved, made,
+                         unit_gradient);
     SHOAL_RETURN_IF_ERROR(ContributionDone(model_, call.sink, unit));
   }
   return has_embedding() ? BackwardEmbedding(call, memory.OutputGradient(0, gradients))
@@ -123,7 +124,7 @@ absl::Status Chunk::BackwardHead(const ChunkCall& call, ConstMatrix last, Matrix
 
 absl::Status Chunk::BackwardBlockInput(const ChunkCall& call, int unit, const BlockActivations& a,
                                        const BlockGradients& g, Matrix d_input) const {
-  const SequenceContext sequences = call.microbatch.sequences(model_.rotary());
+  const SequenceContext sequences = call.microbatch.sequences(model_.rotary(), unit);
   SHOAL_ASSIGN_OR_RETURN(const HeldUnit held, HeldUnit::Get(model_, call.source, unit));
   const BlockWeights weights = held.block(model_);
   BlockBackwardInput(model_.ops(), weights, sequences, a, recompute_, g, d_input);

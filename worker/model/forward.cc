@@ -16,7 +16,7 @@ absl::Status ForwardUnits(Transformer& model, const MicrobatchInput& microbatch,
       model.ops().EmbeddingForward(microbatch.token_ids(), microbatch.tokens(),
                                    weights.matrix(0, spec.vocabulary, spec.hidden), out);
     } else {
-      BlockForward(model.ops(), weights.block(model), microbatch.sequences(model.rotary()),
+      BlockForward(model.ops(), weights.block(model), microbatch.sequences(model.rotary(), unit),
                    activations(unit), out);
     }
   }

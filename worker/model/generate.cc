@@ -34,8 +34,8 @@ struct GenerateMemory {
     GenerateMemory m;
     for (int64_t i = 0; i < spec.layers; ++i) {
       LayerCache& cache = m.caches.emplace_back();
-      cache.keys = carver.TakeMatrix(compute, capacity, spec.kv_size());
-      cache.values = carver.TakeMatrix(compute, capacity, spec.kv_size());
+      cache.keys = carver.TakeMatrix(compute, capacity, spec.attention().kv_size());
+      cache.values = carver.TakeMatrix(compute, capacity, spec.attention().kv_size());
     }
     m.tokens = carver.TakeArray<int32_t>(rows);
     m.positions = carver.TakeArray<int32_t>(rows);
@@ -83,33 +83,35 @@ class Generator {
     for (int64_t layer = 0; layer < spec_.layers; ++layer) {
       SHOAL_ASSIGN_OR_RETURN(const HeldUnit unit,
                              HeldUnit::Get(model_, source_, static_cast<int>(layer) + 1));
-      RunBlock(unit.block(model_), memory_.caches[static_cast<size_t>(layer)], activations, first,
-               output);
+      RunBlock(unit.block(model_), layer, activations, first, output);
       std::swap(activations.input, output);
     }
     return Logits(activations.input.Rows(count - 1, 1));
   }
 
  private:
-  void RunBlock(const BlockWeights& weights, const LayerCache& cache, const BlockActivations& a,
+  void RunBlock(const BlockWeights& weights, int64_t layer, const BlockActivations& a,
                 int64_t first, Matrix output) {
     Ops& ops = model_.ops();
+    const LayerCache& cache = memory_.caches[static_cast<size_t>(layer)];
+    const RotaryTable& rotary = model_.rotary().of(layer);
+    const plan::Attention& attention = weights.kind.attention;
     const int64_t count = a.input.rows;
     const int32_t cu_seqlens[] = {0, static_cast<int32_t>(count)};
     const SequenceContext sequences{.cu_seqlens = cu_seqlens,
                                     .positions = memory_.positions,
-                                    .cosines = model_.rotary().cosines(),
-                                    .sines = model_.rotary().sines()};
-    const AttentionShape shape{
-        .heads = spec_.heads, .kv_heads = spec_.kv_heads, .head_dim = spec_.head_dim};
+                                    .cosines = rotary.cosines(),
+                                    .sines = rotary.sines()};
+    const AttentionShape shape = ShapeOf(attention);
     BlockForwardQkv(ops, weights, sequences, a);
-    ops.Convert(a.qkv.Columns(spec_.q_size(), spec_.kv_size()), cache.keys.Rows(first, count));
-    ops.Convert(a.qkv.Columns(spec_.q_size() + spec_.kv_size(), spec_.kv_size()),
+    ops.Convert(a.qkv.Columns(attention.q_size(), attention.kv_size()),
+                cache.keys.Rows(first, count));
+    ops.Convert(a.qkv.Columns(attention.q_size() + attention.kv_size(), attention.kv_size()),
                 cache.values.Rows(first, count));
     if (first == 0) {
       ops.AttentionForward(a.qkv, shape, cu_seqlens, a.attention, a.log_sum_exp);
     } else {
-      ops.AttentionDecode(a.qkv.Columns(0, spec_.q_size()), cache.keys.Rows(0, first + 1),
+      ops.AttentionDecode(a.qkv.Columns(0, attention.q_size()), cache.keys.Rows(0, first + 1),
                           cache.values.Rows(0, first + 1), shape, a.attention);
     }
     BlockForwardOutput(ops, weights, a, output);

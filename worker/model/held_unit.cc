@@ -37,7 +37,11 @@ ConstMatrix HeldUnit::matrix(int64_t offset, int64_t rows, int64_t columns) cons
 }
 
 BlockWeights HeldUnit::block(const Transformer& model) const {
-  return {.spec = model.spec(), .layout = model.layout(), .data = view_.data, .dtype = view_.dtype};
+  return {.spec = model.spec(),
+          .kind = model.spec().block(unit_ - 1),
+          .layout = model.layout(unit_),
+          .data = view_.data,
+          .dtype = view_.dtype};
 }
 
 absl::StatusOr<UnitGradient> GradientOf(const Transformer& model, GradientSink& sink, int unit) {

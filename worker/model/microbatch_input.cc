@@ -84,11 +84,12 @@ void MicrobatchInput::Load(Stream& stream) {
   loaded_ = stream.Record();
 }
 
-SequenceContext MicrobatchInput::sequences(const RotaryTable& rotary) const {
+SequenceContext MicrobatchInput::sequences(const RotaryTables& rotary, int unit) const {
+  const RotaryTable& table = rotary.of(unit - 1);
   return {.cu_seqlens = cu_seqlens_,
           .positions = memory_.positions,
-          .cosines = rotary.cosines(),
-          .sines = rotary.sines()};
+          .cosines = table.cosines(),
+          .sines = table.sines()};
 }
 
 Targets MicrobatchInput::targets() const {

@@ -40,8 +40,8 @@ class MicrobatchInput {
   void Load(Stream& stream);
 
   const int32_t* token_ids() const { return memory_.tokens; }  // [rows], device; padding undefined
-  // Refers to this and to the tables, which Reserve may move.
-  SequenceContext sequences(const RotaryTable& rotary) const;
+  // For a block unit. Refers to this and to the tables, which Reserve may move.
+  SequenceContext sequences(const RotaryTables& rotary, int unit) const;
   Targets targets() const;
   double* loss_sum() const { return memory_.loss_sum; }  // device
 

@@ -21,7 +21,7 @@ using testing_model::GuardedMemory;
 using testing_model::RandomBatch;
 using testing_model::RandomWeights;
 using testing_model::SmallSpec;
-using testing_model::ThreeLayers;
+using testing_model::WithLayers;
 
 // Records the calls.
 class RecordingAccess final : public UnitSource, public GradientSink {
@@ -99,7 +99,7 @@ class BothEnds {
 
 TEST(TransformerStage, AsksForWhatThePlanSays) {
   for (const bool tied : {true, false}) {
-    const plan::ModelSpec spec = ThreeLayers(SmallSpec(tied));
+    const plan::ModelSpec spec = WithLayers(SmallSpec(tied), 3);
     BothEnds stage(spec);
     ASSERT_THAT(stage.Run(RandomBatch(spec, {9, 4}, 2)), IsOk());
     EXPECT_EQ(stage.access.gets(),
@@ -110,7 +110,7 @@ TEST(TransformerStage, AsksForWhatThePlanSays) {
 }
 
 TEST(TransformerStage, PassesOnTheSourcesErrorsAndHoldsNothing) {
-  const plan::ModelSpec spec = ThreeLayers(SmallSpec());
+  const plan::ModelSpec spec = WithLayers(SmallSpec(), 3);
   const size_t gets = plan::StageUseOrder(spec, BothEnds::Actions(), BothEnds::kChunks).size();
   for (size_t get = 0; get < gets; ++get) {
     BothEnds stage(spec);
@@ -121,7 +121,7 @@ TEST(TransformerStage, PassesOnTheSourcesErrorsAndHoldsNothing) {
 }
 
 TEST(TransformerStage, RefusesWhatDoesNotFitAndBatchesThatAreNone) {
-  const plan::ModelSpec spec = ThreeLayers(SmallSpec());
+  const plan::ModelSpec spec = WithLayers(SmallSpec(), 3);
   const UnitRange all = plan::AllUnits(spec);
   TransformerStage stage(*Transformer::Create(spec, {.threads = 1, .memory_budget_bytes = 50'000}),
                          {&all, 1}, Recompute::kNone);

@@ -6,6 +6,19 @@
 #include "worker/ops/cpu/instructions.h"
 
 namespace shoal::worker {
+namespace {
+
+std::vector<BlockLayout> LayoutsOf(const std::vector<plan::UnitSpec>& units) {
+  std::vector<BlockLayout> layouts;
+  for (const plan::UnitSpec& unit : units) {
+    if (unit.kind == plan::UnitKind::kBlock) {
+      layouts.emplace_back(MakeBlockLayout(unit));
+    }
+  }
+  return layouts;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(const plan::ModelSpec& spec,
                                                                  DType compute,
@@ -28,7 +41,7 @@ Transformer::Transformer(const plan::ModelSpec& spec, DType compute, ComputeDevi
     : spec_(spec),
       compute_(compute),
       units_(plan::BuildUnits(spec)),
-      layout_(MakeBlockLayout(spec)),
+      layouts_(LayoutsOf(units_)),
       compute_device_(std::move(compute_device)),
       rotary_(spec, *compute_device_.device),
       workspace_(*compute_device_.device, compute_device_.ops->stream()) {}

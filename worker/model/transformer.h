@@ -48,14 +48,14 @@ class Transformer {
   const plan::ModelSpec& spec() const { return spec_; }
   DType compute() const { return compute_; }
   const std::vector<plan::UnitSpec>& units() const { return units_; }
-  const BlockLayout& layout() const { return layout_; }
+  const BlockLayout& layout(int unit) const { return layouts_[static_cast<size_t>(unit) - 1]; }
   // For the head's loss, on this device.
   const plan::LossChunk& loss_chunk() const {
     return compute_device_.device->asynchronous() ? plan::kGpuLossChunk : plan::kCpuLossChunk;
   }
   Device& device() { return *compute_device_.device; }
   Ops& ops() { return *compute_device_.ops; }
-  RotaryTable& rotary() { return rotary_; }
+  RotaryTables& rotary() { return rotary_; }
   Workspace& workspace() { return workspace_; }
 
   // Units: 0 the embedding, 1..layers the blocks, layers + 1 the head. Unit `head_matrix_unit`
@@ -63,7 +63,7 @@ class Transformer {
   int head_unit() const { return static_cast<int>(spec_.layers) + 1; }
   int head_matrix_unit() const { return spec_.tied_embeddings ? 0 : head_unit(); }
   int64_t head_matrix_offset() const {
-    return spec_.tied_embeddings ? 0 : units_.back().tensors[1].offset;
+    return spec_.tied_embeddings ? 0 : units_.back().Find(plan::Role::kHead)->offset;
   }
 
  private:
@@ -72,9 +72,9 @@ class Transformer {
   const plan::ModelSpec spec_;
   const DType compute_;
   const std::vector<plan::UnitSpec> units_;
-  const BlockLayout layout_;
+  const std::vector<BlockLayout> layouts_;  // of the blocks
   ComputeDevice compute_device_;
-  RotaryTable rotary_;
+  RotaryTables rotary_;
   Workspace workspace_;
 };
 

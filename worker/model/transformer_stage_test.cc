@@ -23,7 +23,7 @@ using testing_model::GuardedMemory;
 using testing_model::RandomBatch;
 using testing_model::RandomWeights;
 using testing_model::SmallSpec;
-using testing_model::ThreeLayers;
+using testing_model::WithLayers;
 
 constexpr double kLossScale = 0.0625;
 
@@ -270,7 +270,7 @@ TEST_P(StageBits, AreThoseOfOneWorkerHoweverLayersAreSplit) {
   tied.tied_embeddings = true;
   uint64_t seed = 1;
   for (const plan::ModelSpec& model : {SmallSpec(), FullSpec(), tied}) {
-    const plan::ModelSpec spec = ThreeLayers(model);
+    const plan::ModelSpec spec = WithLayers(model, 3);
     MemoryUnitSource weights = RandomWeights(plan::BuildUnits(spec), compute, 7);
     const std::vector<PackedBatch> batches = RaggedBatches(spec);
     const StepOutcome alone = RunAlone(spec, compute, batches, weights);
@@ -315,7 +315,7 @@ INSTANTIATE_TEST_SUITE_P(All, StageBits, testing::ValuesIn([] {
                          });
 
 TEST(TransformerStage, TakesNothingMoreAfterTheLargestStep) {
-  const plan::ModelSpec spec = ThreeLayers(SmallSpec());
+  const plan::ModelSpec spec = WithLayers(SmallSpec(), 3);
   MemoryUnitSource weights = RandomWeights(plan::BuildUnits(spec), DType::kF32, 7);
   ChunkedStep step(spec, DType::kF32,
                    {.chunks = {{0, 2}, {2, 3}}, .recompute = Recompute::kLight, .split = true});

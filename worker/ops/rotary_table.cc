@@ -10,15 +10,15 @@
 
 namespace shoal::worker {
 
-std::vector<double> RotaryFrequencies(const plan::ModelSpec& spec) {
-  const int64_t half = spec.head_dim / 2;
+std::vector<double> RotaryFrequencies(const plan::Rope& rope, int64_t head_dim) {
+  const int64_t half = head_dim / 2;
   std::vector<double> frequencies(static_cast<size_t>(half));
   for (int64_t j = 0; j < half; ++j) {
-    double frequency = std::pow(spec.rope_theta,
-                                -2.0 * static_cast<double>(j) / static_cast<double>(spec.head_dim));
-    if (spec.rope_scaling) {
+    double frequency =
+        std::pow(rope.theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_dim));
+    if (rope.scaling) {
       // Slow frequencies are divided by the factor, fast ones kept, those between blended.
-      const plan::RopeScaling& scaling = *spec.rope_scaling;
+      const plan::RopeScaling& scaling = *rope.scaling;
       const auto original = static_cast<double>(scaling.original_max_positions);
       const double wavelength = 2.0 * std::numbers::pi / frequency;
       if (wavelength > original / scaling.low_frequency_factor) {
@@ -34,8 +34,8 @@ std::vector<double> RotaryFrequencies(const plan::ModelSpec& spec) {
   return frequencies;
 }
 
-RotaryTable::RotaryTable(const plan::ModelSpec& spec, Device& device)
-    : frequencies_(RotaryFrequencies(spec)), device_(device) {}
+RotaryTable::RotaryTable(const plan::Rope& rope, int64_t head_dim, Device& device)
+    : frequencies_(RotaryFrequencies(rope, head_dim)), device_(device) {}
 
 absl::Status RotaryTable::Reserve(int64_t positions, Stream& stream) {
   if (positions <= positions_) {
@@ -67,6 +67,34 @@ absl::Status RotaryTable::Reserve(int64_t positions, Stream& stream) {
   sines_at_ = sines_at;
   positions_ = capacity;
   return absl::OkStatus();
+}
+
+RotaryTables::RotaryTables(const plan::ModelSpec& spec, Device& device) {
+  std::vector<plan::Rope> ropes;  // parallel to tables_
+  for (int64_t layer = 0; layer < spec.layers; ++layer) {
+    const plan::Attention& attention = spec.block(layer).attention;
+    const auto table = std::ranges::find(ropes, attention.rope);
+    table_of_layer_.push_back(static_cast<size_t>(table - ropes.begin()));
+    if (table == ropes.end()) {
+      ropes.push_back(attention.rope);
+      tables_.emplace_back(attention.rope, attention.head_dim, device);
+    }
+  }
+}
+
+absl::Status RotaryTables::Reserve(int64_t positions, Stream& stream) {
+  for (RotaryTable& table : tables_) {
+    SHOAL_RETURN_IF_ERROR(table.Reserve(positions, stream));
+  }
+  return absl::OkStatus();
+}
+
+int64_t RotaryTables::bytes() const {
+  int64_t bytes = 0;
+  for (const RotaryTable& table : tables_) {
+    bytes += table.bytes();
+  }
+  return bytes;
 }
 
 }  // namespace shoal::worker

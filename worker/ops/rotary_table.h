@@ -1,9 +1,9 @@
 // Cosines and sines of rotary embedding, by position and frequency, in device memory: computed once
-// on the host in double, and extended as longer sequences come. Pairs are (j, j + head_dim / 2), as
-// in Hugging Face's Llama and Qwen2.
+// on the host in double, and extended as longer sequences come. Pairs are (j, j + head_dim / 2).
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,13 +12,12 @@
 
 namespace shoal::worker {
 
-// Returns the angle per position of each of the head_dim / 2 frequencies, with Llama 3's scaling if
-// the model has it.
-std::vector<double> RotaryFrequencies(const plan::ModelSpec& spec);
+// Returns the angle per position of each of the head_dim / 2 frequencies.
+std::vector<double> RotaryFrequencies(const plan::Rope& rope, int64_t head_dim);
 
 class RotaryTable {
  public:
-  RotaryTable(const plan::ModelSpec& spec, Device& device);
+  RotaryTable(const plan::Rope& rope, int64_t head_dim, Device& device);
 
   // Ensures that the table has positions [0, positions) for work put on `stream` from now on. If it
   // grows, invalidates earlier pointers and waits for the stream, the only one that may use the
@@ -35,6 +34,23 @@ class RotaryTable {
   int64_t positions_ = 0;
   int64_t sines_at_ = 0;  // bytes
   Buffer tables_;
+};
+
+// The tables of a model's layers: one for each plan::Rope that it has.
+class RotaryTables {
+ public:
+  RotaryTables(const plan::ModelSpec& spec, Device& device);
+
+  // Same as RotaryTable::Reserve, for all of them.
+  absl::Status Reserve(int64_t positions, Stream& stream);
+  const RotaryTable& of(int64_t layer) const {
+    return tables_[table_of_layer_[static_cast<size_t>(layer)]];
+  }
+  int64_t bytes() const;
+
+ private:
+  std::deque<RotaryTable> tables_;
+  std::vector<size_t> table_of_layer_;
 };
 
 }  // namespace shoal::worker

@@ -19,16 +19,14 @@ constexpr uint64_t kSeed = 21;
 StepConfig MakeConfig(DType compute, int layers, int microbatches) {
   StepConfig config{.compute = compute};
   plan::ModelSpec& spec = config.spec;
-  spec.vocabulary = 128;
-  spec.hidden = 64;
-  spec.intermediate = 96;
-  spec.layers = layers;
-  spec.heads = 4;
-  spec.kv_heads = 2;
-  spec.head_dim = 16;
-  spec.max_positions = 64;
-  spec.tied_embeddings = true;
-  spec.attention_bias = true;
+  spec = {.family = "llama",
+          .vocabulary = 128,
+          .hidden = 64,
+          .layers = layers,
+          .max_positions = 64,
+          .tied_embeddings = true,
+          .kinds = {{.attention = {.heads = 4, .kv_heads = 2, .head_dim = 16, .qkv_bias = true},
+                     .mlp = {.intermediate = 96}}}};
   config.batches = RandomBatches(spec, microbatches, 61, 5, {40, 24});
   return config;
 }

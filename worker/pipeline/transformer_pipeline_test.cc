@@ -17,9 +17,8 @@ namespace shoal::worker {
 namespace {
 
 StepConfig MakeConfig(bool full, DType compute, int microbatches) {
-  StepConfig config{.spec = full ? testing_model::FullSpec() : testing_model::SmallSpec(true),
-                    .compute = compute};
-  config.spec.layers = 6;
+  const plan::ModelSpec spec = full ? testing_model::FullSpec() : testing_model::SmallSpec(true);
+  StepConfig config{.spec = testing_model::WithLayers(spec, 6), .compute = compute};
   config.batches = RandomBatches(config.spec, microbatches, 51, 1, {60, 60});
   return config;
 }

@@ -309,8 +309,7 @@ absl::StatusOr<ProbeResult> Probe(const plan::ModelSpec& spec, const ProbeOption
     return InvalidArgument("probe: {} tokens and {} rounds, both must be positive", options.tokens,
                            options.rounds);
   }
-  plan::ModelSpec one_block = spec;
-  one_block.layers = 1;
+  plan::ModelSpec one_block = plan::FirstLayers(spec, 1);
   one_block.vocabulary = std::min(spec.vocabulary, kMostVocabulary);
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ProbedStage> stage,
                          ProbedStage::Create(one_block, options, std::move(compute_device)));

@@ -102,10 +102,7 @@ absl::StatusOr<plan::ModelSpec> TrainCase::Spec() const {
   if (!spec) {
     return NotFound("no shape is called {}", shape);
   }
-  if (layers > 0) {
-    spec->layers = std::min(spec->layers, layers);
-  }
-  return *spec;
+  return layers > 0 ? plan::FirstLayers(*spec, layers) : *spec;
 }
 
 PartRun::PartRun(const PartOptions& options, PartReport& report)

@@ -45,7 +45,9 @@ absl::StatusOr<float*> Floats(DeviceData& data, int64_t count, double deviation 
 }
 
 AttentionShape ShapeOf(const plan::ModelSpec& spec) {
-  return {.heads = spec.heads, .kv_heads = spec.kv_heads, .head_dim = spec.head_dim};
+  return {.heads = spec.attention().heads,
+          .kv_heads = spec.attention().kv_heads,
+          .head_dim = spec.attention().head_dim};
 }
 
 std::string Size(int64_t rows, int64_t columns) { return fmt::format("{} x {}", rows, columns); }
@@ -88,10 +90,10 @@ absl::StatusOr<std::vector<KernelCase>> MakeMatrixCases(Ops& ops, DeviceData& da
     int64_t in, out;
     bool residual = false;  // added in the forward pass
   };
-  const Product products[] = {{"qkv", spec.hidden, spec.q_size() + 2 * spec.kv_size()},
-                              {"attention's output", spec.q_size(), spec.hidden, true},
-                              {"gate and up", spec.hidden, 2 * spec.intermediate},
-                              {"down", spec.intermediate, spec.hidden, true}};
+  const Product products[] = {{"qkv", spec.hidden, spec.attention().qkv_size()},
+                              {"attention's output", spec.attention().q_size(), spec.hidden, true},
+                              {"gate and up", spec.hidden, 2 * spec.mlp().intermediate},
+                              {"down", spec.mlp().intermediate, spec.hidden, true}};
   std::vector<KernelCase> cases;
   for (const Product& p : products) {
     SHOAL_ASSIGN_OR_RETURN(const Matrix x, data.Normal(kType, rows, p.in));
@@ -172,7 +174,7 @@ absl::StatusOr<std::vector<KernelCase>> MakeAttentionCases(Ops& ops, DeviceData&
 
 absl::StatusOr<std::vector<KernelCase>> MakeBlockCases(Ops& ops, DeviceData& data,
                                                        const plan::ModelSpec& spec, int64_t rows) {
-  const int64_t hidden = spec.hidden, intermediate = spec.intermediate;
+  const int64_t hidden = spec.hidden, intermediate = spec.mlp().intermediate;
   const AttentionShape shape = ShapeOf(spec);
   SHOAL_ASSIGN_OR_RETURN(const Turns x, MakeTurns(data, rows, hidden));
   SHOAL_ASSIGN_OR_RETURN(const Turns y, MakeTurns(data, rows, hidden));

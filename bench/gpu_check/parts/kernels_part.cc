@@ -187,7 +187,7 @@ absl::Status RunKernelsPart(PartRun& run) {
   }
   if (const FlatKernels* const flat = run.options().flat; flat != nullptr) {
     absl::Status failed;
-    const int64_t count = spec->hidden * spec->intermediate;
+    const int64_t count = spec->hidden * spec->mlp().intermediate;
     SHOAL_RETURN_IF_ERROR(table.Add(compute_device, [&](worker::Ops& ops, DeviceData& data) {
       return MakeFlatCases(*flat, ops, data, count, failed);
     }));

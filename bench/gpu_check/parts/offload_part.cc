@@ -71,8 +71,8 @@ bool SameBits(const Ran& a, const Ran& b) {
 
 class OffloadPart {
  public:
-  OffloadPart(PartRun& run, const plan::ModelSpec& spec) : run_(run), whole_(spec), layers_(spec) {
-    layers_.layers = std::min<int64_t>(layers_.layers, run.sizes().offload_layers);
+  OffloadPart(PartRun& run, const plan::ModelSpec& spec)
+      : run_(run), whole_(spec), layers_(plan::FirstLayers(spec, run.sizes().offload_layers)) {
     layers_.vocabulary = std::min(layers_.vocabulary, kMostVocabulary);
   }
 

@@ -2,39 +2,50 @@
 // refused by name; keys without effect here (dropout, cache settings, ...) are ignored.
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "core/base/bytes.h"
 #include "core/base/file.h"
 #include "core/base/json/json.h"
 #include "core/base/status.h"
+#include "core/model/family.h"
 #include "core/model/huggingface/hf_model.h"
+#include "fmt/ranges.h"
 
 namespace shoal::formats {
 namespace {
 
+using plan::Family;
 using plan::ModelSpec;
+using plan::Rope;
 using plan::RopeScaling;
 
-constexpr const char* kLlama = "LlamaForCausalLM";
 constexpr int64_t kMaxConfigBytes = 16 * kMiB;
-constexpr const char* kQwen2 = "Qwen2ForCausalLM";
 
-absl::StatusOr<std::string> ParseArchitecture(const JsonObject& config) {
-  std::string architecture;
-  if (const Json* list = config.Find("architectures"); list != nullptr) {
+absl::StatusOr<const Family*> ParseFamily(const JsonObject& config) {
+  std::string key = "architectures";
+  std::string name;
+  const Family* family = nullptr;
+  if (const Json* list = config.Find(key); list != nullptr) {
     if (!list->is_array() || list->size() != 1 || !list->front().is_string()) {
       return InvalidArgument("{}: architectures is not a list of one name", config.where());
     }
-    architecture = list->front().get<std::string>();
+    name = list->front().get<std::string>();
+    family = plan::FindFamilyOfArchitecture(name);
   } else {
-    SHOAL_ASSIGN_OR_RETURN(const std::string type, config.String("model_type"));
-    architecture = type == "llama" ? kLlama : type == "qwen2" ? kQwen2 : type;
+    key = "model_type";
+    SHOAL_ASSIGN_OR_RETURN(name, config.String(key));
+    family = plan::FindFamily(name);
   }
-  if (architecture != kLlama && architecture != kQwen2) {
-    return InvalidArgument("{}: architecture '{}' is not supported; {} and {} are", config.where(),
-                           architecture, kLlama, kQwen2);
+  if (family == nullptr) {
+    std::vector<std::string_view> known;
+    for (const Family* other : plan::Families()) {
+      known.push_back(other->model_type);
+    }
+    return InvalidArgument("{}: {}: '{}' is not supported; {} are", config.where(), key, name,
+                           fmt::join(known, ", "));
   }
-  return architecture;
+  return family;
 }
 
 absl::Status RefusePartialRotary(const JsonObject& object) {
@@ -45,8 +56,8 @@ absl::Status RefusePartialRotary(const JsonObject& object) {
 }
 
 // `rope` is rope_scaling, or what transformers 5 calls rope_parameters (which has rope_theta too).
-absl::Status ParseRope(const JsonObject& rope, ModelSpec& spec) {
-  SHOAL_ASSIGN_OR_RETURN(spec.rope_theta, rope.NumberOr("rope_theta", spec.rope_theta));
+absl::Status ParseRope(const JsonObject& rope, Rope& result) {
+  SHOAL_ASSIGN_OR_RETURN(result.theta, rope.NumberOr("rope_theta", result.theta));
   SHOAL_ASSIGN_OR_RETURN(std::string type, rope.StringOr("type", "default"));
   SHOAL_ASSIGN_OR_RETURN(type, rope.StringOr("rope_type", type));
   SHOAL_RETURN_IF_ERROR(RefusePartialRotary(rope));
@@ -63,14 +74,15 @@ absl::Status ParseRope(const JsonObject& rope, ModelSpec& spec) {
   SHOAL_ASSIGN_OR_RETURN(scaling.high_frequency_factor, rope.Number("high_freq_factor"));
   SHOAL_ASSIGN_OR_RETURN(scaling.original_max_positions,
                          rope.Integer("original_max_position_embeddings"));
-  spec.rope_scaling = scaling;
+  result.scaling = scaling;
   return absl::OkStatus();
 }
 
-absl::Status RefuseWindows(const JsonObject& config, bool qwen2) {
-  // Qwen2 names a window size that it uses only if another key says so.
-  SHOAL_ASSIGN_OR_RETURN(const bool use_window, config.BoolOr("use_sliding_window", !qwen2));
-  if (use_window && (qwen2 || config.Find("sliding_window") != nullptr)) {
+absl::Status RefuseWindows(const JsonObject& config, const Family& family) {
+  // Some name a window's size that they use only if another key says so.
+  const bool by_key = family.window == plan::WindowKeys::kUseSlidingWindow;
+  SHOAL_ASSIGN_OR_RETURN(const bool use_window, config.BoolOr("use_sliding_window", !by_key));
+  if (use_window && (by_key || config.Find("sliding_window") != nullptr)) {
     return InvalidArgument(
         "{}: sliding-window attention (use_sliding_window, sliding_window) is not supported",
         config.where());
@@ -88,7 +100,7 @@ absl::Status RefuseWindows(const JsonObject& config, bool qwen2) {
   return absl::OkStatus();
 }
 
-absl::Status RefuseUnsupported(const JsonObject& config, bool qwen2) {
+absl::Status RefuseUnsupported(const JsonObject& config, const Family& family) {
   SHOAL_ASSIGN_OR_RETURN(const std::string activation, config.StringOr("hidden_act", "silu"));
   if (activation != "silu") {
     return InvalidArgument("{}: hidden_act '{}' is not supported; silu is", config.where(),
@@ -99,44 +111,58 @@ absl::Status RefuseUnsupported(const JsonObject& config, bool qwen2) {
                            config.where());
   }
   SHOAL_RETURN_IF_ERROR(RefusePartialRotary(config));
-  return RefuseWindows(config, qwen2);
+  return RefuseWindows(config, family);
 }
 
 absl::Status ParseSizes(const JsonObject& config, ModelSpec& spec) {
+  plan::Attention& attention = spec.kinds[0].attention;
   SHOAL_ASSIGN_OR_RETURN(spec.vocabulary, config.Integer("vocab_size"));
   SHOAL_ASSIGN_OR_RETURN(spec.hidden, config.Integer("hidden_size"));
-  SHOAL_ASSIGN_OR_RETURN(spec.intermediate, config.Integer("intermediate_size"));
+  SHOAL_ASSIGN_OR_RETURN(spec.kinds[0].mlp.intermediate, config.Integer("intermediate_size"));
   SHOAL_ASSIGN_OR_RETURN(spec.layers, config.Integer("num_hidden_layers"));
-  SHOAL_ASSIGN_OR_RETURN(spec.heads, config.Integer("num_attention_heads"));
-  SHOAL_ASSIGN_OR_RETURN(spec.kv_heads, config.IntegerOr("num_key_value_heads", spec.heads));
-  SHOAL_ASSIGN_OR_RETURN(spec.head_dim, config.IntegerOr("head_dim", 0));
-  if (spec.head_dim == 0 && spec.heads > 0) {
-    if (spec.hidden % spec.heads != 0) {
+  SHOAL_ASSIGN_OR_RETURN(attention.heads, config.Integer("num_attention_heads"));
+  SHOAL_ASSIGN_OR_RETURN(attention.kv_heads,
+                         config.IntegerOr("num_key_value_heads", attention.heads));
+  SHOAL_ASSIGN_OR_RETURN(attention.head_dim, config.IntegerOr("head_dim", 0));
+  if (attention.head_dim == 0 && attention.heads > 0) {
+    if (spec.hidden % attention.heads != 0) {
       return InvalidArgument(
           "{}: hidden_size {} is not a multiple of num_attention_heads {}, and there is no "
           "head_dim",
-          config.where(), spec.hidden, spec.heads);
+          config.where(), spec.hidden, attention.heads);
     }
-    spec.head_dim = spec.hidden / spec.heads;
+    attention.head_dim = spec.hidden / attention.heads;
   }
   SHOAL_ASSIGN_OR_RETURN(spec.max_positions,
                          config.IntegerOr("max_position_embeddings", spec.max_positions));
   return absl::OkStatus();
 }
 
-absl::Status ParseFlags(const JsonObject& config, bool qwen2, ModelSpec& spec) {
+absl::Status ParseFlags(const JsonObject& config, const Family& family, ModelSpec& spec) {
+  auto& [attention, mlp] = spec.kinds[0];
   SHOAL_ASSIGN_OR_RETURN(spec.norm_epsilon, config.NumberOr("rms_norm_eps", spec.norm_epsilon));
-  SHOAL_ASSIGN_OR_RETURN(spec.rope_theta, config.NumberOr("rope_theta", spec.rope_theta));
   SHOAL_ASSIGN_OR_RETURN(spec.tied_embeddings,
                          config.BoolOr("tie_word_embeddings", spec.tied_embeddings));
-  if (qwen2) {
-    spec.attention_bias = true;
+  attention.qkv_bias = family.qkv_bias == plan::QkvBias::kAlways;
+  if (!attention.qkv_bias) {
+    SHOAL_ASSIGN_OR_RETURN(attention.qkv_bias, config.BoolOr("attention_bias", false));
+    attention.output_bias = attention.qkv_bias;
+  }
+  if (family.mlp_bias_key) {
+    SHOAL_ASSIGN_OR_RETURN(mlp.bias, config.BoolOr("mlp_bias", false));
+  }
+  return absl::OkStatus();
+}
+
+// rope_parameters is what transformers 5 writes, and wins over all older keys.
+absl::Status ParseRotary(const JsonObject& config, Rope& result) {
+  SHOAL_ASSIGN_OR_RETURN(result.theta, config.NumberOr("rope_theta", result.theta));
+  const char* key = config.Find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
+  if (config.Find(key) == nullptr) {
     return absl::OkStatus();
   }
-  SHOAL_ASSIGN_OR_RETURN(spec.attention_bias, config.BoolOr("attention_bias", false));
-  spec.output_bias = spec.attention_bias;
-  SHOAL_ASSIGN_OR_RETURN(spec.mlp_bias, config.BoolOr("mlp_bias", false));
-  return absl::OkStatus();
+  SHOAL_ASSIGN_OR_RETURN(const JsonObject rope, config.Object(key));
+  return ParseRope(rope, result);
 }
 
 }  // namespace
@@ -144,21 +170,15 @@ absl::Status ParseFlags(const JsonObject& config, bool qwen2, ModelSpec& spec) {
 absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::string& file_name) {
   SHOAL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, file_name));
   SHOAL_ASSIGN_OR_RETURN(const JsonObject config, JsonObject::From(json, file_name));
-  ModelSpec spec;
-  SHOAL_ASSIGN_OR_RETURN(spec.architecture, ParseArchitecture(config));
-  const bool qwen2 = spec.architecture == kQwen2;
-  // The library's own defaults, for keys that a config may omit.
-  spec.max_positions = qwen2 ? 32768 : 2048;
-  spec.norm_epsilon = 1e-6;
-  SHOAL_RETURN_IF_ERROR(RefuseUnsupported(config, qwen2));
+  SHOAL_ASSIGN_OR_RETURN(const Family* family, ParseFamily(config));
+  ModelSpec spec{.family = std::string(family->model_type),
+                 .max_positions = family->defaults.max_positions,
+                 .norm_epsilon = family->defaults.norm_epsilon};
+  spec.kinds[0].attention.rope.theta = family->defaults.rope_theta;
+  SHOAL_RETURN_IF_ERROR(RefuseUnsupported(config, *family));
   SHOAL_RETURN_IF_ERROR(ParseSizes(config, spec));
-  SHOAL_RETURN_IF_ERROR(ParseFlags(config, qwen2, spec));
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (config.Find(key) != nullptr) {
-      SHOAL_ASSIGN_OR_RETURN(const JsonObject rope, config.Object(key));
-      SHOAL_RETURN_IF_ERROR(ParseRope(rope, spec));
-    }
-  }
+  SHOAL_RETURN_IF_ERROR(ParseFlags(config, *family, spec));
+  SHOAL_RETURN_IF_ERROR(ParseRotary(config, spec.kinds[0].attention.rope));
   if (absl::Status status = plan::Validate(spec); !status.ok()) {
     return Annotate(status, file_name);
   }
@@ -183,39 +203,43 @@ absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& folder) {
 
 std::string ModelSpecToJson(const ModelSpec& spec, DType torch_dtype,
                             const SpecialTokens& special) {
-  const bool qwen2 = spec.architecture == kQwen2;
+  const Family& family = plan::FamilyOf(spec);
+  const auto& [attention, mlp] = spec.kinds.front();
   nlohmann::ordered_json config = {
-      {"architectures", {spec.architecture}},
-      {"model_type", qwen2 ? "qwen2" : "llama"},
+      {"architectures", {family.architecture}},
+      {"model_type", family.model_type},
       {"vocab_size", spec.vocabulary},
       {"hidden_size", spec.hidden},
-      {"intermediate_size", spec.intermediate},
+      {"intermediate_size", mlp.intermediate},
       {"num_hidden_layers", spec.layers},
-      {"num_attention_heads", spec.heads},
-      {"num_key_value_heads", spec.kv_heads},
-      {"head_dim", spec.head_dim},
+      {"num_attention_heads", attention.heads},
+      {"num_key_value_heads", attention.kv_heads},
+      {"head_dim", attention.head_dim},
       {"max_position_embeddings", spec.max_positions},
       {"hidden_act", "silu"},
       {"initializer_range", 0.02},
       {"rms_norm_eps", spec.norm_epsilon},
-      {"rope_theta", spec.rope_theta},
+      {"rope_theta", attention.rope.theta},
       {"tie_word_embeddings", spec.tied_embeddings},
       {"torch_dtype", torch_dtype == DType::kF32 ? "float32" : "bfloat16"},
       {"use_cache", true},
   };
-  if (spec.rope_scaling) {
+  if (const auto& scaling = attention.rope.scaling) {
     config["rope_scaling"] = {
         {"rope_type", "llama3"},
-        {"factor", spec.rope_scaling->factor},
-        {"low_freq_factor", spec.rope_scaling->low_frequency_factor},
-        {"high_freq_factor", spec.rope_scaling->high_frequency_factor},
-        {"original_max_position_embeddings", spec.rope_scaling->original_max_positions}};
+        {"factor", scaling->factor},
+        {"low_freq_factor", scaling->low_frequency_factor},
+        {"high_freq_factor", scaling->high_frequency_factor},
+        {"original_max_position_embeddings", scaling->original_max_positions}};
   }
-  if (qwen2) {
+  if (family.window == plan::WindowKeys::kUseSlidingWindow) {
     config["use_sliding_window"] = false;
-  } else {
-    config["attention_bias"] = spec.attention_bias;
-    config["mlp_bias"] = spec.mlp_bias;
+  }
+  if (family.qkv_bias == plan::QkvBias::kByKey) {
+    config["attention_bias"] = attention.qkv_bias;
+  }
+  if (family.mlp_bias_key) {
+    config["mlp_bias"] = mlp.bias;
   }
   if (special.bos >= 0) {
     config["bos_token_id"] = special.bos;

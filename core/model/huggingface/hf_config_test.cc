@@ -27,29 +27,28 @@ absl::StatusOr<plan::ModelSpec> Parse(const json& config) {
 TEST(ParseModelSpec, FillsWhatAConfigLeavesOut) {
   const auto spec = Parse(Llama());
   ASSERT_OK(spec.status());
-  EXPECT_EQ(spec->head_dim, 8);
+  EXPECT_EQ(spec->attention().head_dim, 8);
   EXPECT_EQ(spec->max_positions, 2048);
   EXPECT_EQ(spec->norm_epsilon, 1e-6);
-  EXPECT_EQ(spec->rope_theta, 10000.0);
-  EXPECT_FALSE(spec->tied_embeddings || spec->attention_bias || spec->mlp_bias ||
-               spec->rope_scaling);
+  EXPECT_EQ(spec->attention().rope, plan::Rope());
+  EXPECT_FALSE(spec->tied_embeddings || spec->attention().qkv_bias || spec->mlp().bias);
   json config = Llama();
   config.erase("num_key_value_heads");
   config["head_dim"] = 32;
-  EXPECT_EQ(Parse(config)->kv_heads, 8);
-  EXPECT_EQ(Parse(config)->q_size(), 256);
+  EXPECT_EQ(Parse(config)->attention().kv_heads, 8);
+  EXPECT_EQ(Parse(config)->attention().q_size(), 256);
   config.erase("architectures");
   config["model_type"] = "qwen2";
-  EXPECT_EQ(Parse(config)->architecture, "Qwen2ForCausalLM");
+  EXPECT_EQ(Parse(config)->family, "qwen2");
 }
 
 TEST(ParseModelSpec, PutsBiasesWhereTheArchitectureHasThem) {
   json config = Llama();
   config["attention_bias"] = true;
-  EXPECT_TRUE(Parse(config)->attention_bias);
-  EXPECT_TRUE(Parse(config)->output_bias);
-  EXPECT_TRUE(Parse(Qwen2())->attention_bias);
-  EXPECT_FALSE(Parse(Qwen2())->output_bias);
+  EXPECT_TRUE(Parse(config)->attention().qkv_bias);
+  EXPECT_TRUE(Parse(config)->attention().output_bias);
+  EXPECT_TRUE(Parse(Qwen2())->attention().qkv_bias);
+  EXPECT_FALSE(Parse(Qwen2())->attention().output_bias);
 }
 
 TEST(ParseModelSpec, ReadsBothSpellingsOfRope) {
@@ -59,17 +58,20 @@ TEST(ParseModelSpec, ReadsBothSpellingsOfRope) {
   json config = Llama();
   config["rope_scaling"] = llama3;
   config["rope_theta"] = 500000;
-  EXPECT_EQ(Parse(config)->rope_scaling, expected);
-  EXPECT_EQ(Parse(config)->rope_theta, 500000.0);
+  EXPECT_EQ(Parse(config)->attention().rope.scaling, expected);
+  EXPECT_EQ(Parse(config)->attention().rope.theta, 500000.0);
 
   json newer = Llama();
   newer["rope_parameters"] = llama3;
   newer["rope_parameters"]["rope_theta"] = 500000.0;
   EXPECT_EQ(*Parse(newer), *Parse(config));
+  newer["rope_theta"] = 10000.0;
+  newer["rope_scaling"] = json::parse(R"({"rope_type": "default"})");
+  EXPECT_EQ(*Parse(newer), *Parse(config)) << "rope_parameters wins";
   config["rope_scaling"] = json::parse(R"({"type": "default"})");
-  EXPECT_FALSE(Parse(config)->rope_scaling.has_value());
+  EXPECT_FALSE(Parse(config)->attention().rope.scaling.has_value());
   config["rope_scaling"] = nullptr;
-  EXPECT_FALSE(Parse(config)->rope_scaling.has_value());
+  EXPECT_FALSE(Parse(config)->attention().rope.scaling.has_value());
 }
 
 TEST(ParseModelSpec, RefusesByName) {
@@ -81,7 +83,7 @@ TEST(ParseModelSpec, RefusesByName) {
   };
   const Case cases[] = {
       {false, "architectures", R"(["MistralForCausalLM"])",
-       "'MistralForCausalLM' is not supported"},
+       "architectures: 'MistralForCausalLM' is not supported; llama, qwen2 are"},
       {false, "architectures", "[]", "architectures"},
       {false, "rope_scaling", R"({"rope_type": "yarn", "factor": 4.0})", "'yarn' is not supported"},
       {false, "rope_scaling", R"({"type": "linear"})", "'linear' is not supported"},
@@ -130,7 +132,7 @@ TEST(ModelSpecToJson, RoundTripsEveryShape) {
   for (const std::string& name : plan::NamedShapes()) {
     plan::ModelSpec spec = *plan::NamedShape(name);
     for (const bool scaled : {false, true}) {
-      spec.rope_scaling =
+      spec.kinds[0].attention.rope.scaling =
           scaled ? std::optional<plan::RopeScaling>({8.0, 1.5, 3.25, 4096}) : std::nullopt;
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
         const std::string text = ModelSpecToJson(spec, dtype, {.bos = 1, .eos = 2});

@@ -40,13 +40,10 @@ void FillNormal(const TensorSpec& tensor, double deviation, uint64_t seed, int64
 void FillTensor(const TensorSpec& tensor, int64_t layers, uint64_t seed, int64_t begin, int64_t end,
                 float* out) {
   if (tensor.rank() == 1) {
-    const bool norm = tensor.name.ends_with("norm.weight");
-    std::fill(out, out + (end - begin), norm ? 1.0F : 0.0F);
+    std::fill(out, out + (end - begin), plan::IsNorm(tensor.role) ? 1.0F : 0.0F);
     return;
   }
-  const bool to_residual =
-      tensor.name.ends_with("o_proj.weight") || tensor.name.ends_with("down_proj.weight");
-  const double deviation = to_residual
+  const double deviation = plan::IsToResidual(tensor.role)
                                ? kStandardDeviation / std::sqrt(2.0 * static_cast<double>(layers))
                                : kStandardDeviation;
   FillNormal(tensor, deviation, seed, begin, end, out);

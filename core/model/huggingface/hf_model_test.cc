@@ -17,8 +17,8 @@ using nlohmann::json;
 plan::ModelSpec Tiny(bool tied) {
   plan::ModelSpec spec = *plan::NamedShape("tiny");
   spec.hidden = 36;  // head_dim and hidden that leave padding between tensors
-  spec.head_dim = 6;
-  spec.intermediate = 50;
+  spec.kinds[0].attention.head_dim = 6;
+  spec.kinds[0].mlp.intermediate = 50;
   spec.tied_embeddings = tied;
   return spec;
 }
@@ -40,10 +40,11 @@ TEST(HfModel, ReadsBackWhatWasWritten) {
   const TemporaryFolder folder;
   for (const std::string shape : {"llama", "tied", "biases", "qwen2"}) {
     plan::ModelSpec spec = Tiny(shape == "tied");
-    spec.attention_bias = spec.output_bias = spec.mlp_bias = shape == "biases";
+    auto& [attention, mlp] = spec.kinds[0];
+    attention.qkv_bias = attention.output_bias = mlp.bias = shape == "biases";
     if (shape == "qwen2") {
-      spec.architecture = "Qwen2ForCausalLM";
-      spec.attention_bias = true;
+      spec.family = "qwen2";
+      attention.qkv_bias = true;
     }
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const int64_t max_file_bytes : {int64_t{1} << 40, int64_t{20000}}) {
@@ -120,8 +121,7 @@ TEST(InitialWeights, HaveTheStatedDistribution) {
       EXPECT_EQ(sum, count) << tensor.name;
       continue;
     }
-    const bool residual =
-        tensor.name.ends_with("o_proj.weight") || tensor.name.ends_with("down_proj.weight");
+    const bool residual = tensor.role == plan::Role::kOutput || tensor.role == plan::Role::kDown;
     const double deviation = residual ? 0.02 / std::sqrt(12.0) : 0.02;
     EXPECT_NEAR(std::sqrt(squares / count), deviation, 0.02 * deviation) << tensor.name;
     EXPECT_NEAR(sum / count, 0, 5 * deviation / std::sqrt(count)) << tensor.name;
@@ -283,7 +283,7 @@ TEST(WriteHfModel, RefusesWhatItCannotDescribe) {
   const TemporaryFolder folder;
   plan::ModelSpec spec = Tiny(true);
   EXPECT_REFUSED(InitHfModel(folder.path(), spec, 1, {.dtype = DType::kF16}), "F16");
-  spec.output_bias = true;
+  spec.kinds[0].attention.output_bias = true;
   EXPECT_REFUSED(InitHfModel(folder.path(), spec, 1, {}), "cannot describe");
 }
 

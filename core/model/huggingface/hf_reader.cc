@@ -10,17 +10,16 @@
 #include "core/base/check.h"
 #include "core/base/json/json.h"
 #include "core/base/status.h"
+#include "core/model/family.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/huggingface/safetensors.h"
 
 namespace shoal::formats {
 namespace {
 
+using plan::Role;
 using plan::TensorSpec;
 using plan::UnitSpec;
-
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
-constexpr const char* kHead = "lm_head.weight";
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
@@ -88,6 +87,9 @@ struct HfModel::State {
   absl::Status AddFile(const std::string& path);
   absl::Status CheckTensors();
   absl::Status CheckTiedHead();
+  std::string NameOf(Role role) const {  // of the embedding or the head
+    return plan::TensorName(plan::FamilyOf(spec), role, 0);
+  }
 };
 
 absl::Status HfModel::State::AddFile(const std::string& path) {
@@ -152,7 +154,7 @@ absl::Status HfModel::State::CheckTensors() {
       if (at == stored.end()) {
         return InvalidArgument(
             "{}: tensor '{}' is missing{}", folder, tensor.name,
-            tensor.name == kHead
+            tensor.role == Role::kHead
                 ? " (where it shares the embedding, config.json says tie_word_embeddings: true)"
                 : "");
       }
@@ -169,20 +171,22 @@ absl::Status HfModel::State::CheckTensors() {
     if (expected.contains(name) || IsIgnored(name)) {
       continue;
     }
-    if (name == kHead && spec.tied_embeddings) {
+    if (spec.tied_embeddings && name == NameOf(Role::kHead)) {
       SHOAL_RETURN_IF_ERROR(CheckTiedHead());
       continue;
     }
     return InvalidArgument("{}: tensor '{}' is not part of a {} with this config.json", folder,
-                           name, spec.architecture);
+                           name, plan::FamilyOf(spec).architecture);
   }
   return absl::OkStatus();
 }
 
 // Some files store the head although it is the embedding; allowed as long as both are equal.
 absl::Status HfModel::State::CheckTiedHead() {
-  const StoredTensor& embedding = stored.at(kEmbedding);
-  const StoredTensor& head = stored.at(kHead);
+  const std::string embedding_name = NameOf(Role::kEmbedding);
+  const std::string head_name = NameOf(Role::kHead);
+  const StoredTensor& embedding = stored.at(embedding_name);
+  const StoredTensor& head = stored.at(head_name);
   bool same =
       embedding.entry.dtype == head.entry.dtype && embedding.entry.shape == head.entry.shape;
   if (same) {
@@ -192,7 +196,7 @@ absl::Status HfModel::State::CheckTiedHead() {
               : InvalidArgument(
                     "{}: {} differs from {} although config.json ties them; set "
                     "tie_word_embeddings to false or drop {}",
-                    folder, kHead, kEmbedding, kHead);
+                    folder, head_name, embedding_name, head_name);
 }
 
 HfModel::HfModel(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -6,6 +6,7 @@
 #include "core/base/bytes.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/model/family.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/huggingface/safetensors.h"
 #include "nlohmann/json.hpp"
@@ -127,7 +128,7 @@ absl::Status WriteHfModel(const std::string& folder, const plan::ModelSpec& spec
   SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec reread, ParseModelSpec(config, "config.json"));
   if (reread != spec) {
     return InvalidArgument("{}: config.json cannot describe this model (biases of a {}?)", folder,
-                           spec.architecture);
+                           plan::FamilyOf(spec).architecture);
   }
   SHOAL_RETURN_IF_ERROR(CreateDirectories(folder));
   const std::vector<FilePlan> files = PlanFiles(spec, options);

@@ -11,8 +11,6 @@ namespace {
 
 constexpr int64_t kRowPadding = 64;
 
-int64_t QkvSize(const ModelSpec& spec) { return spec.q_size() + 2 * spec.kv_size(); }
-
 }  // namespace
 
 int64_t NormPartialBytes(const ModelSpec& spec, int64_t rows) {
@@ -23,18 +21,20 @@ int64_t MicrobatchRows(int64_t tokens) { return RoundUp(tokens, kRowPadding); }
 
 int64_t BlockActivationBytes(const ModelSpec& spec, DType compute, Recompute recompute,
                              int64_t rows) {
+  const Attention& attention = spec.attention();
   TensorBytes block(compute, rows);
   block.Matrix(spec.hidden);  // input
   if (recompute == Recompute::kFull) {
     return block.bytes();
   }
-  block.Floats(1).Matrix(QkvSize(spec)).Matrix(spec.q_size());  // inverse rms, qkv, attention
-  block.Floats(spec.heads);                                     // log-sum-exp
-  block.Matrix(spec.hidden).Floats(1);                          // middle, its inverse rms
-  block.Matrix(2 * spec.intermediate);                          // gate and up
+  block.Floats(1).Matrix(attention.qkv_size());  // inverse rms, qkv
+  block.Matrix(attention.q_size());              // attention
+  block.Floats(attention.heads);                 // log-sum-exp
+  block.Matrix(spec.hidden).Floats(1);           // middle, its inverse rms
+  block.Matrix(2 * spec.mlp().intermediate);     // gate and up
   if (recompute == Recompute::kNone) {
     block.Matrix(spec.hidden).Matrix(spec.hidden);  // both norms' outputs
-    block.Matrix(spec.intermediate);                // activated
+    block.Matrix(spec.mlp().intermediate);          // activated
   }
   return block.bytes();
 }
@@ -42,17 +42,17 @@ int64_t BlockActivationBytes(const ModelSpec& spec, DType compute, Recompute rec
 int64_t BlockGradientBytes(const ModelSpec& spec, DType compute, Recompute recompute,
                            int64_t rows) {
   TensorBytes block(compute, rows);
-  block.Matrix(spec.hidden).Matrix(2 * spec.intermediate);  // d output, d gate_up
-  block.Matrix(spec.hidden).Matrix(QkvSize(spec));          // d middle, d qkv
+  block.Matrix(spec.hidden).Matrix(2 * spec.mlp().intermediate);  // d output, d gate_up
+  block.Matrix(spec.hidden).Matrix(spec.attention().qkv_size());  // d middle, d qkv
   for (int norm = 0; norm < 2; ++norm) {
     block.Bytes(NormPartialBytes(spec, rows));
   }
   if (recompute != Recompute::kNone) {
     block.Matrix(spec.hidden).Matrix(spec.hidden);  // both norms' outputs
-    block.Matrix(spec.intermediate);                // activated
+    block.Matrix(spec.mlp().intermediate);          // activated
   }
   if (recompute == Recompute::kFull) {
-    block.Matrix(spec.q_size());  // attention
+    block.Matrix(spec.attention().q_size());  // attention
   }
   return block.bytes();
 }

@@ -50,11 +50,12 @@ TEST(PlanChunkBytes, RecomputeMovesBytesFromActivationsToGradients) {
   const auto gradients = [&](Recompute recompute) {
     return BlockGradientBytes(spec, DType::kBF16, recompute, rows);
   };
-  const int64_t remade = c * rows * (2 * spec.hidden + spec.intermediate);
+  const int64_t remade = c * rows * (2 * spec.hidden + spec.mlp().intermediate);
   EXPECT_EQ(activations(Recompute::kNone) - activations(Recompute::kLight), remade);
   EXPECT_EQ(gradients(Recompute::kLight) - gradients(Recompute::kNone), remade);
   EXPECT_EQ(activations(Recompute::kFull), c * rows * spec.hidden);
-  EXPECT_EQ(gradients(Recompute::kFull) - gradients(Recompute::kLight), c * rows * spec.q_size());
+  EXPECT_EQ(gradients(Recompute::kFull) - gradients(Recompute::kLight),
+            c * rows * spec.attention().q_size());
 }
 
 }  // namespace

@@ -16,15 +16,16 @@ int64_t FusedAttentionBytes(const ModelSpec& spec, int64_t tokens) {
   constexpr int64_t kHalf = 2;         // bytes of bf16
   constexpr int64_t kFloat = 4;
   const int64_t rows = MicrobatchRows(tokens) + kSlackRows;
+  const Attention& attention = spec.attention();
   const auto piece = [&](int64_t columns, int64_t element) {
     return RoundUp(rows * columns * element, kAlignment);
   };
   int64_t bytes = kAlignment;
-  bytes += 2 * piece(spec.heads, kFloat);  // log-sum-exp, and sums of d_out * out
-  bytes += piece(spec.q_size(), kFloat) + piece(spec.q_size(), kHalf);
-  bytes += 2 * piece(spec.kv_size(), kHalf);
-  if (spec.heads != spec.kv_heads) {
-    bytes += 2 * piece(spec.q_size(), kHalf);
+  bytes += 2 * piece(attention.heads, kFloat);  // log-sum-exp, and sums of d_out * out
+  bytes += piece(attention.q_size(), kFloat) + piece(attention.q_size(), kHalf);
+  bytes += 2 * piece(attention.kv_size(), kHalf);
+  if (attention.heads != attention.kv_heads) {
+    bytes += 2 * piece(attention.q_size(), kHalf);
   }
   return bytes;
 }

@@ -132,11 +132,11 @@ TEST(PlanActivations, GrowWithTokensAndLayersAndHalveInBf16) {
   const ActivationBytes one = PlanActivations(spec, DType::kF32, 1024);
   const ActivationBytes two = PlanActivations(spec, DType::kF32, 2048);
   EXPECT_EQ(two.blocks, 2 * one.blocks);
-  const int64_t q = spec.q_size();
-  const int64_t kv = spec.kv_size();
-  EXPECT_EQ(one.blocks,
-            spec.layers * 1024 * 4 *
-                (4 * spec.hidden + 2 * q + 2 * kv + 3 * spec.intermediate + 2 + spec.heads));
+  const int64_t q = spec.attention().q_size();
+  const int64_t kv = spec.attention().kv_size();
+  EXPECT_EQ(one.blocks, spec.layers * 1024 * 4 *
+                            (4 * spec.hidden + 2 * q + 2 * kv + 3 * spec.mlp().intermediate + 2 +
+                             spec.attention().heads));
   EXPECT_LT(PlanActivations(spec, DType::kBF16, 1024).blocks, one.blocks * 51 / 100);
   EXPECT_LE(two.logits, 32 * kMiB + 2 * 512 * spec.hidden * 4 + 64);
   // A vocabulary so large that one chunk of rows exceeds the limit.
@@ -307,14 +307,14 @@ TEST(PlanMemory, PutsIntoAGpuWhatIsComputedWith) {
 
 TEST(PlanMemory, CountsWhatCudnnsAttentionMayTake) {
   const ModelSpec spec = *NamedShape("7b");
-  ASSERT_NE(spec.heads, spec.kv_heads);
+  ASSERT_NE(spec.attention().heads, spec.attention().kv_heads);
   Job job = ResolvedJob(ComputeType::kBf16);
   job.train.device = DeviceKind::kCuda;
   job.data.microbatch_tokens = 65536;
   const auto workspace = [&] { return PlanMemory(spec, job, 1, 1, {})->stages[0].gpu.workspace; };
   const int64_t fused = FusedAttentionBytes(spec, 65536);
   EXPECT_EQ(workspace(), kGpuWorkspaceBytes + fused);
-  const auto queries = static_cast<double>(65536 * spec.q_size());
+  const auto queries = static_cast<double>(65536 * spec.attention().q_size());
   EXPECT_NEAR(static_cast<double>(fused) / queries, 10.7, 0.2);
   job.service.accumulate = Accumulate::kExact;
   EXPECT_EQ(workspace(), kGpuWorkspaceBytes);
@@ -323,9 +323,9 @@ TEST(PlanMemory, CountsWhatCudnnsAttentionMayTake) {
   EXPECT_EQ(workspace(), kGpuWorkspaceBytes);
   // If each head has its own keys: 4 + 2 B of queries, 2 B each of keys and values.
   const ModelSpec small = *NamedShape("124m");
-  ASSERT_EQ(small.heads, small.kv_heads);
+  ASSERT_EQ(small.attention().heads, small.attention().kv_heads);
   EXPECT_NEAR(static_cast<double>(FusedAttentionBytes(small, 65536)) /
-                  static_cast<double>(65536 * small.q_size()),
+                  static_cast<double>(65536 * small.attention().q_size()),
               10.1, 0.2);
 }
 

@@ -18,9 +18,9 @@ int64_t ChunkScratchBytes(const ModelSpec& spec, DType compute, Recompute recomp
                           int64_t tokens) {
   const int64_t rows = MicrobatchRows(tokens);
   TensorBytes gradients(compute, rows);
-  gradients.Matrix(2 * spec.intermediate).Matrix(spec.hidden).Matrix(spec.hidden);
-  gradients.Matrix(spec.q_size() + 2 * spec.kv_size()).Matrix(spec.hidden);
-  gradients.Matrix(spec.intermediate).Matrix(spec.q_size());
+  gradients.Matrix(2 * spec.mlp().intermediate).Matrix(spec.hidden).Matrix(spec.hidden);
+  gradients.Matrix(spec.attention().qkv_size()).Matrix(spec.hidden);
+  gradients.Matrix(spec.mlp().intermediate).Matrix(spec.attention().q_size());
   gradients.Matrix(spec.hidden).Matrix(spec.hidden);  // between blocks
   gradients.Bytes(NormPartialBytes(spec, rows)).Bytes(NormPartialBytes(spec, rows));
   return gradients.bytes() + BlockActivationBytes(spec, compute, Recompute::kNone, rows) -

@@ -24,7 +24,7 @@ struct Seconds {
 double LightBytes(const PipelineModel& model, double rows) {
   return rows * static_cast<double>(SizeOf(model.compute)) *
          (4.0 * static_cast<double>(model.spec.hidden) +
-          static_cast<double>(model.spec.intermediate));
+          static_cast<double>(model.spec.mlp().intermediate));
 }
 
 double OrElse(double rate, double other) { return rate > 0 ? rate : other; }

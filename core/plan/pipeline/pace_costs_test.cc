@@ -100,7 +100,7 @@ TEST(PipelineCosts, LightRecomputeTakesTheBytesThatItAdds) {
           .Of(0, 0, 0)
           .backward_input;
     };
-    const int64_t bytes = 1024 * SizeOf(compute) * (4 * spec.hidden + spec.intermediate);
+    const int64_t bytes = 1024 * SizeOf(compute) * (4 * spec.hidden + spec.mlp().intermediate);
     EXPECT_NEAR(seconds(Recompute::kLight) - seconds(Recompute::kNone),
                 static_cast<double>(bytes) / 1e9, 1e-9)
         << Name(compute);

@@ -13,33 +13,37 @@
 namespace shoal::worker::testing_model {
 
 inline plan::ModelSpec SmallSpec(bool tied = true) {
-  plan::ModelSpec spec;
-  spec.vocabulary = 53;
-  spec.hidden = 32;
-  spec.intermediate = 40;
-  spec.layers = 2;
-  spec.heads = 4;
-  spec.kv_heads = 2;
-  spec.head_dim = 8;
-  spec.max_positions = 256;
-  spec.tied_embeddings = tied;
+  return {.family = "llama",
+          .vocabulary = 53,
+          .hidden = 32,
+          .layers = 2,
+          .max_positions = 256,
+          .tied_embeddings = tied,
+          .kinds = {{.attention = {.heads = 4, .kv_heads = 2, .head_dim = 8},
+                     .mlp = {.intermediate = 40}}}};
+}
+
+// Kinds of blocks take turns.
+inline plan::ModelSpec WithLayers(plan::ModelSpec spec, int64_t layers) {
+  spec.layers = layers;
+  spec.kind_of_layer.clear();
+  for (int64_t layer = 0; spec.kinds.size() > 1 && layer < layers; ++layer) {
+    spec.kind_of_layer.push_back(static_cast<uint8_t>(layer % std::ssize(spec.kinds)));
+  }
   return spec;
 }
 
-inline plan::ModelSpec ThreeLayers(plan::ModelSpec spec) {
-  spec.layers = 3;
-  return spec;
-}
-
-// Every optional part at once.
+// Every optional part at once, and two kinds of blocks.
 inline plan::ModelSpec FullSpec() {
   plan::ModelSpec spec = SmallSpec(false);
-  spec.attention_bias = true;
-  spec.output_bias = true;
-  spec.mlp_bias = true;
-  spec.head_dim = 12;  // heads x head_dim is not hidden
-  spec.rope_scaling = plan::RopeScaling{.original_max_positions = 16};
-  return spec;
+  plan::BlockKind& kind = spec.kinds[0];
+  kind.attention.qkv_bias = true;
+  kind.attention.output_bias = true;
+  kind.mlp.bias = true;
+  kind.attention.head_dim = 12;  // heads x head_dim is not hidden
+  spec.kinds.push_back(spec.kinds[0]);
+  spec.kinds[0].attention.rope.scaling = plan::RopeScaling{.original_max_positions = 16};
+  return WithLayers(spec, 2);
 }
 
 // Matrices of deviation 0.2, norms around one, biases around zero; padding zero.
@@ -48,7 +52,7 @@ inline MemoryUnitSource RandomWeights(const std::vector<plan::UnitSpec>& units, 
   return *MemoryUnitSource::Load(units, dtype, [&](int index, int64_t, std::span<float> out) {
     Random random(seed, static_cast<uint64_t>(index));
     for (const plan::TensorSpec& tensor : units[static_cast<size_t>(index)].tensors) {
-      const double mean = tensor.name.ends_with("norm.weight") ? 1.0 : 0.0;
+      const double mean = plan::IsNorm(tensor.role) ? 1.0 : 0.0;
       for (int64_t i = 0; i < tensor.count(); ++i) {
         out[static_cast<size_t>(tensor.offset + i)] =
             static_cast<float>(mean + 0.2 * random.Normal());

@@ -14,17 +14,12 @@ using oracle::CpuFixture;
 using oracle::Doubles;
 using oracle::Tensor;
 
-plan::ModelSpec Spec() {
-  plan::ModelSpec spec;
-  spec.head_dim = 8;
-  spec.rope_theta = 10000;
-  return spec;
-}
+constexpr int64_t kHeadDim = 8;
 
 TEST(Rotary, TurnsHalvesOfEachHead) {
   Random random(7);
   CpuFixture cpu;
-  RotaryTable table(Spec(), *cpu.device);
+  RotaryTable table(plan::Rope(), kHeadDim, *cpu.device);
   ASSERT_TRUE(table.Reserve(100, cpu.ops->stream()).ok());
   Tensor x = Tensor::Normal(DType::kF32, 3, 24, random);
   const Doubles before = x.doubles();
@@ -51,7 +46,7 @@ TEST(Rotary, BackwardIsTheInverse) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     Random random(8);
     CpuFixture cpu;
-    RotaryTable table(Spec(), *cpu.device);
+    RotaryTable table(plan::Rope(), kHeadDim, *cpu.device);
     ASSERT_TRUE(table.Reserve(64, cpu.ops->stream()).ok());
     Tensor x = Tensor::Normal(dtype, 64, 32, random);
     const Doubles before = x.doubles();
@@ -70,11 +65,11 @@ TEST(Rotary, BackwardIsTheInverse) {
 
 TEST(RotaryTable, GrownIsAsMadeAtOnce) {
   CpuFixture cpu;
-  RotaryTable grown(Spec(), *cpu.device);
+  RotaryTable grown(plan::Rope(), kHeadDim, *cpu.device);
   for (const int64_t positions : {3, 4, 50, 20, 64}) {
     ASSERT_TRUE(grown.Reserve(positions, cpu.ops->stream()).ok());
   }
-  RotaryTable at_once(Spec(), *cpu.device);
+  RotaryTable at_once(plan::Rope(), kHeadDim, *cpu.device);
   ASSERT_TRUE(at_once.Reserve(64, cpu.ops->stream()).ok());
   const size_t count = 64 * 4;
   EXPECT_TRUE(std::equal(grown.cosines(), grown.cosines() + count, at_once.cosines()));
@@ -84,7 +79,7 @@ TEST(RotaryTable, GrownIsAsMadeAtOnce) {
 TEST(RotaryTable, KeepsWhatItHasWhereTheDeviceIsFull) {
   const std::unique_ptr<Device> device = MakeCpuDevice(1000);
   const std::unique_ptr<Stream> stream = device->NewStream();
-  RotaryTable table(Spec(), *device);
+  RotaryTable table(plan::Rope(), kHeadDim, *device);
   ASSERT_TRUE(table.Reserve(8, *stream).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(table.Reserve(100, *stream)));
   EXPECT_EQ(table.cosines()[0], 1.0F);
@@ -93,12 +88,9 @@ TEST(RotaryTable, KeepsWhatItHasWhereTheDeviceIsFull) {
 }
 
 TEST(RotaryFrequencies, Llama3ScalesSlowOnesAlone) {
-  plan::ModelSpec spec = Spec();
-  spec.head_dim = 128;
-  spec.rope_theta = 500000;
-  const std::vector<double> plain = RotaryFrequencies(spec);
-  spec.rope_scaling = plan::RopeScaling{};
-  const std::vector<double> scaled = RotaryFrequencies(spec);
+  const std::vector<double> plain = RotaryFrequencies({.theta = 500000}, 128);
+  const std::vector<double> scaled =
+      RotaryFrequencies({.theta = 500000, .scaling = plan::RopeScaling()}, 128);
   for (size_t j = 0; j < plain.size(); ++j) {
     const double wavelength = 2 * std::numbers::pi / plain[j];
     if (wavelength < 8192.0 / 4) {

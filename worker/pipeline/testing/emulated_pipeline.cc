@@ -16,17 +16,14 @@ namespace {
 
 // As small as a model can be, with a unit for each virtual stage.
 plan::ModelSpec SmallestSpec(int virtual_stages, bool tied) {
-  plan::ModelSpec spec;
-  spec.vocabulary = 3;
-  spec.hidden = 2;
-  spec.intermediate = 2;
-  spec.layers = std::max(1, virtual_stages - 2);
-  spec.heads = 1;
-  spec.kv_heads = 1;
-  spec.head_dim = 2;
-  spec.max_positions = 16;
-  spec.tied_embeddings = tied;
-  return spec;
+  return {.family = "llama",
+          .vocabulary = 3,
+          .hidden = 2,
+          .layers = std::max(1, virtual_stages - 2),
+          .max_positions = 16,
+          .tied_embeddings = tied,
+          .kinds = {{.attention = {.heads = 1, .kv_heads = 1, .head_dim = 2},
+                     .mlp = {.intermediate = 2}}}};
 }
 
 // The same on all stages; different tokens in each step and microbatch.

@@ -98,9 +98,8 @@ TEST_F(CudnnAttentionTest, AddsUpInOneOrderWhereThatIsAskedFor) {
 TEST_F(CudnnAttentionTest, TakesTheMemoryThatIsPlanned) {
   Fake().workspace_bytes = 0;
   plan::ModelSpec spec;
-  spec.heads = kShape.heads;
-  spec.kv_heads = kShape.kv_heads;
-  spec.head_dim = kShape.head_dim;
+  spec.kinds[0].attention = {
+      .heads = kShape.heads, .kv_heads = kShape.kv_heads, .head_dim = kShape.head_dim};
   constexpr int32_t kTokens = 4096;
   const int64_t planned = plan::FusedAttentionBytes(spec, kTokens);
   std::vector<int32_t> begins;

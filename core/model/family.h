@@ -1,0 +1,54 @@
+// What a model family is: a row of a table, read by one block implementation, one reader of
+// config.json and one builder of units. core/model/families has one file a family, which holds no
+// arithmetic.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/model/model_spec.h"
+
+namespace shoal::plan {
+
+// Who says whether q, k and v have a bias.
+enum class QkvBias { kByKey, kAlways };  // kByKey: attention_bias, which puts one on o too
+
+// Who says whether attention looks at a window only.
+enum class WindowKeys { kNone, kUseSlidingWindow };
+
+struct NameRule {
+  Role role = Role::kEmbedding;
+  std::string_view name;  // without the layer's prefix
+};
+
+struct Family {
+  std::string_view model_type;
+  std::string_view architecture;  // config.json's architectures
+  // The library's own defaults, for keys that config.json may leave out.
+  struct Defaults {
+    int64_t max_positions = 0;
+    double norm_epsilon = 1e-6;
+    double rope_theta = 10000.0;
+  } defaults;
+  QkvBias qkv_bias = QkvBias::kByKey;
+  bool mlp_bias_key = false;  // mlp_bias
+  WindowKeys window = WindowKeys::kNone;
+  NameRule names[8] = {};  // where they are not the common ones; empty entries mean nothing
+};
+
+// All that there are, by model_type.
+std::span<const Family* const> Families();
+
+// Return null if there is none.
+const Family* FindFamily(std::string_view model_type);
+const Family* FindFamilyOfArchitecture(std::string_view architecture);
+
+// CHECK-fails for a spec that Validate refuses.
+const Family& FamilyOf(const ModelSpec& spec);
+
+// "model.layers.3.self_attn.q_proj.weight"; `layer` counts for tensors of blocks only.
+std::string TensorName(const Family& family, Role role, int64_t layer);
+
+}  // namespace shoal::plan
