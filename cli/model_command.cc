@@ -68,6 +68,8 @@ int64_t WeightBytesOf(const std::string& folder) {
   return bytes;
 }
 
+std::string NameOf(plan::QkNorm norm) { return norm == plan::QkNorm::kHead ? "head" : "none"; }
+
 nlohmann::json SpecJson(const plan::ModelSpec& spec) {
   const auto& [attention, mlp] = spec.kinds.front();
   return {{"architecture", plan::FamilyOf(spec).architecture},
@@ -83,6 +85,7 @@ nlohmann::json SpecJson(const plan::ModelSpec& spec) {
           {"rope_scaling", attention.rope.scaling.has_value()},
           {"norm_epsilon", spec.norm_epsilon},
           {"attention_bias", attention.qkv_bias},
+          {"qk_norm", NameOf(attention.qk_norm)},
           {"tied_embeddings", spec.tied_embeddings},
           {"parameters", plan::ParameterCount(spec)}};
 }
@@ -104,6 +107,7 @@ void PrintSpec(const std::string& folder, const plan::ModelSpec& spec, Streams& 
   table.Add({"rope theta",
              fmt::format("{}{}", attention.rope.theta, attention.rope.scaling ? " (scaled)" : "")});
   table.Add({"bias on q, k, v", attention.qkv_bias ? "yes" : "no"});
+  table.Add({"norms of q and k", NameOf(attention.qk_norm)});
   table.Add({"tied embeddings", spec.tied_embeddings ? "yes" : "no"});
   streams.out << table.Render(streams.out_terminal) << "\n";
 
@@ -172,6 +176,28 @@ absl::StatusOr<ExitCode> RunModelShow(const ModelShowOptions& options, Streams& 
   return ExitCode::kDone;
 }
 
+absl::StatusOr<ExitCode> RunModelFamilies(bool json, Streams& streams) {
+  Table table({{"family"}, {"architecture"}, {"bias on q, k, v"}, {"norms of q and k"}});
+  for (const plan::Family* family : plan::Families()) {
+    const std::string name(family->model_type);
+    const std::string architecture(family->architecture);
+    const std::string bias =
+        family->qkv_bias == plan::QkvBias::kAlways ? "always" : "by attention_bias";
+    table.Add({name, architecture, bias, NameOf(family->qk_norm)});
+    if (json) {
+      PrintJson(streams.out, {{"event", "family"},
+                              {"family", name},
+                              {"architecture", architecture},
+                              {"qkv_bias", bias},
+                              {"qk_norm", NameOf(family->qk_norm)}});
+    }
+  }
+  if (!json) {
+    streams.out << table.Render(streams.out_terminal);
+  }
+  return ExitCode::kDone;
+}
+
 void AddModel(CLI::App& app, CommandAction& action) {
   CLI::App* model =
       AddCommand(app, "model", "Make or describe a model folder", "shoal model show path/to/model");
@@ -209,6 +235,14 @@ void AddModel(CLI::App& app, CommandAction& action) {
   show_command->add_flag("--json", show->json, "A JSON line instead of tables");
   show_command->callback([show, &action] {
     action = [show](Streams& streams) { return RunModelShow(*show, streams); };
+  });
+
+  auto json = std::make_shared<bool>(false);
+  CLI::App* families_command = AddCommand(
+      *model, "families", "The families of models that can be read", "shoal model families");
+  families_command->add_flag("--json", *json, "JSON lines instead of a table");
+  families_command->callback([json, &action] {
+    action = [json](Streams& streams) { return RunModelFamilies(*json, streams); };
   });
 }
 

@@ -1,5 +1,5 @@
 // `shoal model init` makes a model with random weights in Hugging Face form, `shoal model show`
-// describes a folder.
+// describes a folder, `shoal model families` what kinds of models there are.
 #pragma once
 
 #include <cstdint>
@@ -25,5 +25,7 @@ struct ModelShowOptions {
   bool json = false;
 };
 absl::StatusOr<ExitCode> RunModelShow(const ModelShowOptions& options, Streams& streams);
+
+absl::StatusOr<ExitCode> RunModelFamilies(bool json, Streams& streams);
 
 }  // namespace shoal::cli

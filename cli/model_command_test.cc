@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <sstream>
 
 #include "cli/testing/command_line.h"
 #include "core/base/file.h"
+#include "core/model/family.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -55,6 +57,19 @@ TEST_F(ModelCommandTest, ShowDescribesWhatInitMade) {
   EXPECT_GE(line["weight_bytes"].get<int64_t>(), 2 * line["parameters"].get<int64_t>());
   EXPECT_LT(line["weight_bytes"].get<int64_t>(), 3 * line["parameters"].get<int64_t>())
       << "bf16 on disk";
+}
+
+TEST_F(ModelCommandTest, FamiliesNamesEachOne) {
+  const Outcome text = Shoal({"model", "families"});
+  EXPECT_EQ(text.code, 0);
+  const Outcome json = Shoal({"model", "families", "--json"});
+  std::istringstream lines(json.out);
+  size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const auto family = nlohmann::json::parse(line);
+    EXPECT_THAT(text.out, HasSubstr(family["architecture"].get<std::string>()));
+  }
+  EXPECT_EQ(count, plan::Families().size());
 }
 
 TEST_F(ModelCommandTest, AShapeMayComeFromAConfigFile) {

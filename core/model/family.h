@@ -29,10 +29,12 @@ struct Family {
   // The library's own defaults, for keys that config.json may leave out.
   struct Defaults {
     int64_t max_positions = 0;
+    int64_t head_dim = 0;  // 0: hidden / heads
     double norm_epsilon = 1e-6;
     double rope_theta = 10000.0;
   } defaults;
   QkvBias qkv_bias = QkvBias::kByKey;
+  QkNorm qk_norm = QkNorm::kNone;
   bool mlp_bias_key = false;  // mlp_bias
   WindowKeys window = WindowKeys::kNone;
   NameRule names[8] = {};  // where they are not the common ones; empty entries mean nothing

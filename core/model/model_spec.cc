@@ -52,6 +52,10 @@ UnitSpec BuildBlock(const ModelSpec& spec, const Family& family, int64_t layer) 
     unit.Add(Role::kKBias, attention.kv_size());
     unit.Add(Role::kVBias, attention.kv_size());
   }
+  if (attention.qk_norm == QkNorm::kHead) {
+    unit.Add(Role::kQNorm, attention.head_dim);
+    unit.Add(Role::kKNorm, attention.head_dim);
+  }
   unit.Add(Role::kOutput, spec.hidden, attention.q_size());
   if (attention.output_bias) {
     unit.Add(Role::kOutputBias, spec.hidden);
@@ -154,7 +158,8 @@ ModelSpec FirstLayers(ModelSpec spec, int64_t layers) {
 }
 
 bool IsNorm(Role role) {
-  return role == Role::kInputNorm || role == Role::kMlpNorm || role == Role::kFinalNorm;
+  return role == Role::kInputNorm || role == Role::kQNorm || role == Role::kKNorm ||
+         role == Role::kMlpNorm || role == Role::kFinalNorm;
 }
 
 bool IsToResidual(Role role) { return role == Role::kOutput || role == Role::kDown; }

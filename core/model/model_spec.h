@@ -35,6 +35,9 @@ struct Rope {
   bool operator==(const Rope&) const = default;
 };
 
+// Whether queries and keys are normed before they turn: each head's D by itself.
+enum class QkNorm { kNone, kHead };
+
 // Grouped-query attention with rotary embedding.
 struct Attention {
   int64_t heads = 0;
@@ -42,6 +45,7 @@ struct Attention {
   int64_t head_dim = 0;
   bool qkv_bias = false;
   bool output_bias = false;
+  QkNorm qk_norm = QkNorm::kNone;
   Rope rope;
 
   int64_t q_size() const { return heads * head_dim; }
@@ -105,6 +109,8 @@ enum class Role {
   kQBias,
   kKBias,
   kVBias,
+  kQNorm,
+  kKNorm,
   kOutput,
   kOutputBias,
   kMlpNorm,
@@ -158,9 +164,9 @@ struct UnitSpec {
 inline constexpr int64_t kTensorAlignment = 16;
 
 // Returns the units of a model, in order of use. Tensors within a block are in this order: input
-// norm, q, k, v (weights, then biases if any), output, MLP norm, gate, up, down. With tied
-// embeddings the head unit holds only the final norm, and the head's matrix is the embedding unit's
-// tensor.
+// norm, q, k, v (weights, then biases if any), norms of q and k if any, output, MLP norm, gate, up,
+// down. With tied embeddings the head unit holds only the final norm, and the head's matrix is the
+// embedding unit's tensor.
 std::vector<UnitSpec> BuildUnits(const ModelSpec& spec);
 
 // Counts parameters, without padding.

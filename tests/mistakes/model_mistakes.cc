@@ -74,7 +74,7 @@ std::vector<Mistake> Configs() {
   return {
       Changed("UnknownFamily", Edited("LlamaForCausalLM", "MistralForCausalLM"),
               {"{at}/model/config.json: architectures: 'MistralForCausalLM' is not supported; "
-               "llama, qwen2 are"}),
+               "llama, qwen2, qwen3 are"}),
       Changed("RopeOfAnotherKind",
               Edited("\"use_cache\"",
                      R"("rope_scaling": {"rope_type": "yarn", "factor": 4}, "use_cache")"),

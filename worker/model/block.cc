@@ -96,6 +96,24 @@ void ForwardToGateUp(Ops& ops, const BlockWeights& weights, const BlockActivatio
   AddBias(ops, weights, layout.up_bias, a.gate_up.Columns(intermediate, intermediate));
 }
 
+// From the gradient of normed q and k in g.qkv to that of q and k, in place.
+void QkNormBackward(Ops& ops, const BlockWeights& weights, const BlockActivations& a,
+                    const BlockGradients& g) {
+  if (weights.layout.q_norm < 0) {
+    return;
+  }
+  const plan::Attention& attention = weights.kind.attention;
+  const auto backward = [&](int64_t column, int64_t columns, int64_t norm, const float* inverse_rms,
+                            Matrix d_weights) {
+    const Matrix d = g.qkv.Columns(column, columns);
+    ops.RmsNormBackward(d, a.qk.Columns(column, columns), Vector(weights, norm, attention.head_dim),
+                        inverse_rms, {}, d, d_weights);
+  };
+  backward(0, attention.q_size(), weights.layout.q_norm, a.q_inverse_rms, g.q_norm);
+  backward(attention.q_size(), attention.kv_size(), weights.layout.k_norm, a.k_inverse_rms,
+           g.k_norm);
+}
+
 // Recomputes what forward made and did not keep, except `activated`, which the activation
 // function's backward recomputes.
 void Remake(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
@@ -139,6 +157,8 @@ BlockLayout MakeBlockLayout(const plan::UnitSpec& unit) {
           .q_bias = offset(Role::kQBias),
           .k_bias = offset(Role::kKBias),
           .v_bias = offset(Role::kVBias),
+          .q_norm = offset(Role::kQNorm),
+          .k_norm = offset(Role::kKNorm),
           .output = offset(Role::kOutput),
           .output_bias = offset(Role::kOutputBias),
           .mlp_norm = offset(Role::kMlpNorm),
@@ -164,10 +184,16 @@ absl::Status ValidateLayout(const plan::ModelSpec& spec) {
 BlockActivations BlockActivations::Carve(const ActivationCarvers& carvers,
                                          const plan::ModelSpec& spec, DType compute, int64_t rows) {
   const auto& [input, outputs, attention, rest] = carvers;
-  BlockActivations a;
+  const plan::Attention& attention_of = spec.attention();
+  BlockActivations a{};
   a.input = input.TakeMatrix(compute, rows, spec.hidden);
   a.input_inverse_rms = rest.TakeArray<float>(rows);
   a.input_normed = outputs.TakeMatrix(compute, rows, spec.hidden);
+  if (attention_of.qk_norm != plan::QkNorm::kNone) {
+    a.qk = rest.TakeMatrix(compute, rows, attention_of.q_size() + attention_of.kv_size());
+    a.q_inverse_rms = rest.TakeArray<float>(rows * attention_of.heads);
+    a.k_inverse_rms = rest.TakeArray<float>(rows * attention_of.kv_heads);
+  }
   a.qkv = rest.TakeMatrix(compute, rows, spec.attention().qkv_size());
   a.attention = attention.TakeMatrix(compute, rows, spec.attention().q_size());
   a.log_sum_exp = rest.TakeArray<float>(rows * spec.attention().heads);
@@ -188,6 +214,10 @@ BlockGradients BlockGradients::Carve(Carver& results, Carver& scratch, const pla
   g.middle = results.TakeMatrix(compute, rows, spec.hidden);
   g.qkv = results.TakeMatrix(compute, rows, spec.attention().qkv_size());
   g.input_norm = results.TakeMatrix(DType::kF32, partials, spec.hidden);
+  if (spec.attention().qk_norm != plan::QkNorm::kNone) {
+    g.q_norm = results.TakeMatrix(DType::kF32, partials, spec.attention().head_dim);
+    g.k_norm = results.TakeMatrix(DType::kF32, partials, spec.attention().head_dim);
+  }
   g.middle_normed = scratch.TakeMatrix(compute, rows, spec.hidden);
   g.input_normed = scratch.TakeMatrix(compute, rows, spec.hidden);
   g.activated = scratch.TakeMatrix(compute, rows, spec.mlp().intermediate);
@@ -207,13 +237,29 @@ void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContex
   const plan::ModelSpec& spec = weights.spec;
   const BlockLayout& layout = weights.layout;
   const plan::Attention& attention = weights.kind.attention;
+  const int64_t q_size = attention.q_size();
+  const int64_t kv_size = attention.kv_size();
   ops.RmsNormForward(a.input, Vector(weights, layout.input_norm, spec.hidden), spec.norm_epsilon,
                      a.input_normed, a.input_inverse_rms);
-  Project(ops, a.input_normed, Weight(weights, layout.qkv, a.qkv.columns, spec.hidden), a.qkv);
-  AddBias(ops, weights, layout.q_bias, a.qkv.Columns(0, attention.q_size()));
-  AddBias(ops, weights, layout.k_bias, a.qkv.Columns(attention.q_size(), attention.kv_size()));
-  AddBias(ops, weights, layout.v_bias,
-          a.qkv.Columns(attention.q_size() + attention.kv_size(), attention.kv_size()));
+  // Where q and k are normed, they are first made beside their places.
+  const bool normed = layout.q_norm >= 0;
+  const Matrix first = normed ? a.qk : a.qkv;
+  const Matrix v = a.qkv.Columns(q_size + kv_size, kv_size);
+  Project(ops, a.input_normed, Weight(weights, layout.qkv, first.columns, spec.hidden), first);
+  if (normed) {
+    Project(ops, a.input_normed,
+            Weight(weights, layout.qkv + first.columns * spec.hidden, kv_size, spec.hidden), v);
+  }
+  AddBias(ops, weights, layout.q_bias, first.Columns(0, q_size));
+  AddBias(ops, weights, layout.k_bias, first.Columns(q_size, kv_size));
+  AddBias(ops, weights, layout.v_bias, v);
+  if (normed) {
+    ops.RmsNormForward(first.Columns(0, q_size), Vector(weights, layout.q_norm, attention.head_dim),
+                       spec.norm_epsilon, a.qkv.Columns(0, q_size), a.q_inverse_rms);
+    ops.RmsNormForward(first.Columns(q_size, kv_size),
+                       Vector(weights, layout.k_norm, attention.head_dim), spec.norm_epsilon,
+                       a.qkv.Columns(q_size, kv_size), a.k_inverse_rms);
+  }
   ops.RotaryForward(a.qkv, attention.heads + attention.kv_heads, attention.head_dim,
                     sequences.positions, sequences.cosines, sequences.sines);
 }
@@ -251,6 +297,7 @@ void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceCon
       sequences.cu_seqlens,
       {.positions = sequences.positions, .cosines = sequences.cosines, .sines = sequences.sines},
       g.qkv);
+  QkNormBackward(ops, weights, a, g);
   ProjectBackwardInput(ops, g.qkv, Weight(weights, layout.qkv, g.qkv.columns, spec.hidden),
                        g.input_normed);
   ops.RmsNormBackward(g.input_normed, a.input, Vector(weights, layout.input_norm, spec.hidden),
@@ -279,6 +326,10 @@ void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayo
   BiasBackward(ops, g.qkv.Columns(0, q), layout.q_bias, sums);
   BiasBackward(ops, g.qkv.Columns(q, kv), layout.k_bias, sums);
   BiasBackward(ops, g.qkv.Columns(q + kv, kv), layout.v_bias, sums);
+  if (layout.q_norm >= 0) {
+    ops.AddColumnSums(g.q_norm, sums + layout.q_norm);
+    ops.AddColumnSums(g.k_norm, sums + layout.k_norm);
+  }
   ops.AddColumnSums(g.input_norm, sums + layout.input_norm);
 }
 

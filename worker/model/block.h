@@ -26,6 +26,8 @@ struct BlockLayout {
   int64_t q_bias = -1;       // [Q]
   int64_t k_bias = -1;       // [KV]
   int64_t v_bias = -1;       // [KV]
+  int64_t q_norm = -1;       // [D]
+  int64_t k_norm = -1;       // [D]
   int64_t output = 0;        // [H, Q]
   int64_t output_bias = -1;  // [H]
   int64_t mlp_norm = 0;      // [H]
@@ -66,13 +68,16 @@ struct ActivationCarvers {
   Carver& input;      // input: B
   Carver& outputs;    // of the norms and the activation function: W
   Carver& attention;  // attention: B and W
-  Carver& rest;       // inverse rms, qkv, log_sum_exp, middle, gate_up: B
+  Carver& rest;       // inverse rms, qk, qkv, log_sum_exp, middle, gate_up: B
 };
 
 struct BlockActivations {
   Matrix input;               // [T, H]
   float* input_inverse_rms;   // [T]
   Matrix input_normed;        // [T, H]
+  Matrix qk;                  // [T, Q + KV]: q and k before their norms, if they have any
+  float* q_inverse_rms;       // [T, heads]
+  float* k_inverse_rms;       // [T, kv_heads]
   Matrix qkv;                 // [T, Q + 2 KV], rotated
   Matrix attention;           // [T, Q]
   float* log_sum_exp;         // [heads, T]
@@ -97,6 +102,8 @@ struct BlockGradients {
   Matrix middle;       // [T, H]
   Matrix qkv;          // [T, Q + 2 KV]
   Matrix input_norm;   // [plan::NormPartials(T), H], fp32: partial sums for the weight
+  Matrix q_norm;       // [plan::NormPartials(T), D], fp32, where q and k have norms
+  Matrix k_norm;       // [plan::NormPartials(T), D], fp32
   // Scratch of B; W does not need it.
   Matrix middle_normed;  // [T, H]
   Matrix input_normed;   // [T, H]

@@ -50,7 +50,7 @@ struct GenerateMemory {
 
 // The first `rows` rows of every activation.
 BlockActivations FirstRows(BlockActivations a, int64_t rows) {
-  for (Matrix* matrix : {&a.input, &a.input_normed, &a.qkv, &a.attention, &a.middle,
+  for (Matrix* matrix : {&a.input, &a.input_normed, &a.qk, &a.qkv, &a.attention, &a.middle,
                          &a.middle_normed, &a.gate_up, &a.activated}) {
     *matrix = matrix->Rows(0, rows);
   }

@@ -6,6 +6,7 @@ namespace shoal::plan {
 
 extern const Family kLlama;
 extern const Family kQwen2;
+extern const Family kQwen3;
 
 namespace {
 
@@ -29,6 +30,10 @@ std::string_view CommonName(Role role) {
       return "self_attn.k_proj.bias";
     case Role::kVBias:
       return "self_attn.v_proj.bias";
+    case Role::kQNorm:
+      return "self_attn.q_norm.weight";
+    case Role::kKNorm:
+      return "self_attn.k_norm.weight";
     case Role::kOutput:
       return "self_attn.o_proj.weight";
     case Role::kOutputBias:
@@ -63,7 +68,7 @@ bool IsInBlock(Role role) {
 }  // namespace
 
 std::span<const Family* const> Families() {
-  static constexpr const Family* kFamilies[] = {&kLlama, &kQwen2};
+  static constexpr const Family* kFamilies[] = {&kLlama, &kQwen2, &kQwen3};
   return kFamilies;
 }
 

@@ -114,7 +114,7 @@ absl::Status RefuseUnsupported(const JsonObject& config, const Family& family) {
   return RefuseWindows(config, family);
 }
 
-absl::Status ParseSizes(const JsonObject& config, ModelSpec& spec) {
+absl::Status ParseSizes(const JsonObject& config, const Family& family, ModelSpec& spec) {
   plan::Attention& attention = spec.kinds[0].attention;
   SHOAL_ASSIGN_OR_RETURN(spec.vocabulary, config.Integer("vocab_size"));
   SHOAL_ASSIGN_OR_RETURN(spec.hidden, config.Integer("hidden_size"));
@@ -123,7 +123,10 @@ absl::Status ParseSizes(const JsonObject& config, ModelSpec& spec) {
   SHOAL_ASSIGN_OR_RETURN(attention.heads, config.Integer("num_attention_heads"));
   SHOAL_ASSIGN_OR_RETURN(attention.kv_heads,
                          config.IntegerOr("num_key_value_heads", attention.heads));
-  SHOAL_ASSIGN_OR_RETURN(attention.head_dim, config.IntegerOr("head_dim", 0));
+  const bool head_dim_absent = !config.json().contains("head_dim");  // null is hidden / heads
+  SHOAL_ASSIGN_OR_RETURN(
+      attention.head_dim,
+      config.IntegerOr("head_dim", head_dim_absent ? family.defaults.head_dim : 0));
   if (attention.head_dim == 0 && attention.heads > 0) {
     if (spec.hidden % attention.heads != 0) {
       return InvalidArgument(
@@ -143,6 +146,7 @@ absl::Status ParseFlags(const JsonObject& config, const Family& family, ModelSpe
   SHOAL_ASSIGN_OR_RETURN(spec.norm_epsilon, config.NumberOr("rms_norm_eps", spec.norm_epsilon));
   SHOAL_ASSIGN_OR_RETURN(spec.tied_embeddings,
                          config.BoolOr("tie_word_embeddings", spec.tied_embeddings));
+  attention.qk_norm = family.qk_norm;
   attention.qkv_bias = family.qkv_bias == plan::QkvBias::kAlways;
   if (!attention.qkv_bias) {
     SHOAL_ASSIGN_OR_RETURN(attention.qkv_bias, config.BoolOr("attention_bias", false));
@@ -176,7 +180,7 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::str
                  .norm_epsilon = family->defaults.norm_epsilon};
   spec.kinds[0].attention.rope.theta = family->defaults.rope_theta;
   SHOAL_RETURN_IF_ERROR(RefuseUnsupported(config, *family));
-  SHOAL_RETURN_IF_ERROR(ParseSizes(config, spec));
+  SHOAL_RETURN_IF_ERROR(ParseSizes(config, *family, spec));
   SHOAL_RETURN_IF_ERROR(ParseFlags(config, *family, spec));
   SHOAL_RETURN_IF_ERROR(ParseRotary(config, spec.kinds[0].attention.rope));
   if (absl::Status status = plan::Validate(spec); !status.ok()) {

@@ -83,7 +83,7 @@ TEST(ParseModelSpec, RefusesByName) {
   };
   const Case cases[] = {
       {false, "architectures", R"(["MistralForCausalLM"])",
-       "architectures: 'MistralForCausalLM' is not supported; llama, qwen2 are"},
+       "architectures: 'MistralForCausalLM' is not supported; llama, qwen2, qwen3 are"},
       {false, "architectures", "[]", "architectures"},
       {false, "rope_scaling", R"({"rope_type": "yarn", "factor": 4.0})", "'yarn' is not supported"},
       {false, "rope_scaling", R"({"type": "linear"})", "'linear' is not supported"},

@@ -17,6 +17,15 @@ int64_t NormPartialBytes(const ModelSpec& spec, int64_t rows) {
   return 4 * NormPartials(rows) * spec.hidden;
 }
 
+int64_t BlockNormPartialBytes(const ModelSpec& spec, int64_t rows) {
+  TensorBytes partials(DType::kF32, NormPartials(rows));
+  partials.Matrix(spec.hidden).Matrix(spec.hidden);
+  if (spec.attention().qk_norm != QkNorm::kNone) {
+    partials.Matrix(spec.attention().head_dim).Matrix(spec.attention().head_dim);
+  }
+  return partials.bytes();
+}
+
 int64_t MicrobatchRows(int64_t tokens) { return RoundUp(tokens, kRowPadding); }
 
 int64_t BlockActivationBytes(const ModelSpec& spec, DType compute, Recompute recompute,
@@ -30,8 +39,12 @@ int64_t BlockActivationBytes(const ModelSpec& spec, DType compute, Recompute rec
   block.Floats(1).Matrix(attention.qkv_size());  // inverse rms, qkv
   block.Matrix(attention.q_size());              // attention
   block.Floats(attention.heads);                 // log-sum-exp
-  block.Matrix(spec.hidden).Floats(1);           // middle, its inverse rms
-  block.Matrix(2 * spec.mlp().intermediate);     // gate and up
+  if (attention.qk_norm != QkNorm::kNone) {
+    block.Matrix(attention.q_size() + attention.kv_size());    // q and k before their norms
+    block.Floats(attention.heads).Floats(attention.kv_heads);  // inverse rms
+  }
+  block.Matrix(spec.hidden).Floats(1);        // middle, its inverse rms
+  block.Matrix(2 * spec.mlp().intermediate);  // gate and up
   if (recompute == Recompute::kNone) {
     block.Matrix(spec.hidden).Matrix(spec.hidden);  // both norms' outputs
     block.Matrix(spec.mlp().intermediate);          // activated
@@ -44,9 +57,7 @@ int64_t BlockGradientBytes(const ModelSpec& spec, DType compute, Recompute recom
   TensorBytes block(compute, rows);
   block.Matrix(spec.hidden).Matrix(2 * spec.mlp().intermediate);  // d output, d gate_up
   block.Matrix(spec.hidden).Matrix(spec.attention().qkv_size());  // d middle, d qkv
-  for (int norm = 0; norm < 2; ++norm) {
-    block.Bytes(NormPartialBytes(spec, rows));
-  }
+  block.Bytes(BlockNormPartialBytes(spec, rows));
   if (recompute != Recompute::kNone) {
     block.Matrix(spec.hidden).Matrix(spec.hidden);  // both norms' outputs
     block.Matrix(spec.mlp().intermediate);          // activated

@@ -19,8 +19,9 @@ namespace shoal::plan {
 // Rows of a microbatch: its tokens, padded to a multiple of 64.
 int64_t MicrobatchRows(int64_t tokens);
 
-// Size of the partial sums of the gradient of a norm's weight.
+// Size of the partial sums of the gradient of the last norm's weight, and of all of a block's.
 int64_t NormPartialBytes(const ModelSpec& spec, int64_t rows);
+int64_t BlockNormPartialBytes(const ModelSpec& spec, int64_t rows);
 
 // For one block.
 int64_t BlockActivationBytes(const ModelSpec& spec, DType compute, Recompute recompute,

@@ -22,7 +22,7 @@ int64_t ChunkScratchBytes(const ModelSpec& spec, DType compute, Recompute recomp
   gradients.Matrix(spec.attention().qkv_size()).Matrix(spec.hidden);
   gradients.Matrix(spec.mlp().intermediate).Matrix(spec.attention().q_size());
   gradients.Matrix(spec.hidden).Matrix(spec.hidden);  // between blocks
-  gradients.Bytes(NormPartialBytes(spec, rows)).Bytes(NormPartialBytes(spec, rows));
+  gradients.Bytes(BlockNormPartialBytes(spec, rows));
   return gradients.bytes() + BlockActivationBytes(spec, compute, Recompute::kNone, rows) -
          BlockActivationBytes(spec, compute, recompute, rows);
 }

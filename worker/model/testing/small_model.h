@@ -39,6 +39,7 @@ inline plan::ModelSpec FullSpec() {
   plan::BlockKind& kind = spec.kinds[0];
   kind.attention.qkv_bias = true;
   kind.attention.output_bias = true;
+  kind.attention.qk_norm = plan::QkNorm::kHead;
   kind.mlp.bias = true;
   kind.attention.head_dim = 12;  // heads x head_dim is not hidden
   spec.kinds.push_back(spec.kinds[0]);

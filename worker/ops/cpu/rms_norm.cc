@@ -8,7 +8,7 @@
 namespace shoal::worker::cpu {
 namespace {
 
-// One row: [columns].
+// One row, or a part of it that is normed by itself: [columns].
 template <typename T>
 struct ForwardRow {
   SHOAL_INLINE void Run(const T* x, const T* weight, int64_t columns, float epsilon, T* y,
@@ -64,12 +64,15 @@ struct BackwardWeightRow {
 
 void RmsNormForward(Context& context, ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
                     float* inverse_rms) {
-  SHOAL_CHECK(SameShape(x, y) && weight.count == x.columns && weight.dtype == x.dtype);
+  SHOAL_CHECK(SameShape(x, y) && x.columns % weight.count == 0 && weight.dtype == x.dtype);
+  const int64_t parts = x.columns / weight.count;
   WithType(x.dtype, [&]<typename T>() {
     ForRows(context, x.rows, x.columns, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        Dispatch<ForwardRow<T>>(x.row<T>(t), static_cast<const T*>(weight.data), x.columns,
-                                static_cast<float>(epsilon), y.row<T>(t), inverse_rms + t);
+      for (int64_t i = begin * parts; i < end * parts; ++i) {
+        const int64_t column = i % parts * weight.count;
+        Dispatch<ForwardRow<T>>(x.row<T>(i / parts) + column, static_cast<const T*>(weight.data),
+                                weight.count, static_cast<float>(epsilon),
+                                y.row<T>(i / parts) + column, inverse_rms + i);
       }
     });
   });
@@ -77,25 +80,30 @@ void RmsNormForward(Context& context, ConstMatrix x, ConstVector weight, double 
 
 void RmsNormBackward(Context& context, ConstMatrix d_y, ConstMatrix x, ConstVector weight,
                      const float* inverse_rms, ConstMatrix residual, Matrix d_x, Matrix d_weights) {
-  SHOAL_CHECK(SameShape(d_y, x) && SameShape(x, d_x) && weight.count == x.columns &&
+  SHOAL_CHECK(SameShape(d_y, x) && SameShape(x, d_x) && x.columns % weight.count == 0 &&
               weight.dtype == x.dtype);
   SHOAL_CHECK(residual.data == nullptr || SameShape(residual, x));
-  SHOAL_CHECK(d_weights.rows == plan::NormPartials(x.rows) && d_weights.columns == x.columns &&
-              d_weights.dtype == DType::kF32 && d_weights.stride == x.columns);
-  const int64_t rows = plan::RowsPerNormPartial(x.rows);
+  SHOAL_CHECK(d_weights.rows == plan::NormPartials(x.rows) && d_weights.columns == weight.count &&
+              d_weights.dtype == DType::kF32 && d_weights.stride == weight.count);
+  const int64_t parts = x.columns / weight.count;
+  const int64_t each = plan::RowsPerNormPartial(x.rows) * parts;
   WithType(x.dtype, [&]<typename T>() {
     context.pool.ParallelFor(d_weights.rows, 1, [&](int64_t begin, int64_t end) {
       for (int64_t partial = begin; partial < end; ++partial) {
         auto* const sums = d_weights.row<float>(partial);
-        std::fill_n(sums, x.columns, 0.0f);
-        for (int64_t t = partial * rows; t < std::min(x.rows, (partial + 1) * rows); ++t) {
+        std::fill_n(sums, weight.count, 0.0f);
+        const int64_t last = std::min(x.rows * parts, (partial + 1) * each);
+        for (int64_t i = partial * each; i < last; ++i) {
+          const int64_t t = i / parts;
+          const int64_t column = i % parts * weight.count;
+          const T* const d_y_part = d_y.row<T>(t) + column;
+          const T* const x_part = x.row<T>(t) + column;
           // Before d_x, which may be written over d_y.
-          Dispatch<BackwardWeightRow<T>>(d_y.row<T>(t), x.row<T>(t), x.columns, inverse_rms[t],
-                                         sums);
-          const T* residual_row = residual.data == nullptr ? nullptr : residual.row<T>(t);
-          Dispatch<BackwardInputRow<T>>(d_y.row<T>(t), x.row<T>(t),
-                                        static_cast<const T*>(weight.data), x.columns,
-                                        inverse_rms[t], residual_row, d_x.row<T>(t));
+          Dispatch<BackwardWeightRow<T>>(d_y_part, x_part, weight.count, inverse_rms[i], sums);
+          const T* residual_part = residual.data == nullptr ? nullptr : residual.row<T>(t) + column;
+          Dispatch<BackwardInputRow<T>>(d_y_part, x_part, static_cast<const T*>(weight.data),
+                                        weight.count, inverse_rms[i], residual_part,
+                                        d_x.row<T>(t) + column);
         }
       }
     });

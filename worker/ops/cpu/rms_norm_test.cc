@@ -64,6 +64,44 @@ TEST_P(RmsNorm, ForwardAndBackwardAgreeWithTheOracle) {
   oracle::ExpectClose(d_y.doubles(), expected, tolerance, "d_x with residual");
 }
 
+// The same bits as if each part of a row were a row.
+TEST_P(RmsNorm, NormsPartsOfARowByThemselves) {
+  constexpr int64_t kParts = 4;
+  constexpr int64_t kPart = kColumns / kParts;
+  const DType dtype = GetParam();
+  Random random(6);
+  CpuFixture cpu;
+  Tensor x = Tensor::Normal(dtype, kRows, kColumns, random);
+  Tensor weight = Tensor::Normal(dtype, 1, kPart, random);
+  Tensor d_y = Tensor::Normal(dtype, kRows, kColumns, random);
+  Tensor y(dtype, kRows, kColumns), d_x(dtype, kRows, kColumns),
+      d_weights(DType::kF32, plan::NormPartials(kRows), kPart);
+  std::vector<float> inverse_rms(kRows * kParts);
+  const auto as_rows = [](Matrix m) {
+    return Matrix::Dense(m.data, m.dtype, m.rows * kParts, kPart);
+  };
+  Tensor y_of_rows(dtype, kRows, kColumns), d_x_of_rows(dtype, kRows, kColumns),
+      d_weights_of_rows(DType::kF32, plan::NormPartials(kRows * kParts), kPart);
+  std::vector<float> inverse_rms_of_rows(kRows * kParts);
+
+  cpu.ops->RmsNormForward(x.view(), weight.vector(), kEpsilon, y.view(), inverse_rms.data());
+  cpu.ops->RmsNormForward(as_rows(x.view()), weight.vector(), kEpsilon, as_rows(y_of_rows.view()),
+                          inverse_rms_of_rows.data());
+  EXPECT_EQ(y.doubles(), y_of_rows.doubles());
+  EXPECT_EQ(inverse_rms, inverse_rms_of_rows);
+
+  cpu.ops->RmsNormBackward(d_y.view(), x.view(), weight.vector(), inverse_rms.data(), ConstMatrix(),
+                           d_x.view(), d_weights.view());
+  cpu.ops->RmsNormBackward(as_rows(d_y.view()), as_rows(x.view()), weight.vector(),
+                           inverse_rms.data(), ConstMatrix(), as_rows(d_x_of_rows.view()),
+                           d_weights_of_rows.view());
+  EXPECT_EQ(d_x.doubles(), d_x_of_rows.doubles());
+  Tensor sums(DType::kF32, 1, kPart), sums_of_rows(DType::kF32, 1, kPart);
+  cpu.ops->AddColumnSums(d_weights.view(), sums.f32());
+  cpu.ops->AddColumnSums(d_weights_of_rows.view(), sums_of_rows.f32());
+  oracle::ExpectClose(sums.doubles(), sums_of_rows.doubles(), 1e-5, "d_weight");
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, RmsNorm, testing::Values(DType::kF32, DType::kBF16));
 
 }  // namespace

@@ -81,33 +81,37 @@ class CudaOps : public Ops {
 
   void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
                       float* inverse_rms) override {
-    SHOAL_CHECK(SameShape(x, y) && weight.count == x.columns && weight.dtype == x.dtype);
+    SHOAL_CHECK(SameShape(x, y) && x.columns % weight.count == 0 && weight.dtype == x.dtype);
     if (Begins("RmsNormForward", x)) {
-      Keep(cuda::RmsNormForward(context_.stream(), {.x = ToView(x),
+      const int64_t parts = x.columns / weight.count;
+      Keep(cuda::RmsNormForward(context_.stream(), {.x = PartsOf(ToView(x), parts),
                                                     .weight = weight.data,
                                                     .epsilon = static_cast<float>(epsilon),
-                                                    .y = ToView(y),
-                                                    .inverse_rms = inverse_rms}));
+                                                    .y = PartsOf(ToView(y), parts),
+                                                    .inverse_rms = inverse_rms,
+                                                    .parts = parts}));
     }
   }
   void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, ConstVector weight, const float* inverse_rms,
                        ConstMatrix residual, Matrix d_x, Matrix d_weights) override {
-    SHOAL_CHECK(SameShape(d_y, x) && SameShape(x, d_x) && weight.count == x.columns &&
+    SHOAL_CHECK(SameShape(d_y, x) && SameShape(x, d_x) && x.columns % weight.count == 0 &&
                 weight.dtype == x.dtype);
     SHOAL_CHECK(residual.data == nullptr || SameShape(residual, x));
-    SHOAL_CHECK(d_weights.rows == plan::NormPartials(x.rows) && d_weights.columns == x.columns &&
-                d_weights.dtype == DType::kF32 && d_weights.stride == x.columns);
+    SHOAL_CHECK(d_weights.rows == plan::NormPartials(x.rows) && d_weights.columns == weight.count &&
+                d_weights.dtype == DType::kF32 && d_weights.stride == weight.count);
     if (Begins("RmsNormBackward", x)) {
+      const int64_t parts = x.columns / weight.count;
       Keep(cuda::RmsNormBackward(context_.stream(),
-                                 {.d_y = ToView(d_y),
-                                  .x = ToView(x),
+                                 {.d_y = PartsOf(ToView(d_y), parts),
+                                  .x = PartsOf(ToView(x), parts),
                                   .weight = weight.data,
                                   .inverse_rms = inverse_rms,
                                   .residual = residual.data,
                                   .residual_stride = residual.stride,
-                                  .d_x = ToView(d_x),
+                                  .d_x = PartsOf(ToView(d_x), parts),
                                   .d_weights = static_cast<float*>(d_weights.data),
-                                  .rows_per_partial = plan::RowsPerNormPartial(x.rows)}));
+                                  .rows_per_partial = plan::RowsPerNormPartial(x.rows) * parts,
+                                  .parts = parts}));
     }
   }
 

@@ -7,22 +7,24 @@
 
 namespace shoal::worker {
 
-void Checks::Norms(const Size& size) {
+void Checks::Norms(const Size& size, int64_t parts) {
+  const std::string of_parts = parts == 1 ? "" : fmt::format("in {}", parts);
   constexpr double kEpsilon = 1e-5;
   CheckedArray x = Normal(size);
-  CheckedArray weight = checker_.Normal(dtype_, 1, size.columns);
+  CheckedArray weight = checker_.Normal(dtype_, 1, size.columns / parts);
   CheckedArray y = Output(size);
   CheckedArray d_x = Output(size);
-  CheckedArray inverse_rms = checker_.Output(DType::kF32, 1, size.rows);
+  CheckedArray inverse_rms = checker_.Output(DType::kF32, 1, size.rows * parts);
   const double bound = Bound(dtype_);
-  checker_.Check(Name("RmsNormForward", size), bound, {&y, &inverse_rms}, [&](Ops& ops, OpSide s) {
-    ops.RmsNormForward(x.matrix(s), weight.vector(s), kEpsilon, y.matrix(s),
-                       inverse_rms.data<float>(s));
-  });
+  checker_.Check(Name("RmsNormForward", size, of_parts), bound, {&y, &inverse_rms},
+                 [&](Ops& ops, OpSide s) {
+                   ops.RmsNormForward(x.matrix(s), weight.vector(s), kEpsilon, y.matrix(s),
+                                      inverse_rms.data<float>(s));
+                 });
   CheckedArray d_y = Normal(size);
   CheckedArray residual = Normal(size);
   CheckedArray d_weights =
-      checker_.Output(DType::kF32, plan::NormPartials(size.rows), size.columns);
+      checker_.Output(DType::kF32, plan::NormPartials(size.rows), size.columns / parts);
   const auto backward = [&](std::string_view what, CheckedArray* added, CheckedArray& to) {
     checker_.Check(Name("RmsNormBackward", size, what), bound, {&to, &d_weights},
                    [&](Ops& ops, OpSide s) {
@@ -37,7 +39,7 @@ void Checks::Norms(const Size& size) {
         ops.RmsNormBackward(d_y.matrix(s), x.matrix(s), weight.vector(s),
                             inverse_rms.data<float>(s), {}, d_x.matrix(s), d_weights.matrix(s));
       });
-  backward("", nullptr, d_x);
+  backward(of_parts, nullptr, d_x);
   backward("residual", &residual, d_x);
   backward("d_x = residual", &residual, residual);
   backward("d_x = d_y", &residual, d_y);

@@ -57,6 +57,8 @@ std::vector<Group> SmallGroups() {
     checks.Norms({5, 2568, {}});  // several warps per row
     checks.Norms({2, 8200, {}});  // too long for registers
     checks.Norms({4300, 8, {}});  // more rows per partial sum than the least
+    checks.Norms({21, 64, {}}, 4);
+    checks.Norms({21, 75, kApart}, 5);
     checks.ColumnSums({300, 40, {}});
     checks.Rows({130, 75, kApart}, 40);
     checks.Rows({70, 600, {}}, 50);
@@ -81,6 +83,8 @@ std::vector<Group> LargeGroups() {
         checks.Norms({77, 8192, {}});
         checks.Norms({33, 20000, {}});
         checks.Norms({9000, 768, {}});  // more rows per partial sum than the least
+        checks.Norms({1000, 4096, kWithin}, 32);
+        checks.Norms({517, 1280, kApart}, 16);
       },
       [](Checks& checks) {
         for (const Size& size : kSizes) {

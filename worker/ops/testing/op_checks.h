@@ -43,7 +43,7 @@ class Checks {
   Checks(OpChecker& checker, DType dtype) : checker_(checker), dtype_(dtype) {}
   DType dtype() const { return dtype_; }
 
-  void Norms(const Size& size);
+  void Norms(const Size& size, int64_t parts = 1);
   void ColumnSums(const Size& size);
   void Elementwise(const Size& size);
   void SwiGlu(const Size& size);

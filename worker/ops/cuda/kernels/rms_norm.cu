@@ -6,6 +6,17 @@
 namespace shoal::worker::cuda {
 namespace {
 
+// Where a row begins that may be part of a longer one: that one's number, and a column of it.
+struct Place {
+  int64_t row;
+  int64_t column;
+
+  SHOAL_DEVICE int64_t At(int64_t stride) const { return row * stride + column; }
+};
+SHOAL_DEVICE Place PlaceOf(int64_t row, int64_t parts, int64_t columns) {
+  return parts == 1 ? Place{row, 0} : Place{row / parts, row % parts * columns};
+}
+
 SHOAL_DEVICE float InverseRms(float squares, int64_t columns, float epsilon) {
   return InverseSquareRoot(squares / static_cast<float>(columns) + epsilon);
 }
@@ -19,6 +30,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   const RowGroup group = GroupOf(warps);
   const int64_t row = int64_t{BlockX()} * (kBlockWarps / warps) + group.row;
   const int64_t columns = args.x.columns;
+  const Place place = PlaceOf(row, args.parts, columns);
   const bool valid = row < args.x.rows;
 
   Packed<T, kCount> chunks[kChunks] = {};
@@ -26,7 +38,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   for (int i = 0; i < kChunks; ++i) {
     const int64_t column = int64_t{group.thread + i * group.threads} * kCount;
     if (valid && column < columns) {
-      chunks[i] = LoadPacked<T, kCount>(args.x.data, row * args.x.stride + column);
+      chunks[i] = LoadPacked<T, kCount>(args.x.data, place.At(args.x.stride) + column);
     }
   }
   float squares = 0;
@@ -66,7 +78,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
       for (int j = 0; j < kCount; ++j) {
         x[j] = x[j] * inverse * weight[j];
       }
-      StoreFloats<T>(x, args.y.data, row * args.y.stride + column);
+      StoreFloats<T>(x, args.y.data, place.At(args.y.stride) + column);
     }
   }
 }
@@ -78,7 +90,8 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) ForwardAnyKernel(RmsNormForwa
   const RowGroup group = GroupOf(kBlockWarps);
   const int64_t row = BlockX();
   const int64_t columns = args.x.columns;
-  const T* x = static_cast<const T*>(args.x.data) + row * args.x.stride;
+  const Place place = PlaceOf(row, args.parts, columns);
+  const T* x = static_cast<const T*>(args.x.data) + place.At(args.x.stride);
   float squares = 0;
   for (int64_t column = group.thread; column < columns; column += group.threads) {
     const float value = ToFloat(x[column]);
@@ -89,7 +102,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) ForwardAnyKernel(RmsNormForwa
     args.inverse_rms[row] = inverse;
   }
   const T* weight = static_cast<const T*>(args.weight);
-  T* y = static_cast<T*>(args.y.data) + row * args.y.stride;
+  T* y = static_cast<T*>(args.y.data) + place.At(args.y.stride);
   for (int64_t column = group.thread; column < columns; column += group.threads) {
     y[column] = FromFloat<T>(ToFloat(x[column]) * inverse * ToFloat(weight[column]));
   }
@@ -116,6 +129,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 2)
   int turn = 0;
   for (int64_t start = first; start < end; start += groups) {
     const int64_t row = start + group.row;
+    const Place place = PlaceOf(row, args.parts, columns);
     const bool valid = row < end;
     Packed<T, kCount> gradients[kChunks] = {};
     Packed<T, kCount> chunks[kChunks] = {};
@@ -126,11 +140,12 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 2)
     for (int i = 0; i < kChunks; ++i) {
       const int64_t column = int64_t{group.thread + i * group.threads} * kCount;
       if (valid && column < columns) {
-        gradients[i] = LoadPacked<T, kCount>(args.d_y.data, row * args.d_y.stride + column);
-        chunks[i] = LoadPacked<T, kCount>(args.x.data, row * args.x.stride + column);
+        gradients[i] = LoadPacked<T, kCount>(args.d_y.data, place.At(args.d_y.stride) + column);
+        chunks[i] = LoadPacked<T, kCount>(args.x.data, place.At(args.x.stride) + column);
         weights[i] = LoadPacked<T, kCount>(args.weight, column);
         if (args.residual != nullptr) {
-          residuals[i] = LoadPacked<T, kCount>(args.residual, row * args.residual_stride + column);
+          residuals[i] =
+              LoadPacked<T, kCount>(args.residual, place.At(args.residual_stride) + column);
         }
       }
     }
@@ -168,7 +183,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 2)
         for (int j = 0; j < kCount; ++j) {
           result[j] += d_y[j] * weight[j] * inverse - x[j] * scale;
         }
-        StoreFloats<T>(result, args.d_x.data, row * args.d_x.stride + column);
+        StoreFloats<T>(result, args.d_x.data, place.At(args.d_x.stride) + column);
       }
     }
   }
@@ -211,8 +226,9 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) BackwardAnyKernel(RmsNormBack
   float* const d_weights = args.d_weights + BlockX() * columns;
   int turn = 0;
   for (int64_t row = first; row < end; ++row) {
-    const T* d_y = static_cast<const T*>(args.d_y.data) + row * args.d_y.stride;
-    const T* x = static_cast<const T*>(args.x.data) + row * args.x.stride;
+    const Place place = PlaceOf(row, args.parts, columns);
+    const T* d_y = static_cast<const T*>(args.d_y.data) + place.At(args.d_y.stride);
+    const T* x = static_cast<const T*>(args.x.data) + place.At(args.x.stride);
     float dot = 0;
     for (int64_t column = group.thread; column < columns; column += group.threads) {
       dot += ToFloat(d_y[column]) * ToFloat(weight[column]) * ToFloat(x[column]);
@@ -223,8 +239,8 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) BackwardAnyKernel(RmsNormBack
     const float scale = dot / static_cast<float>(columns) * inverse * inverse * inverse;
     const T* residual = args.residual == nullptr
                             ? nullptr
-                            : static_cast<const T*>(args.residual) + row * args.residual_stride;
-    T* d_x = static_cast<T*>(args.d_x.data) + row * args.d_x.stride;
+                            : static_cast<const T*>(args.residual) + place.At(args.residual_stride);
+    T* d_x = static_cast<T*>(args.d_x.data) + place.At(args.d_x.stride);
     // A thread has the same columns of every row, and adds to its own writes.
     for (int64_t column = group.thread; column < columns; column += group.threads) {
       const float gradient = ToFloat(d_y[column]);

@@ -18,6 +18,14 @@ inline ConstView ToView(const ConstMatrix& m) {
   return {m.data, ToElement(m.dtype), m.rows, m.columns, m.stride};
 }
 
+// The view whose rows are each of `parts` equal parts of a row.
+template <typename AnyView>
+AnyView PartsOf(AnyView view, int64_t parts) {
+  view.rows *= parts;
+  view.columns /= parts;
+  return view;
+}
+
 inline bool SameShape(const ConstMatrix& a, const ConstMatrix& b) {
   return a.rows == b.rows && a.columns == b.columns && a.dtype == b.dtype;
 }

@@ -1,0 +1,177 @@
+// Small random models of each family against Hugging Face's transformers in float64:
+// tests/references/make_families.py made tests/references/families/NAME.json, and makes the same
+// weights.
+#include <cmath>
+#include <string>
+
+#include "core/base/file.h"
+#include "core/base/testing/status.h"
+#include "core/model/huggingface/hf_model.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "worker/model/access/memory_unit_access.h"
+#include "worker/model/golden_steps.h"
+#include "worker/model/runner.h"
+
+namespace shoal::worker {
+namespace {
+
+using Json = nlohmann::json;
+
+// Element i of what make_families.py calls value_of(name).
+double ValueOf(const std::string& name, int64_t i) {
+  uint64_t state = 0xcbf29ce484222325;
+  for (const char byte : name) {
+    state = (state ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  }
+  uint64_t z = state + (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  z ^= z >> 31;
+  const uint64_t total =
+      (z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48 & 0xffff);
+  return (static_cast<double>(total) / 65536 - 2) * 0.519615;
+}
+
+class Families : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const auto text = ReadFile(std::string(SHOAL_FAMILIES) + "/" + GetParam() + ".json");
+    ASSERT_OK(text.status());
+    golden_ = Json::parse(*text);
+    const auto spec = SpecOf("config_v5");
+    ASSERT_OK(spec.status());
+    spec_ = *spec;
+  }
+
+  absl::StatusOr<plan::ModelSpec> SpecOf(const char* config) const {
+    return formats::ParseModelSpec(golden_[config].dump(), config);
+  }
+  MemoryUnitSource Weights(DType compute) const {
+    const auto units = plan::BuildUnits(spec_);
+    return *MemoryUnitSource::Load(units, compute, [&](int unit, int64_t, std::span<float> out) {
+      for (const plan::TensorSpec& tensor : units[static_cast<size_t>(unit)].tensors) {
+        for (int64_t i = 0; i < tensor.count(); ++i) {
+          out[static_cast<size_t>(tensor.offset + i)] =
+              static_cast<float>((plan::IsNorm(tensor.role) ? 1.0 : 0.0) + ValueOf(tensor.name, i));
+        }
+      }
+      return absl::OkStatus();
+    });
+  }
+  PackedBatch Batch() const {
+    PackedBatch batch;
+    for (const Json& tokens : golden_["sequences"]) {
+      batch.AppendNextToken(tokens.get<std::vector<int32_t>>());
+    }
+    return batch;
+  }
+  // Loss per target of one pass over the batch, and its gradient in the sink.
+  double Pass(Transformer& model, MemoryUnitSource& source, MemoryGradientSink& sink,
+              plan::Recompute recompute = plan::Recompute::kNone) const {
+    sink.Clear();
+    const PackedBatch batch = Batch();
+    double targets = 0;
+    for (const Json& tokens : golden_["sequences"]) {
+      targets += static_cast<double>(tokens.size() - 1);
+    }
+    const auto result = RunMicrobatch(model, batch, 1 / targets, source, sink, recompute);
+    EXPECT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->targets, targets);
+    return result->loss_sum / targets;
+  }
+
+  Json golden_;
+  plan::ModelSpec spec_;
+};
+
+TEST_P(Families, ConfigsOfTransformers4And5AreTheSame) {
+  const auto older = SpecOf("config_v4");
+  ASSERT_OK(older.status());
+  EXPECT_EQ(*older, spec_);
+  const std::string own = formats::ModelSpecToJson(spec_, DType::kF32, {});
+  EXPECT_EQ(*formats::ParseModelSpec(own, "own"), spec_) << own;
+}
+
+TEST_P(Families, HasTheTensorsOfTransformers) {
+  size_t count = 0;
+  for (const plan::UnitSpec& unit : plan::BuildUnits(spec_)) {
+    for (const plan::TensorSpec& tensor : unit.tensors) {
+      ASSERT_TRUE(golden_["gradients"].contains(tensor.name)) << tensor.name;
+      EXPECT_EQ(golden_["gradients"][tensor.name]["shape"], Json(tensor.shape())) << tensor.name;
+      ++count;
+    }
+  }
+  EXPECT_EQ(golden_["gradients"].size(), count);
+}
+
+TEST_P(Families, LogitsAndGradientsAreThoseOfTransformers) {
+  const auto model = *Transformer::Create(spec_, {.compute = DType::kF32, .threads = 2});
+  MemoryUnitSource source = Weights(DType::kF32);
+  const std::vector<int32_t> positions = golden_["positions"];
+  const auto logits = ComputeLogits(*model, Batch(), positions, source);
+  ASSERT_OK(logits.status());
+  for (size_t i = 0; i < logits->size(); ++i) {
+    const auto vocabulary = static_cast<size_t>(spec_.vocabulary);
+    EXPECT_NEAR((*logits)[i], golden_["logits"][i / vocabulary][i % vocabulary].get<double>(), 1e-4)
+        << "position " << positions[i / vocabulary] << ", token " << i % vocabulary;
+  }
+  for (const auto recompute :
+       {plan::Recompute::kNone, plan::Recompute::kLight, plan::Recompute::kFull}) {
+    MemoryGradientSink sink(model->units());
+    EXPECT_NEAR(Pass(*model, source, sink, recompute), golden_["losses"][0].get<double>(), 1e-5);
+    for (const plan::UnitSpec& unit : model->units()) {
+      const std::span<const float> gradient = sink.gradient(unit.index);
+      for (const plan::TensorSpec& tensor : unit.tensors) {
+        double squares = 0;
+        double products[2] = {};
+        for (int64_t i = 0; i < tensor.count(); ++i) {
+          const double value = gradient[static_cast<size_t>(tensor.offset + i)];
+          squares += value * value;
+          for (int k = 0; k < 2; ++k) {
+            products[k] += value * ValueOf(tensor.name + " " + std::to_string(k), i);
+          }
+        }
+        const Json& expected = golden_["gradients"][tensor.name];
+        const double norm = expected["norm"];
+        EXPECT_NEAR(std::sqrt(squares), norm, 1e-4 * norm) << tensor.name;
+        for (size_t k = 0; k < 2; ++k) {
+          EXPECT_NEAR(products[k], expected["products"][k].get<double>(), 1e-4 * norm)
+              << tensor.name;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Families, TwentyStepsOfAdamWHaveTheLossesOfTorch) {
+  const auto model = *Transformer::Create(spec_, {.compute = DType::kF32, .threads = 2});
+  MemoryUnitSource source = Weights(DType::kF32);
+  MemoryGradientSink sink(model->units());
+  ReferenceAdamW optimizer(golden_["adamw"], model->units());
+  for (size_t step = 0; step < golden_["losses"].size(); ++step) {
+    EXPECT_NEAR(Pass(*model, source, sink), golden_["losses"][step].get<double>(), 1e-4)
+        << "step " << step;
+    const auto gradient = [&](int unit) { return sink.gradient(unit); };
+    const double norm = NormOf(NormsByTensor(model->units(), gradient));
+    if (step == 0) {
+      const double expected = golden_["gradient_norm"];
+      EXPECT_NEAR(norm, expected, 1e-4 * expected);
+    }
+    optimizer.Step([&](int unit) { return source.weights(unit); }, gradient, norm);
+  }
+}
+
+TEST_P(Families, Bf16IsClose) {
+  const auto model = *Transformer::Create(spec_, {.compute = DType::kBF16, .threads = 2});
+  MemoryUnitSource source = Weights(DType::kBF16);
+  MemoryGradientSink sink(model->units());
+  const double expected = golden_["losses"][0];
+  EXPECT_NEAR(Pass(*model, source, sink), expected, 2e-2 * expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Families,
+                         testing::Values("llama", "llama_llama3", "qwen2", "qwen3"));
+
+}  // namespace
+}  // namespace shoal::worker
