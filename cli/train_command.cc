@@ -122,12 +122,10 @@ class Training {
     }
     SHOAL_ASSIGN_OR_RETURN(coordinator_, CoordinatorOf(job_, options_.token_file, options_.tls));
     SHOAL_ASSIGN_OR_RETURN(gpus_, CheckGpus(job_));
+    std::string recompute;
     if (job_.cluster.local) {
       machine_ = ExamineMachine();
       SHOAL_RETURN_IF_ERROR(machine_.memory.status());
-    }
-    std::string recompute;
-    if (job_.cluster.local) {
       SHOAL_ASSIGN_OR_RETURN(recompute, SettleRecompute(job_, spec_, machine_.memory->available));
     }
     auto lock = RunLock::Take(Directory());
@@ -143,9 +141,7 @@ class Training {
       SHOAL_RETURN_IF_ERROR(CheckEmpty(Directory()));
     }
     SHOAL_ASSIGN_OR_RETURN(const std::string room, CheckRoom(job_, spec_, options_.overwrite));
-    if (!room.empty()) {
-      report_.OnNotice("warning: " + room);
-    }
+    Warn(room);
     if (!recompute.empty()) {
       report_.OnNotice(recompute);
     }
@@ -198,11 +194,12 @@ class Training {
     return absl::OkStatus();
   }
 
-  void Warn(const absl::Status& status) {
-    if (!status.ok()) {
-      report_.OnNotice(fmt::format("warning: {}", Message(status)));
+  void Warn(const std::string& of) {
+    if (!of.empty()) {
+      report_.OnNotice("warning: " + of);
     }
   }
+  void Warn(const absl::Status& status) { Warn(std::string(Message(status))); }
 
   void OnFirstStep() {
     if (earlier_.has_value()) {
@@ -241,7 +238,7 @@ class Training {
       }
     }
     for (const std::string& warning : DataWarnings(job_, spec_, data_.train.summary)) {
-      report_.OnNotice("warning: " + warning);
+      Warn(warning);
     }
     return SettleEpochs();
   }
@@ -275,9 +272,7 @@ class Training {
       pipeline_ = plan::ToMessage({planned->plan.chosen().choice, planned->request.microbatches});
     }
     report_.OnNotice(Describe(*planned));
-    if (const std::string warning = WarningOf(*planned); !warning.empty()) {
-      report_.OnNotice("warning: " + warning);
-    }
+    Warn(WarningOf(*planned));
     return absl::OkStatus();
   }
 
