@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <exception>
 #include <list>
+#include <optional>
 #include <string_view>
 
 #include "core/base/check.h"
@@ -71,36 +72,36 @@ absl::Status NoToken(bool commands) {
                         kTokenVariable);
 }
 
-// Whether this caller may make this call, by what comes before the request.
+// Whether this caller may make this call, by what comes before the request. Returns who it is by its
+// certificate; without TLS nobody.
 template <typename Request>
-absl::Status CheckCaller(const Security& security, const grpc::ServerContext& context) {
+absl::StatusOr<std::optional<Role>> CheckCaller(const Security& security,
+                                                const grpc::ServerContext& context) {
   constexpr bool kCommands = IsCommand<Request>();
   if (!HasToken(kCommands ? security.command_token() : security.token(), context)) {
     return Refuse<Request>(security, context, Refusals::Reason::kToken, NoToken(kCommands));
   }
   if (!security.encrypted()) {
-    return absl::OkStatus();
+    return std::nullopt;
   }
   SHOAL_ASSIGN_OR_RETURN(const Role role, RoleOfCaller(context));
-  const absl::Status may = CheckRole<Request>(role);
-  return may.ok() ? may : Refuse<Request>(security, context, Refusals::Reason::kRole, may);
+  if (const absl::Status may = CheckRole<Request>(role); !may.ok()) {
+    return Refuse<Request>(security, context, Refusals::Reason::kRole, may);
+  }
+  return role;
 }
 
 // Whether a caller that may make the call says in it who it is.
 template <typename Request>
 absl::Status CheckRequest(const Security& security, const grpc::ServerContext& context,
-                          const Request& request) {
-  if (!security.encrypted()) {
-    return absl::OkStatus();
-  }
-  SHOAL_ASSIGN_OR_RETURN(const Role role, RoleOfCaller(context));
-  if (SaysItsRole(request, role)) {
+                          std::optional<Role> caller, const Request& request) {
+  if (!caller.has_value() || SaysItsRole(request, *caller)) {
     return absl::OkStatus();
   }
   return Refuse<Request>(
       security, context, Refusals::Reason::kRole,
       PermissionDenied("by its certificate the caller is a {}, and it registers as another",
-                       RoleName(role)));
+                       RoleName(*caller)));
 }
 
 // Reads the request, and runs `method` (of it; returns absl::Status), if the caller may. Of a
@@ -110,15 +111,16 @@ absl::Status CheckRequest(const Security& security, const grpc::ServerContext& c
 template <typename Request, typename Reader, typename Method>
 grpc::Status Guard(const Security& security, const grpc::ServerContext& context, Reader& reader,
                    Method method) {
-  if (const absl::Status may = CheckCaller<Request>(security, context); !may.ok()) {
-    return ToGrpc(may);
+  const absl::StatusOr<std::optional<Role>> caller = CheckCaller<Request>(security, context);
+  if (!caller.ok()) {
+    return ToGrpc(caller.status());
   }
   try {
     Request request;
     if (!reader.Read(&request)) {
       return ToGrpc(Internal("the call has no request, or one that cannot be read"));
     }
-    if (const absl::Status may = CheckRequest(security, context, request); !may.ok()) {
+    if (const absl::Status may = CheckRequest(security, context, *caller, request); !may.ok()) {
       return ToGrpc(may);
     }
     return ToGrpc(method(request));
