@@ -72,8 +72,8 @@ absl::Status NoToken(bool commands) {
                         kTokenVariable);
 }
 
-// Whether this caller may make this call, by what comes before the request. Returns who it is by its
-// certificate; without TLS nobody.
+// Whether this caller may make this call, by what comes before the request. Returns who it is by
+// its certificate; without TLS nobody.
 template <typename Request>
 absl::StatusOr<std::optional<Role>> CheckCaller(const Security& security,
                                                 const grpc::ServerContext& context) {
