@@ -92,12 +92,12 @@ absl::Status TokenFileWriter::Finish() {
   SHOAL_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(state.index))));
   SHOAL_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(state.sources))));
   const auto append = [&](std::span<const std::byte> bytes) { return file->Append(bytes); };
-  SHOAL_RETURN_IF_ERROR(state.tokens->Replay(append));
-  SHOAL_RETURN_IF_ERROR(state.labels->Replay(append));
-  SHOAL_RETURN_IF_ERROR(file->Finish());
-  state.tokens.reset();
-  state.labels.reset();
-  return absl::OkStatus();
+  // One after the other, so that no more than half of the file is there twice.
+  for (std::unique_ptr<StreamedFile>* part : {&state.tokens, &state.labels}) {
+    SHOAL_RETURN_IF_ERROR((*part)->Replay(append));
+    part->reset();
+  }
+  return file->Finish();
 }
 
 }  // namespace shoal::formats
