@@ -99,7 +99,7 @@ TEST_F(CollectivesTest, WhereAWorkerIsLostTheOthersGoOnOverANewCommunicator) {
 // Forward alone gathers what training gathers, and sums nothing.
 TEST_F(CollectivesTest, ValidateByCollectivesToo) {
   const std::string held_out = folder_ / "held_out";
-  ASSERT_TRUE(WriteSyntheticTokens(held_out, plan::NamedShape("tiny")->vocabulary, 7, 120, 9).ok());
+  ASSERT_TRUE(WriteSyntheticTokens(held_out, plan::NamedShape("tiny")->vocabulary, 7, 40, 9).ok());
   job_.data.validation = {.path = held_out, .every_steps = 1, .at_start = true};
   validation_file_ = held_out;
   const ClusterRun cpu = OnTheCpu();
