@@ -328,6 +328,9 @@ absl::StatusOr<std::optional<proto::NextStepReply>> CoordinatorCore::Next(
     return member;
   }
   SHOAL_ASSIGN_OR_RETURN(JobRun * run, Find(request.job_id()));
+  if (request.leaving()) {  // nobody takes it again while it goes
+    members_.MarkLeaving(request.incarnation());
+  }
   return run->Next(request);
 }
 

@@ -287,6 +287,25 @@ TEST(OtherKindTest, AWorkerOfAnotherKindIsWarnedOfOrRefused) {
   }
 }
 
+// Also between being let go and its end: else the job takes it in again.
+TEST(LeavingWorkerTest, IsTakenByNobody) {
+  SimWorld world({.workers = 2, .steps = 6});
+  int leaving = 0;
+  world.At("committed", 2, [&] {
+    proto::NextStepRequest next;
+    next.set_job_id(world.job_id());
+    next.set_incarnation(world.worker_incarnation(1));
+    next.set_leaving(true);
+    EXPECT_TRUE(world.core().Next(next).ok());
+    const auto status = world.core().Status("");
+    ASSERT_TRUE(status.ok());
+    leaving = static_cast<int>(std::ranges::count_if(
+        status->members(), [](const auto& member) { return member.leaving(); }));
+  });
+  world.RunAndCheck();
+  EXPECT_EQ(leaving, 1);
+}
+
 // Where no other may have what it holds.
 TEST_P(LossTest, AServerThatAsksToLeaveCostsNoStep) {
   const auto& [point, nth] = GetParam();
