@@ -23,29 +23,34 @@ void TakeLatest(const std::vector<TraceArrows::Span>& spans, const TraceArrows::
 
 std::optional<TraceArrows::Span> TraceArrows::CauseOf(const Wait& wait) const {
   std::optional<Span> cause;
-  const auto look = [&](Rows Step::*rows, const auto& asked) {
-    for (const Step* step : {&before_, &step_}) {
-      for (const auto& [number, spans] : step->*rows) {
-        if (asked(number)) {
-          TakeLatest(spans, wait.span, cause);
-        }
+  const auto look = [&](const Rows& rows, const auto& asked) {
+    for (const auto& [number, spans] : rows) {
+      if (asked(number)) {
+        TakeLatest(spans, wait.span, cause);
       }
     }
   };
-  switch (wait.others) {
-    case Others::kOneWorker:
-      look(&Step::workers, [&](int worker) { return worker == wait.worker; });
-      break;
-    case Others::kPushes:
-      look(&Step::pushes, [&](int worker) { return worker == wait.self; });
-      break;
-    case Others::kWorkers:
-    case Others::kWorkersThenServers:
-      look(&Step::workers, [&](int worker) { return worker != wait.self; });
-      if (!cause.has_value() && wait.others == Others::kWorkersThenServers) {
-        look(&Step::servers, [](int) { return true; });
-      }
-      break;
+  const auto is_other = [&](int worker) { return worker != wait.self; };
+  for (const Step* step : {&before_, &step_}) {
+    switch (wait.others) {
+      case Others::kOneWorker:
+        look(step->workers, [&](int worker) { return worker == wait.worker; });
+        break;
+      case Others::kPushes:
+        look(step->pushes, [&](int worker) { return worker == wait.self; });
+        break;
+      case Others::kWorkers:
+        look(step->workers, is_other);
+        break;
+      case Others::kWorkersThenServers:  // work of the step that follows is no cause
+        if (!cause.has_value()) {
+          look(step->workers, is_other);
+        }
+        if (!cause.has_value()) {
+          look(step->servers, [](int) { return true; });
+        }
+        break;
+    }
   }
   return cause;
 }

@@ -15,7 +15,7 @@ class TraceArrows {
  public:
   struct Span {
     formats::TraceRow row;
-    int64_t start = 0;
+    int64_t start = 0;  // nanoseconds
     int64_t end = 0;
   };
   struct Arrow {

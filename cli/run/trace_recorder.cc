@@ -100,13 +100,20 @@ void TraceRecorder::Name(TraceRow row, const std::string& process, const std::st
   ends_[{row.process, row.thread}] = 0;
 }
 
-TraceRecorder::Stretch TraceRecorder::AddSpan(Stretch stretch, formats::TraceArguments arguments) {
-  int64_t& end = ends_[{stretch.row.process, stretch.row.thread}];
-  stretch.start = std::max(stretch.start, end);
-  stretch.end = std::max(stretch.end, stretch.start);
-  end = stretch.end;
-  file_->AddSpan(stretch.row, stretch.name, stretch.start, stretch.end - stretch.start, arguments);
-  return stretch;
+TraceArrows::Span TraceRecorder::AddSpan(TraceArrows::Span span, std::string_view name,
+                                         formats::TraceArguments arguments) {
+  int64_t& end = ends_[{span.row.process, span.row.thread}];
+  span.start = std::max(span.start, end);
+  span.end = std::max(span.end, span.start);
+  end = span.end;
+  file_->AddSpan(span.row, name, span.start, span.end - span.start, arguments);
+  return span;
+}
+
+void TraceRecorder::SetCounter(std::string_view name, int64_t at, double value) {
+  if (std::isfinite(value)) {
+    file_->SetCounter(kJob, name, at, value);
+  }
 }
 
 void TraceRecorder::AddWorker(const proto::TraceEvent& event) {
@@ -120,16 +127,15 @@ void TraceRecorder::AddWorker(const proto::TraceEvent& event) {
       continue;  // of a newer worker
     }
     const auto kind = static_cast<TimeKind>(span.kind());
-    const Stretch at = AddSpan({.row = row,
-                                .name = shoal::Name(kind),
-                                .start = span.start_nanoseconds(),
-                                .end = span.start_nanoseconds() + span.nanoseconds()},
-                               {{"step", event.step()},
-                                {"attempt", event.attempt()},
-                                {"microbatch", int64_t{span.microbatch()}},
-                                {"unit", int64_t{span.unit()}},
-                                {"waited_for", WaitedFor(kind, span)}});
-    const TraceArrows::Span done = {row, at.start, at.end};
+    const TraceArrows::Span done = AddSpan({.row = row,
+                                            .start = span.start_nanoseconds(),
+                                            .end = span.start_nanoseconds() + span.nanoseconds()},
+                                           shoal::Name(kind),
+                                           {{"step", event.step()},
+                                            {"attempt", event.attempt()},
+                                            {"microbatch", int64_t{span.microbatch()}},
+                                            {"unit", int64_t{span.unit()}},
+                                            {"waited_for", WaitedFor(kind, span)}});
     if (kind == TimeKind::kForward || kind == TimeKind::kBackward) {
       arrows_.AddWork(event.worker(), done);
     } else if (const auto others = OthersOf(kind, span.has_waited_for()); others.has_value()) {
@@ -147,9 +153,9 @@ void TraceRecorder::AddCopies(const proto::TraceEvent& event) {
     const TraceRow row = {.process = event.worker(), .thread = copy.reload() ? 2 : 1};
     Name(row, "", name);
     AddSpan({.row = row,
-             .name = name,
              .start = copy.start_nanoseconds(),
              .end = copy.start_nanoseconds() + copy.nanoseconds()},
+            name,
             {{"step", event.step()},
              {"attempt", event.attempt()},
              {"microbatch", int64_t{copy.microbatch()}},
@@ -169,16 +175,16 @@ void TraceRecorder::AddServer(const proto::TraceEvent& event) {
     const TraceRow row = {.process = kFirstServer + event.server(),
                           .thread = push ? span.thread() + 1 : 0};
     Name(row, process, push ? fmt::format("pushes {}", span.thread()) : "step");
-    Stretch at = {.row = row,
-                  .name = kServerKindNames[static_cast<size_t>(span.kind())],
-                  .start = span.start_nanoseconds(),
-                  .end = span.start_nanoseconds() + span.nanoseconds()};
-    at = push ? AddSpan(at, {{"step", event.step()},
+    const std::string_view name = kServerKindNames[static_cast<size_t>(span.kind())];
+    TraceArrows::Span served = {.row = row,
+                                .start = span.start_nanoseconds(),
+                                .end = span.start_nanoseconds() + span.nanoseconds()};
+    served = push ? AddSpan(served, name,
+                            {{"step", event.step()},
                              {"attempt", event.attempt()},
                              {"client", span.client()},
                              {"partition", int64_t{span.partition()}}})
-              : AddSpan(at, {{"step", event.step()}, {"attempt", event.attempt()}});
-    const TraceArrows::Span served = {row, at.start, at.end};
+                  : AddSpan(served, name, {{"step", event.step()}, {"attempt", event.attempt()}});
     if (!push) {
       arrows_.AddEndOfStep(event.server(), served);
     } else if (const std::optional<int> worker = WorkerNamed(span.client()); worker.has_value()) {
@@ -197,19 +203,14 @@ void TraceRecorder::AddOfJob(const proto::JobEvent& event) {
   } else if (event.has_validation()) {
     const proto::ValidationEvent& validation = event.validation();
     Name(steps, event.job_id(), "steps");
-    AddSpan({.row = steps,
-             .name = "validation",
-             .start = end - ToNanoseconds(validation.seconds()),
-             .end = end},
-            {{"step", validation.step()}, {"loss", validation.loss()}});
-    file_->SetCounter(kJob, "validation loss", end, validation.loss());
+    AddSpan({.row = steps, .start = end - ToNanoseconds(validation.seconds()), .end = end},
+            "validation", {{"step", validation.step()}, {"loss", validation.loss()}});
+    SetCounter("validation loss", end, validation.loss());
   } else if (event.has_checkpoint()) {
     const proto::CheckpointEvent& checkpoint = event.checkpoint();
     Name(checkpoints, event.job_id(), "checkpoints");
-    AddSpan({.row = checkpoints,
-             .name = checkpoint.error().empty() ? "checkpoint" : "failed checkpoint",
-             .start = end - ToNanoseconds(checkpoint.seconds()),
-             .end = end},
+    AddSpan({.row = checkpoints, .start = end - ToNanoseconds(checkpoint.seconds()), .end = end},
+            checkpoint.error().empty() ? "checkpoint" : "failed checkpoint",
             {{"step", checkpoint.step()}, {"error", checkpoint.error()}});
   }
 }
@@ -217,15 +218,15 @@ void TraceRecorder::AddOfJob(const proto::JobEvent& event) {
 void TraceRecorder::AddStep(const proto::StepEvent& step, int64_t end) {
   const std::string name = fmt::format("step {}", step.step());
   AddSpan({.row = {.process = kJob, .thread = 0},
-           .name = name,
            .start = end - ToNanoseconds(step.step_seconds()),
            .end = end},
+          name,
           {{"loss", step.loss()},
            {"tokens", step.tokens()},
            {"idle_share", step.idle_share()},
            {"skipped", step.skipped()}});
-  file_->SetCounter(kJob, "loss", end, step.loss());
-  file_->SetCounter(kJob, "tokens/s", end, step.tokens_per_second());
+  SetCounter("loss", end, step.loss());
+  SetCounter("tokens/s", end, step.tokens_per_second());
   for (const TraceArrows::Arrow& arrow : arrows_.EndStep()) {
     const int64_t from = JustBeforeEnd(arrow.from);
     file_->AddArrow("waited for", arrow.from.row, from, arrow.to.row,

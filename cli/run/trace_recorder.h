@@ -34,13 +34,6 @@ class TraceRecorder {
   absl::StatusOr<std::string> Finish();
 
  private:
-  struct Stretch {
-    formats::TraceRow row;
-    std::string_view name;
-    int64_t start = 0;  // nanoseconds
-    int64_t end = 0;
-  };
-
   TraceRecorder(std::string path, std::unique_ptr<formats::TraceFile> file)
       : path_(std::move(path)), file_(std::move(file)) {}
 
@@ -53,7 +46,10 @@ class TraceRecorder {
   void Name(formats::TraceRow row, const std::string& process, const std::string& thread);
   // Clocks of several machines, and lives of one worker, may disagree: a span begins no earlier
   // than the one before it in its row ended. Returns it as it is written.
-  Stretch AddSpan(Stretch stretch, formats::TraceArguments arguments);
+  TraceArrows::Span AddSpan(TraceArrows::Span span, std::string_view name,
+                            formats::TraceArguments arguments);
+  // Of the job. What is not finite is no number of JSON, and is left out.
+  void SetCounter(std::string_view name, int64_t at, double value);
 
   const std::string path_;
   const std::unique_ptr<formats::TraceFile> file_;

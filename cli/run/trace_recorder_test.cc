@@ -1,6 +1,7 @@
 #include "cli/run/trace_recorder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -207,11 +208,15 @@ TEST(TraceRecorder, DrawsServersTheJobAndWhoWasWaitedFor) {
   (*recorder)->Add(validation);
   for (const int worker : {0, 1}) {
     proto::JobEvent next = OfWorker(worker, 2);
-    AddSpan(*next.mutable_trace(), TimeKind::kOptimizerWait, worker == 0 ? 420 : 700, 950);
-    AddSpan(*next.mutable_trace(), TimeKind::kForward, 950, 1900);
+    // Worker 1 goes on a little later: what worker 0 did meanwhile is no cause.
+    const int64_t begin = worker == 0 ? 950 : 970;
+    AddSpan(*next.mutable_trace(), TimeKind::kOptimizerWait, worker == 0 ? 420 : 700, begin);
+    AddSpan(*next.mutable_trace(), TimeKind::kForward, begin, begin + 10);
+    AddSpan(*next.mutable_trace(), TimeKind::kForward, begin + 10, 1900);
     (*recorder)->Add(next);
   }
   (*recorder)->Add(StepAt(2, 2500, 3));
+  (*recorder)->Add(StepAt(3, 3500, std::nan("")));  // no number for a counter
   proto::JobEvent checkpoint = EventAt(2600);
   checkpoint.mutable_checkpoint()->set_step(1);
   checkpoint.mutable_checkpoint()->set_seconds(5e-4);
@@ -234,7 +239,7 @@ TEST(TraceRecorder, DrawsServersTheJobAndWhoWasWaitedFor) {
   EXPECT_THAT(names(of_server, 0), testing::ElementsAre("seal", "update"));
   EXPECT_THAT(names(of_server, 1), testing::ElementsAre("accumulate"));
   EXPECT_THAT(names(of_server, 2), testing::ElementsAre("accumulate"));
-  EXPECT_THAT(names(of_job, 0), testing::ElementsAre("step 1", "validation", "step 2"));
+  EXPECT_THAT(names(of_job, 0), testing::ElementsAre("step 1", "validation", "step 2", "step 3"));
   EXPECT_THAT(names(of_job, 1), testing::ElementsAre("checkpoint"));
   EXPECT_EQ(trace.counters,
             (std::map<std::string, std::vector<double>>{
