@@ -250,7 +250,7 @@ def check_clock(tree):
 
 def check_family(tree):
     """Families are a table (core/model/families), whose readers know none by name."""
-    listed = re.compile(r'\.model_type = "(\w+)"')
+    listed = re.compile(r'\.(?:model_type|architecture) = "(\w+)"')
     names = {name for path, text in tree.items() if path.startswith(FAMILIES)
              for name in listed.findall(text)}
     for path, text in tree.items():

@@ -76,11 +76,12 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(found('cycle', tree), [('core/a/x.h', 1)])
 
     def test_family(self):
-        row = 'const Family kQwen3 = {.model_type = "qwen3"};'
+        row = 'const Family kQwen3 = {.model_type = "qwen3", .architecture = "Qwen3ForCausalLM"};'
         tree = {'core/model/families/qwen3.cc': row, 'worker/model/block.cc': 'int x;  // of Qwen3',
                 'server/a.cc': 'if (spec.family == "qwen3") {', 'worker/model/a_test.cc': '"qwen3"',
+                'worker/b.cc': '// as Qwen3ForCausalLM has it',
                 'core/data/a.cc': '// Qwen3 has its own', 'client/a.cc': 'int qwen30;'}
-        self.assertEqual(found('family', tree), [('worker/model/block.cc', 1), ('server/a.cc', 1)])
+        self.assertEqual(found('family', tree), [('worker/model/block.cc', 1), ('server/a.cc', 1), ('worker/b.cc', 1)])
 
     def test_clock(self):
         text = ('// absl::Now() in a comment\nauto a = absl::Now();\nm.AwaitWithTimeout(c, t);\n'
