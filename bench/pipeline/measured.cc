@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "bench/report/report.h"
 #include "core/base/status.h"
 #include "core/plan/pipeline/schedule_drawing.h"
 #include "fmt/format.h"
@@ -17,12 +18,6 @@ namespace shoal::bench {
 namespace {
 
 using worker::StageReport;
-
-double MedianOf(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Returns the error of the first stage that failed.
 absl::StatusOr<std::vector<StageReport>> ReportsOf(worker::StageReports results) {
@@ -121,9 +116,9 @@ absl::StatusOr<Measured> RunCandidate(const Candidate& candidate, const Measured
     transfers.push_back(LongestStall(reports, worker::Stall::kTransfer));
     neighbours.push_back(LongestStall(reports, worker::Stall::kNeighbour));
   }
-  measured.step_seconds = MedianOf(seconds);
-  measured.transfer_stall_seconds = MedianOf(transfers);
-  measured.neighbour_stall_seconds = MedianOf(neighbours);
+  measured.step_seconds = Median(seconds);
+  measured.transfer_stall_seconds = Median(transfers);
+  measured.neighbour_stall_seconds = Median(neighbours);
   for (const plan::StageTimes& stage : measured.times.stages) {
     measured.peak_device_bytes.push_back(stage.peak_device_bytes);
     measured.peak_host_bytes.push_back(stage.peak_host_bytes);

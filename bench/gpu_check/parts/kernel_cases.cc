@@ -12,6 +12,7 @@
 #include "core/plan/memory/norm_partials.h"
 #include "fmt/format.h"
 #include "worker/loss/linear_cross_entropy.h"
+#include "worker/model/block.h"
 
 namespace shoal::bench {
 namespace {
@@ -42,12 +43,6 @@ absl::StatusOr<Turns> MakeTurns(DeviceData& data, int64_t rows, int64_t columns)
 absl::StatusOr<float*> Floats(DeviceData& data, int64_t count, double deviation = 1.0) {
   SHOAL_ASSIGN_OR_RETURN(const Matrix matrix, data.Normal(DType::kF32, 1, count, deviation));
   return matrix.row<float>(0);
-}
-
-AttentionShape ShapeOf(const plan::ModelSpec& spec) {
-  return {.heads = spec.attention().heads,
-          .kv_heads = spec.attention().kv_heads,
-          .head_dim = spec.attention().head_dim};
 }
 
 std::string Size(int64_t rows, int64_t columns) { return fmt::format("{} x {}", rows, columns); }
@@ -140,10 +135,10 @@ std::vector<AttentionSize> AttentionSizes(const PartSizes& sizes) {
     return {};
   }
   const int64_t rows = sizes.kernel_rows;
-  return {{ShapeOf(*spec), rows, 1},
-          {ShapeOf(*spec), rows, 8},
-          {ShapeOf(*spec), 4 * rows, 1},
-          {ShapeOf(*small), 2 * rows, 16}};
+  return {{worker::ShapeOf(spec->attention()), rows, 1},
+          {worker::ShapeOf(spec->attention()), rows, 8},
+          {worker::ShapeOf(spec->attention()), 4 * rows, 1},
+          {worker::ShapeOf(small->attention()), 2 * rows, 16}};
 }
 
 absl::StatusOr<std::vector<KernelCase>> MakeAttentionCases(Ops& ops, DeviceData& data,
@@ -175,7 +170,7 @@ absl::StatusOr<std::vector<KernelCase>> MakeAttentionCases(Ops& ops, DeviceData&
 absl::StatusOr<std::vector<KernelCase>> MakeBlockCases(Ops& ops, DeviceData& data,
                                                        const plan::ModelSpec& spec, int64_t rows) {
   const int64_t hidden = spec.hidden, intermediate = spec.mlp().intermediate;
-  const AttentionShape shape = ShapeOf(spec);
+  const AttentionShape shape = worker::ShapeOf(spec.attention());
   SHOAL_ASSIGN_OR_RETURN(const Turns x, MakeTurns(data, rows, hidden));
   SHOAL_ASSIGN_OR_RETURN(const Turns y, MakeTurns(data, rows, hidden));
   SHOAL_ASSIGN_OR_RETURN(const Turns z, MakeTurns(data, rows, hidden));
