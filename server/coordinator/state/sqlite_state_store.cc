@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "core/base/logging.h"
 #include "core/base/status.h"
 #include "server/coordinator/state/state_store.h"
 
@@ -406,6 +407,9 @@ absl::StatusOr<std::unique_ptr<StateStore>> OpenSqliteStateStore(const std::stri
   std::error_code not_owner;
   std::filesystem::permissions(
       path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write, not_owner);
+  if (not_owner) {
+    LogWarning("{} stays as readable as it is: {}", path, not_owner.message());
+  }
   SHOAL_RETURN_IF_ERROR(store->Prepare());
   return store;
 }
