@@ -150,6 +150,18 @@ TEST_F(LocalStatusTest, AJobWithACoordinatorOfItsOwnIsAskedThere) {
   const Outcome outcome = Shoal({"status", job_, "--token-file", token_file});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("reef"));
+
+  // A job that names the file needs no flag, which counts all the same.
+  const auto named = [&](const std::string& file) {
+    return WriteFileAtomically(job_, fmt::format("model: model\ndata: {{train: data.jsonl}}\n"
+                                                 "cluster: {{coordinator: '{}', token_file: {}}}\n",
+                                                 coordinator_.address(), file));
+  };
+  ASSERT_TRUE(named(token_file).ok());
+  EXPECT_THAT(Shoal({"status", job_}).out, HasSubstr("reef"));
+  ASSERT_TRUE(named(folder_ + "/absent").ok());
+  EXPECT_THAT(Shoal({"status", job_, "--token-file", token_file}).out, HasSubstr("reef"));
+  EXPECT_THAT(Shoal({"status", job_}).err, HasSubstr("cannot open " + folder_ + "/absent"));
 }
 
 TEST_F(LocalStatusTest, OneRunIsNamed) {

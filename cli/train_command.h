@@ -23,9 +23,10 @@ struct TrainOptions {
   bool wait_for_servers = false;  // however long it takes
   bool json = false;
   bool keep_logs = false;
-  std::string trace;           // file for the timeline; empty: none
-  int metrics_port = -1;       // of local processes, see LocalClusterOptions
-  std::string token_file;      // for cluster.coordinator; empty: the environment's SHOAL_TOKEN
+  std::string trace;      // file for the timeline; empty: none
+  int metrics_port = -1;  // of local processes, see LocalClusterOptions
+  // For cluster.coordinator; empty: the environment's SHOAL_TOKEN, else the job's.
+  std::string token_file;
   rpc::TlsOptions tls;         // of this command and, with cluster.local, of all its processes
   uint64_t fault_seed = 0;     // tests alone: see LocalClusterOptions
   std::string program_folder;  // empty: beside this program

@@ -54,8 +54,10 @@ void AddTrain(CLI::App& app, CommandAction& action) {
       ->check(CLI::Range(0, 65535).description("0 TO 65535"));
   // For tests: delays, reordering and lost doorbells in the workers' transports.
   command->add_option("--fault-seed", options->fault_seed)->group("");
-  command->add_option("--token-file", options->token_file,
-                      "With cluster.coordinator: file with its token (default: SHOAL_TOKEN)");
+  command->add_option(
+      "--token-file", options->token_file,
+      "With cluster.coordinator: file with its token (default: SHOAL_TOKEN, else the "
+      "job's cluster.token_file)");
   rpc::AddTlsFlags(*command, options->tls);
   command->callback([options, &action] {
     action = [options](Streams& streams) { return RunTrain(*options, streams); };

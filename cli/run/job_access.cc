@@ -1,5 +1,7 @@
 #include "cli/run/job_access.h"
 
+#include <cstdlib>
+
 #include "CLI/CLI.hpp"
 #include "cli/run/preflight.h"
 #include "cli/run/run_access.h"
@@ -22,7 +24,7 @@ void AddJobAccess(CLI::App& command, JobAccess& access) {
       ->excludes(run);
   command.add_option("--token-file", access.token_file,
                      "File with the job's token (default: that of the shoal train on this machine, "
-                     "else SHOAL_TOKEN)");
+                     "else SHOAL_TOKEN, else the job's cluster.token_file)");
   rpc::AddTlsFlags(command, access.tls);
 }
 
@@ -34,21 +36,32 @@ absl::StatusOr<std::string> LocalRunOf(const JobAccess& access) {
   return job.cluster.local ? job.checkpoint.directory : "";
 }
 
+namespace {
+
+// The nearest word counts: the flag, the environment, then the job's.
+absl::StatusOr<rpc::Token> LoadTokenOf(const plan::Job& job, const std::string& flag) {
+  const bool unsaid = flag.empty() && std::getenv(rpc::kTokenVariable) == nullptr;
+  return rpc::LoadToken(unsaid ? job.cluster.token_file : flag);
+}
+
+}  // namespace
+
 absl::StatusOr<CoordinatorAddress> FindCoordinator(const JobAccess& access) {
   SHOAL_ASSIGN_OR_RETURN(const std::string run, LocalRunOf(access));
   CoordinatorAddress found = {.address = access.coordinator};
   std::string token_file = access.token_file;
+  plan::Job job;
   if (!run.empty()) {
     SHOAL_ASSIGN_OR_RETURN(found.address, FindRun(run));
     token_file = token_file.empty() ? TokenFileIn(LogFolderOf(run)) : token_file;
   } else if (!access.job_file.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(const plan::Job job, ReadJob(access.job_file, {}));
+    SHOAL_ASSIGN_OR_RETURN(job, ReadJob(access.job_file, {}));
     found.address = job.cluster.coordinator;
   }
   if (found.address.empty()) {
     return InvalidArgument("which coordinator? name a job file, --run or --coordinator");
   }
-  SHOAL_ASSIGN_OR_RETURN(rpc::Token token, rpc::LoadToken(token_file));
+  SHOAL_ASSIGN_OR_RETURN(rpc::Token token, LoadTokenOf(job, token_file));
   SHOAL_ASSIGN_OR_RETURN(found.security,
                          rpc::Security::Create(std::move(token), access.tls, rpc::Role::kClient));
   return found;
@@ -60,7 +73,7 @@ absl::StatusOr<CoordinatorAddress> CoordinatorOf(const plan::Job& job,
   CoordinatorAddress found = {.address = job.cluster.coordinator};
   SHOAL_ASSIGN_OR_RETURN(rpc::Token token, job.cluster.local
                                                ? absl::StatusOr<rpc::Token>(rpc::Token::Generate())
-                                               : rpc::LoadToken(token_file));
+                                               : LoadTokenOf(job, token_file));
   SHOAL_ASSIGN_OR_RETURN(found.security,
                          rpc::Security::Create(std::move(token), tls, rpc::Role::kClient));
   return found;

@@ -23,7 +23,8 @@ struct JobAccess {
   std::string job_file;     // whose checkpoint directory, or whose cluster.coordinator
   std::string run;          // checkpoint directory of a `shoal train` with a local cluster
   std::string coordinator;  // HOST:PORT
-  std::string token_file;   // empty: the local run's own, else the environment's SHOAL_TOKEN
+  // Empty: the local run's own, else the environment's SHOAL_TOKEN, else the job's.
+  std::string token_file;
   rpc::TlsOptions tls;
 };
 void AddJobAccess(CLI::App& command, JobAccess& access);

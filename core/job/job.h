@@ -214,6 +214,7 @@ struct ClusterOptions {
   int64_t workers = 1;      // all stages of all groups
   bool local = true;        // start processes on this machine
   std::string coordinator;  // HOST:PORT of a running one
+  std::string token_file;   // of it, for commands; empty: they are told otherwise
   double lease_seconds = 10;
   double start_timeout_seconds = 60;
   int64_t min_workers = 1;

@@ -272,6 +272,9 @@ proto::Job ToMessage(const Job& job) {
   if (!job.cluster.coordinator.empty()) {
     cluster.set_coordinator(job.cluster.coordinator);
   }
+  if (!job.cluster.token_file.empty()) {
+    cluster.set_token_file(job.cluster.token_file);
+  }
   PutRecompute(job.cluster.pipeline, message);
   if (!job.log.command.empty()) {
     message.mutable_log()->set_command(job.log.command);
@@ -308,6 +311,7 @@ Job JobOf(const proto::Job& given) {
   job.service.wire_type =
       wire_type == proto::ServiceOptions::WIRE_BF16 ? DType::kBF16 : DType::kF32;
   job.cluster.coordinator = message.cluster().coordinator();
+  job.cluster.token_file = message.cluster().token_file();
   TakeRecompute(message, job.cluster.pipeline);
   job.emulate.shape = message.emulate().shape();
   job.log.command = message.log().command();

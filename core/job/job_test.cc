@@ -209,6 +209,7 @@ Job RandomJob(Random& random) {
   job.cluster.min_workers = random.Between(1, std::max<int64_t>(1, job.cluster.workers));
   job.cluster.elastic = !job.cluster.local && random.Below(2) == 0;
   job.cluster.min_servers = random.Between(1, std::max<int64_t>(1, job.cluster.servers));
+  job.cluster.token_file = RandomText(random);
   job.cluster.recovery_timeout_seconds = 0.1 + random.Uniform() * 1000;
   job.cluster.coordinator_patience_seconds = random.Uniform() * 1000;
   job.checkpoint.directory = RandomText(random);
@@ -280,6 +281,7 @@ TEST(ToYaml, SaysEveryKey) {
   Job job;
   job.cluster.local = false;
   job.cluster.coordinator = "host:1";
+  job.cluster.token_file = "token";
   job.emulate.shape = "1.5b";
   job.log.command = "true";
   job.data.validation.path = "validation";
