@@ -157,8 +157,9 @@ absl::StatusOr<std::optional<proto::MemberStatus>> FindServer(int index,
 }
 
 // Until the process is a member no more, or stays.
-absl::Status AwaitGone(const proto::MemberStatus& drained, const ScaleOptions& options,
-                       rpc::Channel& coordinator) {
+absl::Status AwaitGone(const proto::MemberStatus& drained, ScaleOptions options,
+                       const std::string& job_id, rpc::Channel& coordinator) {
+  options.id = job_id;
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(const auto there, FindServer(drained.index(), coordinator));
     if (!there.has_value() || there->pid() != drained.pid() || there->host() != drained.host()) {
@@ -183,7 +184,7 @@ absl::StatusOr<ExitCode> RunDrain(const ScaleOptions& options, Streams& streams)
   SHOAL_ASSIGN_OR_RETURN(const proto::ScaleReply reply,
                          coordinator->Call(&rpc::CoordinatorService::Scale, request));
   if (options.wait && there.has_value()) {
-    SHOAL_RETURN_IF_ERROR(AwaitGone(*there, options, *coordinator));
+    SHOAL_RETURN_IF_ERROR(AwaitGone(*there, options, reply.job_id(), *coordinator));
   }
   if (options.json) {
     PrintJson(streams.out, {{"event", "drain"},

@@ -249,7 +249,6 @@ void CoordinatorCore::StartAgain(std::unique_ptr<JobRun>& run) {
 // next renews its lease.
 void CoordinatorCore::RemoveUnreachable() {
   for (size_t run = 0; run < jobs_.size(); ++run) {
-    KeepDrained(*jobs_[run]);
     for (const Member& member : jobs_[run]->TakeUnreachable()) {
       if (Remove(member.incarnation).has_value()) {
         CountMembers();
@@ -263,6 +262,9 @@ void CoordinatorCore::RemoveUnreachable() {
 void CoordinatorCore::OfferMembers() {
   if (taking_up_) {
     return;
+  }
+  for (const auto& run : jobs_) {
+    KeepDrained(*run);
   }
   RemoveUnreachable();
   ForgetOldJobs();

@@ -89,6 +89,11 @@ absl::StatusOr<proto::ScaleReply> CoordinatorCore::Drain(const proto::ScaleReque
   if (run == nullptr && IsHeld(found->incarnation)) {
     return FailedPrecondition("{} is of a job that ends: try again later", NameOf(*found));
   }
+  if (std::ranges::any_of(
+          jobs_, [&found](const auto& job) { return job->IsJoining(found->incarnation); })) {
+    return FailedPrecondition("{} is about to become part of a job: try again later",
+                              NameOf(*found));
+  }
   proto::ScaleReply reply;
   if (run != nullptr) {
     run->OfferServers(FreeMembers(proto::ROLE_SERVER));

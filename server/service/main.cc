@@ -132,8 +132,7 @@ absl::StatusOr<TransportFactory> Transports(const Flags& flags, bool encrypted) 
 }
 
 // Stays for its job until others, or a checkpoint, have what this server holds.
-absl::Status LeaveAfterCheckpoint(rpc::MemberSession& session, const std::string& signal,
-                                  End& end) {
+absl::Status LeaveOnceFree(rpc::MemberSession& session, const std::string& signal, End& end) {
   LogInfo("{}: leaving once no job needs this server; again after 2 s: at once", signal);
   absl::Time answered = RealClock().Now();
   while (end.membership().ok()) {
@@ -203,7 +202,7 @@ absl::Status BeMember(const Flags& flags, const rpc::Security& security, const s
   health.SetReady(true);
   if (const std::string signal = end.Await(); !signal.empty()) {
     health.SetReady(false);
-    const absl::Status left = LeaveAfterCheckpoint(**session, signal, end);
+    const absl::Status left = LeaveOnceFree(**session, signal, end);
     (*session)->Leave(signal);
     if (!left.ok()) {
       LogError("{}", Message(left));

@@ -89,9 +89,9 @@ class JobRun {
   void TakeIn(const std::vector<Member>& workers);
   // A member's lease is over, or it left before the job was over.
   void OnLost(const Member& member, const std::string& why);
-  // A server asks to leave, and stays until it is let go: others get what it holds, or a checkpoint
-  // of the last commit comes first.
-  void OnLeaving(const Member& server, const std::string& why);
+  // A member asks to leave. A server stays until it is let go: others get what it holds, or a
+  // checkpoint of the last commit comes first.
+  void OnLeaving(const Member& member, const std::string& why);
   // A server of the job is to go for good, if others can have what it holds.
   absl::Status CheckDrain(const Member& server) const;
   proto::ScaleReply Drain(const Member& server);
@@ -127,6 +127,8 @@ class JobRun {
   // Of a worker, "stage 1 of group 0"; empty without a pipeline.
   std::string PlaceOf(uint64_t incarnation) const;
   bool TakesPart(uint64_t incarnation) const;
+  // Whether the move under way makes this server part of the job.
+  bool IsJoining(uint64_t incarnation) const;
   const std::vector<Member>& workers() const { return workers_; }
   // Where a worker's last committed step went; null: there is none.
   const proto::LastStep* LastStepOf(uint64_t incarnation) const;
@@ -254,6 +256,7 @@ class JobRun {
   absl::Status CheckWish(int64_t servers) const;
   absl::Status CheckFits(const std::set<uint64_t>& leaving, int64_t servers) const;
   void Wish(int64_t servers);
+  void SetWanted(int64_t servers);
   proto::ScaleReply DescribeScaling() const;
   proto::ScaleReply DescribeWish(int64_t servers) const;
   bool CanMove() const;

@@ -69,27 +69,30 @@ absl::Status JobRun::CheckDepartures(const std::set<uint64_t>& leaving, int64_t 
   return CheckFits(leaving, servers);
 }
 
-void JobRun::OnLeaving(const Member& server, const std::string& why) {
-  if (closed() || !TakesPart(server.incarnation)) {
+void JobRun::OnLeaving(const Member& member, const std::string& why) {
+  if (closed() || !TakesPart(member.incarnation)) {
+    return;
+  }
+  if (member.role != proto::ROLE_SERVER) {
+    Lose(member, why, /*asked=*/true);
     return;
   }
   std::set<uint64_t> leaving = Leaving();
-  leaving.insert(server.incarnation);
+  leaving.insert(member.incarnation);
   // While servers are asked where they are, nobody knows; then it is decided before the next step.
   absl::Status can = absl::OkStatus();
   if (phase_ != Phase::kTakingOver || stop_requested_) {
     can = CheckDepartures(leaving, job_.servers);
   }
-  if (can.ok() && server.role == proto::ROLE_SERVER) {
-    Depart(server, why);
+  if (can.ok()) {
+    Depart(member, why);
     return;
   }
-  LogInfo("what {} holds stays where it is: {}", NameOf(server), Message(can));
-  Lose(server, why, /*asked=*/true);
+  LogInfo("what {} holds stays where it is: {}", NameOf(member), Message(can));
+  Lose(member, why, /*asked=*/true);
 }
 
 absl::Status JobRun::CheckDrain(const Member& server) const {
-  SHOAL_RETURN_IF_ERROR(CheckTrains());
   std::set<uint64_t> leaving = Leaving();
   leaving.insert(server.incarnation);
   return CheckDepartures(leaving, OneFewer());

@@ -112,9 +112,10 @@ void JobRun::FailByLoss(const std::string& message, bool asked) {
   phase_ = Phase::kOver;
   restarts_ = true;
   job_.restarts = restarts;
-  job_.servers = std::ssize(servers_) - std::ranges::count_if(departures_, [](const auto& server) {
-                   return server.second.drained;
-                 });
+  const int64_t stay =
+      std::ssize(servers_) -
+      std::ranges::count_if(departures_, [](const auto& server) { return server.second.drained; });
+  job_.servers = std::max(stay, std::min(job_.job.cluster.min_servers, std::ssize(servers_)));
   job_.patience = absl::Seconds(job_.job.cluster.recovery_timeout_seconds);
   AskForSuccessor([this, message] {
     if (restarts_) {  // else it was stopped meanwhile

@@ -288,7 +288,7 @@ TEST(OtherKindTest, AWorkerOfAnotherKindIsWarnedOfOrRefused) {
 }
 
 // Also between being let go and its end: else the job takes it in again.
-TEST(LeavingWorkerTest, IsTakenByNobody) {
+TEST(LeavingWorkerTest, IsLeavingForTheCoordinatorToo) {
   SimWorld world({.workers = 2, .steps = 6});
   int leaving = 0;
   world.At("committed", 2, [&] {

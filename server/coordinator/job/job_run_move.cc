@@ -89,9 +89,14 @@ absl::StatusOr<proto::ScaleReply> JobRun::Scale(const proto::ScaleRequest& reque
 void JobRun::Wish(int64_t servers) {
   LogInfo("{} is to have {} servers", job_.id, servers);
   Record({{"event", "scale"}, {"step", version_}, {"servers", servers}});
-  job_.servers = servers;
   scaling_ = {};
   scaling_.set_least_bytes(DescribeWish(servers).least_bytes());
+  SetWanted(servers);
+}
+
+// For this life and the next.
+void JobRun::SetWanted(int64_t servers) {
+  job_.servers = servers;
   Log(environment_.store.SaveRun(job_.id, DescribeRun(), /*begins=*/false));
   proto::JobEvent event;
   event.set_wanted_servers(servers);
@@ -310,6 +315,7 @@ void JobRun::EndMove(int64_t bytes) {
           {"partitions", move_->partitions}});
   ReleaseAt(move_->leavers);
   Retire(std::exchange(control_, environment_.make_clients(servers_)));
+  // Last, so that its calls to those that leave go on.
   Retire(std::move(move_control_));
   move_.reset();
   std::erase_if(spare_servers_,
@@ -371,7 +377,7 @@ void JobRun::OnMoveFailed(size_t member, const absl::Status& status) {
 void JobRun::GiveUpMove(const std::string& why) {
   LogWarning("{} keeps its {} servers: {}", job_.id, servers_.size(), why);
   Record({{"event", "move_given_up"}, {"step", version_}, {"reason", why}});
-  job_.servers = std::ssize(servers_);
+  SetWanted(std::ssize(servers_));
   scaling_.set_rollbacks(scaling_.rollbacks() + 1);
   environment_.metrics.given_up_moves.Increment();
   scaling_.set_refusal(why);
@@ -387,14 +393,18 @@ void JobRun::GiveUpMove(const std::string& why) {
 void JobRun::LoseJoiner(const Member& member) {
   std::erase_if(spare_servers_,
                 [&member](const Member& spare) { return spare.incarnation == member.incarnation; });
-  if (!move_.has_value() || closed()) {
-    return;
-  }
-  const auto joiners = std::span(move_->members).subspan(move_->before);
-  if (std::ranges::find(joiners, member.incarnation, &Member::incarnation) != joiners.end()) {
+  if (IsJoining(member.incarnation)) {
     GiveUpMove(NameOf(member) + " is lost");
     OpenStep();
   }
+}
+
+bool JobRun::IsJoining(uint64_t incarnation) const {
+  if (!move_.has_value() || closed()) {
+    return false;
+  }
+  const auto joiners = std::span(move_->members).subspan(move_->before);
+  return std::ranges::find(joiners, incarnation, &Member::incarnation) != joiners.end();
 }
 
 // What each server holds by the map, where servers are not known to know it.

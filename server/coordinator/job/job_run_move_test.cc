@@ -237,6 +237,23 @@ TEST_F(MoveTest, ADrainThatCannotBeMovesNothing) {
   EXPECT_EQ(last.servers(), 2);
 }
 
+TEST_F(MoveTest, NoFewerThanMinServersAreWanted) {
+  SimOptions options = Options();
+  options.servers = 2;
+  options.spare_servers = 1;
+  options.min_servers = 2;
+  options.checkpoint_every = 2;
+  SimWorld world(options);
+  world.At("committed", 6, [&] {
+    EXPECT_TRUE(world.Scale(Drain(0)).ok()) << "the spare takes its place";
+    world.KillServer(1);
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  Look(world);
+  EXPECT_EQ(last.wanted(), 2);
+}
+
 // They come and go together, and no wish says so.
 TEST_F(MoveTest, WithElasticThoseThatAreThereArePart) {
   SimOptions options = Options();
@@ -354,6 +371,36 @@ TEST_P(MovePointTest, WhoCannotGoStaysOrWaitsForACheckpoint) {
     EXPECT_TRUE(Recorded(world, "\"move_given_up\""));
     EXPECT_EQ(world.servers.process(0).life(), told ? 2 : 1);
   }
+}
+
+TEST_P(MovePointTest, AWishThatIsGivenUpIsSoForTheNextLifeToo) {
+  SimOptions options = Options();
+  options.steps = 60;
+  SimWorld world(options);
+  AtPoint(world, 2, [&](int) { world.KillServer(1); });
+  world.At("committed", 30, [&] {
+    world.loop.After(absl::ZeroDuration(), [&] {
+      world.coordinator().process().End();
+      world.loop.After(absl::Seconds(0.2), [&] { world.coordinator().Start(); });
+    });
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_TRUE(Recorded(world, "\"move_given_up\""));
+  Look(world);
+  EXPECT_EQ(last.wanted(), 1);
+  EXPECT_EQ(last.servers(), 1);
+}
+
+// It is no free server any more, and not yet one of the job.
+TEST_P(MovePointTest, WhoIsToComeIsNotDrainedMeanwhile) {
+  SimWorld world(Options());
+  absl::Status refused;
+  AtPoint(world, 2, [&](int) { refused = world.Scale(Drain(1)).status(); });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_THAT(Describe(refused), HasSubstr("is about to become part of a job: try again later"));
+  Look(world);
+  EXPECT_EQ(last.servers(), 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Points, MovePointTest, ::testing::Values("configure", "reserve", "fetch"),
