@@ -11,6 +11,16 @@
 namespace shoal::cli {
 namespace {
 
+// Bytes of state that changed servers before this step.
+double MovedBefore(const RunHistory& run, double step) {
+  for (const RunHistory::Placement& placement : run.placements) {
+    if (static_cast<double>(placement.step) == step) {
+      return static_cast<double>(placement.moved_bytes);
+    }
+  }
+  return 0;
+}
+
 // Distinct also for people who see few colours.
 constexpr std::array<const char*, 7> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                  "#e69f00", "#56b4e9", "#57606a"};
@@ -112,6 +122,80 @@ chart::Panel TimePanel(const RunHistory& run) {
   return panel;
 }
 
+// How many partitions each server held. A step before and after each change, so that lines are level
+// in between; the last goes on to the end.
+chart::Panel PlacementPanel(const RunHistory& run) {
+  chart::Panel panel{.title = "Partitions by server",
+                     .x_label = "step",
+                     .y_label = "partitions held",
+                     .from_zero = true};
+  size_t servers = 0;
+  for (const RunHistory::Placement& placement : run.placements) {
+    servers = std::max(servers, placement.partitions.size());
+  }
+  for (size_t server = 0; server < servers; ++server) {
+    Points points;
+    for (size_t i = 0; i < run.placements.size(); ++i) {
+      const RunHistory::Placement& placement = run.placements[i];
+      const int64_t last =
+          i + 1 < run.placements.size() ? run.placements[i + 1].step : run.steps.back().step;
+      const double held = server < placement.partitions.size()
+                              ? static_cast<double>(placement.partitions[server])
+                              : 0;
+      points.emplace_back(static_cast<double>(placement.step), held);
+      points.emplace_back(static_cast<double>(last), held);
+    }
+    panel.curves.push_back({.name = fmt::format("server {}", server),
+                            .colour = kColours[server % kColours.size()],
+                            .width = 1.5,
+                            .points = std::move(points)});
+  }
+  return panel;
+}
+
+// Steps, and what stood between them where state moved.
+chart::Panel PausePanel(const RunHistory& run) {
+  chart::Panel panel{.title = "Steps, and pauses while state moves",
+                     .x_label = "step",
+                     .y_label = "seconds",
+                     .from_zero = true};
+  panel.curves.push_back({.name = "step",
+                          .colour = kColours[0],
+                          .width = 1.5,
+                          .points = Thinned(CurveOf(run, "step_seconds"))});
+  Points pauses;
+  for (const auto& [step, seconds] : CurveOf(run, "pause_seconds")) {
+    if (MovedBefore(run, step) > 0) {
+      pauses.emplace_back(step, seconds);
+    }
+  }
+  panel.curves.push_back({.name = "pause",
+                          .colour = kColours[1],
+                          .style = chart::Curve::Style::kMarks,
+                          .points = std::move(pauses)});
+  return panel;
+}
+
+chart::Panel MovedPanel(const RunHistory& run) {
+  constexpr double kMegabyte = 1e6;
+  chart::Panel panel{.title = "State moved",
+                     .x_label = "step",
+                     .y_label = "MB before the step",
+                     .from_zero = true};
+  Points points;
+  for (const RunHistory::Step& step : run.steps) {
+    const double bytes = MovedBefore(run, static_cast<double>(step.step));
+    if (bytes > 0) {
+      points.emplace_back(static_cast<double>(step.step), bytes / kMegabyte);
+    }
+  }
+  panel.curves.push_back({.name = "moved",
+                          .colour = kColours[3],
+                          .style = chart::Curve::Style::kMarks,
+                          .points = std::move(points)});
+  return panel;
+}
+
 }  // namespace
 
 chart::Chart PlotOf(const std::vector<RunHistory>& runs) {
@@ -132,7 +216,13 @@ chart::Chart PlotOf(const std::vector<RunHistory>& runs) {
     panel.from_zero = panel.title != "Loss";
   }
   if (runs.size() == 1) {
-    panels.push_back(TimePanel(runs.front()));
+    const RunHistory& run = runs.front();
+    panels.push_back(TimePanel(run));
+    if (run.placements.size() > 1) {
+      for (const auto& panel_of : {PlacementPanel, PausePanel, MovedPanel}) {
+        panels.push_back(panel_of(run));
+      }
+    }
   }
   return chart::LineChart(runs.size() == 1 ? runs.front().name : "Runs", panels);
 }

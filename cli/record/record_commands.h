@@ -16,7 +16,7 @@ struct PlotOptions {
 };
 absl::StatusOr<ExitCode> RunPlot(const PlotOptions& options, Streams& streams);
 // Loss with what happened, gradient norm, learning rate, tokens/s, idle share; of one run also what
-// its time went to.
+// its time went to and, where servers came and went, what moved.
 chart::Chart PlotOf(const std::vector<RunHistory>& runs);
 
 struct CompareOptions {

@@ -121,6 +121,47 @@ TEST_F(RecordCommandsTest, PlotDrawsEveryPanel) {
   EXPECT_EQ(Shoal({"plot", folder_ / "nothing"}).code, 2);
 }
 
+TEST_F(RecordCommandsTest, PlotShowsServersThatCameAndWent) {
+  const std::string run = Write("moves");
+  std::ofstream lines(run + "/record/metrics.jsonl");
+  const auto step = [&](int64_t n, double end) {
+    lines << fmt::format(R"({{"event":"step","time":{},"step":{},"loss":1,"step_seconds":0.5}})"
+                         "\n",
+                         end, n);
+  };
+  lines << R"({"event":"start","time":0,"step":0,"held":[4,4]})"
+        << "\n";
+  step(1, 1);
+  lines << R"({"event":"moved","time":1,"step":2,"bytes":1000,"held":[2,3,3]})"
+        << "\n";
+  step(2, 3);
+  lines << R"({"event":"moved","time":3,"step":3,"bytes":2000,"held":[8]})"
+        << "\n"
+        << R"({"event":"resume","time":4,"step":1,"held":[4,4]})"
+        << "\n";
+  step(2, 5);
+  lines << R"({"event":"moved","time":5,"step":3,"bytes":3000000,"held":[3,3,2]})"
+        << "\n";
+  step(3, 7);
+  lines.close();
+  const RunHistory history = ReadRunHistory(run).value();
+  ASSERT_EQ(history.placements.size(), 3U) << "those before the resume are superseded";
+  EXPECT_THAT(history.placements[1].partitions, ElementsAre(4, 4));
+  EXPECT_EQ(history.placements[2].moved_bytes, 3000000);
+  EXPECT_THAT(CurveOf(history, "pause_seconds"),
+              ElementsAre(std::pair(2.0, 3.5), std::pair(3.0, 1.5)));
+  const std::string script = PlotOf({history}).script;
+  for (const char* text : {"server 2", "Partitions by server", "pause", "State moved"}) {
+    EXPECT_THAT(script, HasSubstr(text));
+  }
+  EXPECT_THAT(PlotOf({history, history}).script, Not(HasSubstr("Partitions by server")));
+  EXPECT_THAT(PlotOf({ReadRunHistory(Write("a")).value()}).script, Not(HasSubstr("State moved")));
+  std::ofstream(run + "/record/metrics.jsonl") << R"({"event":"start","held":[-1]})"
+                                               << "\n";
+  EXPECT_THAT(std::string(Message(ReadRunHistory(run).status())),
+              HasSubstr("metrics.jsonl:1: held"));
+}
+
 TEST_F(RecordCommandsTest, PlotHasMfuWhereOneOfTheRunsKnowsIt) {
   RunHistory known = ReadRunHistory(Write("a")).value();
   RunHistory unknown = known;

@@ -39,21 +39,55 @@ void TakeNumbers(const Json& from, std::map<std::string, double>& into) {
   }
 }
 
+// What stands behind this step, which is done again.
+template <typename Entry>
+void DropFrom(int64_t step, std::vector<Entry>& entries) {
+  while (!entries.empty() && entries.back().step >= step) {
+    entries.pop_back();
+  }
+}
+
+absl::Status TakeStep(const JsonObject& object, const Json& line, int64_t step, RunHistory& run) {
+  RunHistory::Step taken{.step = step};
+  TakeNumbers(line, taken.values);
+  if (const Json* shares = object.Find("time_shares"); shares != nullptr && shares->is_object()) {
+    TakeNumbers(*shares, taken.time_shares);
+  }
+  SHOAL_ASSIGN_OR_RETURN(taken.end, object.NumberOr("time", 0));
+  DropFrom(step, run.steps);
+  if (const auto seconds = taken.values.find("step_seconds");
+      seconds != taken.values.end() && !run.steps.empty() && run.steps.back().step == step - 1) {
+    taken.values["pause_seconds"] = taken.end - seconds->second - run.steps.back().end;
+  }
+  run.steps.push_back(std::move(taken));
+  return absl::OkStatus();
+}
+
+absl::Status TakePlacement(const JsonObject& object, int64_t step, RunHistory& run) {
+  if (object.Find("held") == nullptr) {
+    return absl::OkStatus();
+  }
+  RunHistory::Placement placement{.step = step};
+  SHOAL_ASSIGN_OR_RETURN(const Json* held, object.Array("held"));
+  for (const Json& partitions : *held) {
+    SHOAL_ASSIGN_OR_RETURN(placement.partitions.emplace_back(),
+                           IntegerIn(partitions, 0, INT64_MAX, object.where() + ": held"));
+  }
+  SHOAL_ASSIGN_OR_RETURN(placement.moved_bytes, object.IntegerOr("bytes", 0));
+  DropFrom(step, run.placements);
+  run.placements.push_back(std::move(placement));
+  return absl::OkStatus();
+}
+
 absl::Status TakeLine(const Json& line, const std::string& where, RunHistory& run) {
   SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(line, where));
   SHOAL_ASSIGN_OR_RETURN(const std::string event, object.String("event"));
   SHOAL_ASSIGN_OR_RETURN(const int64_t step, object.IntegerOr("step", 0));
   if (event == "step") {
-    RunHistory::Step taken{.step = step};
-    TakeNumbers(line, taken.values);
-    if (const Json* shares = object.Find("time_shares"); shares != nullptr && shares->is_object()) {
-      TakeNumbers(*shares, taken.time_shares);
-    }
-    while (!run.steps.empty() && run.steps.back().step >= step) {
-      run.steps.pop_back();
-    }
-    run.steps.push_back(std::move(taken));
-    return absl::OkStatus();
+    return TakeStep(object, line, step, run);
+  }
+  if (event == "moved") {
+    return TakePlacement(object, step, run);
   }
   if (event == "validation") {
     if (!run.steps.empty() && run.steps.back().step == step) {
@@ -62,10 +96,9 @@ absl::Status TakeLine(const Json& line, const std::string& where, RunHistory& ru
     return absl::OkStatus();
   }
   if (event == "start" || event == "resume") {
-    while (!run.steps.empty() && run.steps.back().step > step) {
-      run.steps.pop_back();
-    }
+    DropFrom(step + 1, run.steps);
     run.end.clear();
+    SHOAL_RETURN_IF_ERROR(TakePlacement(object, step + 1, run));
   }
   if (event == "resume" || event == "lost" || event == "stop" || event == "failed") {
     run.marks.push_back({event, step});

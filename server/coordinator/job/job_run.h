@@ -357,6 +357,7 @@ class JobRun {
   void Append(proto::JobEvent event);
   void Append(std::vector<proto::JobEvent> events);
   void RecordEvent(const proto::JobEvent& event);
+  Json Held() const;
   void RecordStart();
   void Record(Json line);
 

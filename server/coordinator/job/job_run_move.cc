@@ -312,7 +312,8 @@ void JobRun::EndMove(int64_t bytes) {
           {"servers", servers_.size()},
           {"servers_before", before},
           {"bytes", bytes},
-          {"partitions", move_->partitions}});
+          {"partitions", move_->partitions},
+          {"held", Held()}});
   ReleaseAt(move_->leavers);
   Retire(std::exchange(control_, environment_.make_clients(servers_)));
   // Last, so that its calls to those that leave go on.

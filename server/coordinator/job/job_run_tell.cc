@@ -215,6 +215,15 @@ void JobRun::RecordEvent(const proto::JobEvent& event) {
   }
 }
 
+// How many partitions each server holds.
+Json JobRun::Held() const {
+  Json held = Json::array();
+  for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
+    held.push_back(plan::PartitionsOf(job_.shard_map, server).size());
+  }
+  return held;
+}
+
 void JobRun::RecordStart() {
   const bool resumes = version_ > 0;
   Json line = {{"event", resumes ? "resume" : "start"},
@@ -223,6 +232,7 @@ void JobRun::RecordStart() {
                {"total_steps", job_.last_step},
                {"servers", servers_.size()},
                {"workers", workers_.size()},
+               {"held", Held()},
                {"version", rpc::ProgramVersion()},
                {"members", Json::array()}};
   if (resumes) {
