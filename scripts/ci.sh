@@ -14,6 +14,7 @@
 #             training in one process
 #   fuzz      the fuzz targets, some seconds each
 #   rdma      tests on soft-RoCE devices in a virtual machine (needs QEMU)
+#   elastic   scripts/campaign.sh: 40 faults on real processes while jobs train (needs root)
 #   operate   scripts/operate-test.sh --push: what of deploy/ and dashboards/ takes ten minutes
 #             (needs PyPI and Debian's packages; some of it, root)
 #
@@ -26,6 +27,7 @@
 #   rdma-all  as `rdma`, the long ones too
 #   single    every source compiled by itself: does it include what it uses?
 #   peers     what other programs read of ours (needs PyPI)
+#   elastic-all  as `elastic`, 500 faults
 #   operate-all  as `operate`, all of scripts/operate-test.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -37,7 +39,7 @@ asan=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1
 export ASAN_OPTIONS=${ASAN_OPTIONS:-$asan}
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/scripts/lsan.supp:print_suppressions=0}
 
-every_push=(quick lint links long cuda asan fuzz rdma operate)
+every_push=(quick lint links long cuda asan fuzz rdma elastic operate)
 
 skip() {
   echo "SKIPPED: $*"
@@ -114,6 +116,9 @@ stage_single() {
   build single
 }
 
+stage_elastic() { scripts/campaign.sh --faults 40; }
+stage_elastic-all() { scripts/campaign.sh --faults 500 --seed "$(date +%Y%m%d)"; }
+
 stage_operate() { scripts/operate-test.sh --push; }
 stage_operate-all() { scripts/operate-test.sh; }
 
@@ -141,7 +146,7 @@ done
 rm -rf "$results"
 mkdir -p "$results"
 begin=$SECONDS
-if [[ " ${stages[*]} " =~ \ (lint|fuzz|rdma|rdma-all)\  ]]; then
+if [[ " ${stages[*]} " =~ \ (lint|fuzz|rdma|rdma-all|elastic|elastic-all)\  ]]; then
   scripts/install-dependencies.sh --tests
 fi
 for stage in "${stages[@]}"; do

@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 if [ $# -eq 0 ]; then
-  set -- quick lint links long fuzz nightly kernels asan-all rdma-all single peers operate-all tsan
+  set -- quick lint links long fuzz nightly kernels asan-all rdma-all single peers elastic-all \
+    operate-all tsan
 fi
 exec ./ci.sh "$@"

@@ -81,7 +81,8 @@ class TidyTest(unittest.TestCase):
                 'server/a.cc': 'if (spec.family == "qwen3") {', 'worker/model/a_test.cc': '"qwen3"',
                 'worker/b.cc': '// as Qwen3ForCausalLM has it',
                 'core/data/a.cc': '// Qwen3 has its own', 'client/a.cc': 'int qwen30;'}
-        self.assertEqual(found('family', tree), [('worker/model/block.cc', 1), ('server/a.cc', 1), ('worker/b.cc', 1)])
+        self.assertEqual(found('family', tree), [('worker/model/block.cc', 1), ('server/a.cc', 1),
+                                                 ('worker/b.cc', 1)])
 
     def test_clock(self):
         text = ('// absl::Now() in a comment\nauto a = absl::Now();\nm.AwaitWithTimeout(c, t);\n'

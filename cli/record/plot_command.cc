@@ -122,8 +122,8 @@ chart::Panel TimePanel(const RunHistory& run) {
   return panel;
 }
 
-// How many partitions each server held. A step before and after each change, so that lines are level
-// in between; the last goes on to the end.
+// How many partitions each server held: a point before and after each change, so that lines are
+// level in between; the last goes on to the end.
 chart::Panel PlacementPanel(const RunHistory& run) {
   chart::Panel panel{.title = "Partitions by server",
                      .x_label = "step",

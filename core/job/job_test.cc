@@ -279,9 +279,7 @@ TEST(FromMessage, HoldsAJobToWhatAFileMaySay) {
 TEST(ToYaml, SaysEveryKey) {
   const std::string local = ToYaml(Job{});
   Job job;
-  job.cluster.local = false;
-  job.cluster.coordinator = "host:1";
-  job.cluster.token_file = "token";
+  job.cluster = {.local = false, .coordinator = "host:1", .token_file = "token"};
   job.emulate.shape = "1.5b";
   job.log.command = "true";
   job.data.validation.path = "validation";

@@ -27,6 +27,7 @@ import processes
 HERE = pathlib.Path(__file__).resolve().parent
 IMAGE, PAUSE = 'shoal.local/shoal:0.1.0', 'shoal.local/pause:1'
 STEPS = 150
+MORE_STEPS = 600  # of a job in which pods come and go
 METRICS = {'coordinator': 9400, 'server': 9410, 'worker': 9420}  # ports
 CGROUPS = pathlib.Path('/sys/fs/cgroup')
 
@@ -206,12 +207,14 @@ class Service:
             raise AssertionError(f'{pod} has no {series}')
         return value
 
-    def submit(self, name):
+    def submit(self, name, steps, **cluster):
         """A Job of `shoal train`: deploy/kubernetes/job's, with the changes of the overlay."""
         processes.write_job(
-            self.data / f'{name}.yaml', train={'steps': STEPS, 'threads_per_worker': 1},
-            service={'accumulate': 'exact'}, checkpoint={'every_steps': 40},
-            cluster={'coordinator': 'set:1', 'servers': 2, 'workers': 2, 'lease_seconds': 5})
+            self.data / f'{name}.yaml', train={'steps': steps, 'threads_per_worker': 1},
+            service={'accumulate': 'exact', 'partition_bytes': '64KiB'},
+            checkpoint={'every_steps': 40},
+            cluster={'coordinator': 'set:1', 'servers': 2, 'workers': 2, 'lease_seconds': 5,
+                     **cluster})
         train = next(thing for thing in self.build('job')
                      if thing['metadata']['name'] == 'shoal-train')
         train['metadata']['name'] = f'train-{name}'
@@ -270,13 +273,18 @@ class Service:
         return '\n'.join(line for line in said.split('\n') if '"event":"step"' not in line)
 
 
+def ask(service, *words):
+    """What a command that asks the coordinator says as JSON."""
+    address = service.node.get('service', 'shoal-coordinator')['spec']['clusterIP']
+    return json.loads(service.node.within(
+        processes.PROGRAMS / 'shoal', *words, '--coordinator', f'{address}:4000', '--token-file',
+        service.node.folder / 'token', '--json'))
+
+
 def members(service):
     """{(role, index): host's name} as the coordinator has them"""
-    address = service.node.get('service', 'shoal-coordinator')['spec']['clusterIP']
-    status = json.loads(service.node.within(
-        processes.PROGRAMS / 'shoal', 'status', '--coordinator', f'{address}:4000', '--token-file',
-        service.node.folder / 'token', '--json'))
-    return {(each['role'], each['index']): each['host'] for each in status['members']}
+    return {(each['role'], each['index']): each['host']
+            for each in ask(service, 'status')['members']}
 
 
 # What befalls a job in its middle: (service, name of the job) -> what was seen.
@@ -382,6 +390,32 @@ def server_stopped(service, name):
             f'after {again:.0f} s')
 
 
+def servers_scaled(service, name):
+    """The job's servers are the pods that are there, and who goes gives away what it holds."""
+    seen = []
+    for replicas in (4, 3):
+        before = service.step(name)
+        service.node.kubectl('scale', 'statefulset/shoal-server', f'--replicas={replicas}')
+
+        def scaled(wanted=replicas):
+            return ask(service, 'scale', 'status')['servers'] == wanted
+        processes.wait_for(f'the job has {replicas} servers', scaled, 120)
+        service.wait_for_step(name, service.step(name) + 10)
+        told = ask(service, 'scale', 'status')
+        if told['rollbacks']:
+            raise AssertionError(f'a move was given up: {told["refusal"]}')
+        pauses = ', '.join(f'{wave["pause_seconds"]:.2f} s' for wave in told['waves'])
+        seen.append(f'{replicas} servers from step {before} on (pauses {pauses})')
+    service.wait_until_whole()
+    if service.pods('server') != [f'shoal-server-{index}' for index in range(3)]:
+        raise AssertionError(f'servers are {service.pods("server")}')
+    record = (service.data / f'{name}-checkpoints/record/metrics.jsonl').read_text('utf-8')
+    if '"event":"lost"' in record or '"event":"resume"' in record:
+        raise AssertionError('a server was lost, and did not give away what it held')
+    service.node.kubectl('scale', 'statefulset/shoal-server', '--replicas=2')
+    return '; '.join(seen)
+
+
 def over_tls(service, name):
     """The service was encrypted before, and so is the job."""
     del name
@@ -393,32 +427,41 @@ def over_tls(service, name):
     return 'five pods and `shoal train` have certificates'
 
 
+servers_scaled.steps, servers_scaled.cluster = MORE_STEPS, {'elastic': True}
 over_tls.before = Service.encrypt
 SCENES = (nothing, same_servers, worker_deleted, coordinator_killed, coordinator_deleted,
           coordinator_rolled, workers_rolled, trainer_killed, server_deleted, server_stopped,
-          over_tls)
+          servers_scaled, over_tls)
 
 
 def play(service, scenes):
-    wanted = None
+    wanted = {}  # by the number of steps
     for scene in scenes:
+        steps = getattr(scene, 'steps', STEPS)
+        if steps not in wanted and scene is not nothing:
+            wanted[steps] = train(service, nothing, f'nothing-{steps}', steps)
         name = scene.__name__.replace('_', '-')
-        start = time.monotonic()
-        getattr(scene, 'before', lambda service: None)(service)
-        service.submit(name)
-        service.wait_for_step(name, 30)
-        seen = scene(service, name)
-        found = service.finish(name)
-        wanted = wanted or found
-        print(f'{name}: {seen}; {found} after {time.monotonic() - start:.0f} s', flush=True)
-        if found != wanted:
-            raise AssertionError(f'{name}: the hash of the undisturbed job is {wanted}')
-        service.wait_until_whole()
+        found = train(service, scene, name, steps)
+        if found != wanted.setdefault(steps, found):
+            raise AssertionError(f'{name}: the hash of the undisturbed job is {wanted[steps]}')
+
+
+def train(service, scene, name, steps):
+    """A job of that name, in which that happens; returns its hash."""
+    start = time.monotonic()
+    getattr(scene, 'before', lambda service: None)(service)
+    service.submit(name, steps, **getattr(scene, 'cluster', {}))
+    service.wait_for_step(name, 30)
+    seen = scene(service, name)
+    found = service.finish(name)
+    print(f'{name}: {seen}; {found} after {time.monotonic() - start:.0f} s', flush=True)
+    service.wait_until_whole()
+    return found
 
 
 def main():
     programs, names = pathlib.Path(sys.argv[1]), sys.argv[2:]
-    scenes = processes.chosen(SCENES, names and [nothing.__name__, *names])
+    scenes = processes.chosen(SCENES, names)
     if os.getuid() != 0:
         processes.skip('a node takes root')
     with tempfile.TemporaryDirectory(prefix='shoal-kubernetes-') as folder:
@@ -431,7 +474,7 @@ def main():
             except BaseException:
                 print(service.tell(), flush=True)
                 raise
-    print(f'{len(scenes)} jobs end with one hash')
+    print(f'{len(scenes)} jobs end with the hash of an undisturbed one')
     return 0
 
 

@@ -202,12 +202,13 @@ class Cluster(Processes):
         tls = ['--tls', folder / self.certificates.name] if self.certificates else []
         return ['--token-file', folder / self.token.name, *tls]
 
-    def start_coordinator(self, program=PROGRAMS / 'shoal-coordinator', **how):
+    def start_coordinator(self, program=PROGRAMS / 'shoal-coordinator', wait=True, **how):
         self.start('coordinator', [program, '--listen', self.address,
                                    '--state', self.folder / 'coordinator.db',
                                    '--lease-seconds', self.lease, *self.common('coordinator')],
                    **how)
-        wait_for('the coordinator answers', lambda: self.metrics('coordinator'))
+        if wait:
+            wait_for('the coordinator answers', lambda: self.metrics('coordinator'))
 
     def start_member(self, name, *arguments, user=None):
         """`user`: its number, where it is another than ours."""
