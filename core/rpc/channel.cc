@@ -177,7 +177,7 @@ Channel::Channel(const std::string& target, Security security, Role peer, const 
     : target_(target),
       description_((name.empty() ? std::string(RoleName(peer)) : name) + " at " + target),
       state_(std::make_unique<State>()) {
-  RouteGrpcLogs();
+  StartGrpc();
   state_->channel = CreateGrpcChannel(target, security, peer);
   state_->security = std::move(security);
 }

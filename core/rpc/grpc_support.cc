@@ -1,5 +1,6 @@
 #include "core/rpc/grpc_support.h"
 
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <grpcpp/support/status.h>
 
@@ -9,12 +10,13 @@
 
 namespace shoal::rpc {
 
-void RouteGrpcLogs() {
-  static const bool routed = [] {
+void StartGrpc() {
+  static const bool started = [] {
     gpr_set_log_function([](gpr_log_func_args* args) { LogDebug("gRPC: {}", args->message); });
+    grpc_init();
     return true;
   }();
-  static_cast<void>(routed);
+  static_cast<void>(started);
 }
 
 grpc::Status ToGrpc(const absl::Status& status) {

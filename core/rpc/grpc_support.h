@@ -24,8 +24,10 @@ inline constexpr int kKeepAliveTimeoutMs = 5000;
 inline constexpr int kIdleTimeoutMs = 60'000;
 
 // Sends gRPC's own messages to our log at debug level instead of stderr: errors are returned as
-// statuses too. Idempotent.
-void RouteGrpcLogs();
+// statuses too. Keeps gRPC alive until the process ends: else who drops its last channel or server
+// waits for gRPC's threads, one of which looks after full sockets for ten seconds at a time.
+// Idempotent.
+void StartGrpc();
 
 // Keeps the code and the message, which ToGrpc cuts to fit gRPC's trailers.
 grpc::Status ToGrpc(const absl::Status& status);

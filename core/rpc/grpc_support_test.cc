@@ -1,8 +1,10 @@
 #include "core/rpc/grpc_support.h"
 
+#include <grpc/grpc.h>
 #include <grpcpp/support/status.h>
 
 #include "core/base/status.h"
+#include "core/rpc/channel.h"
 #include "gtest/gtest.h"
 
 namespace shoal::rpc {
@@ -19,6 +21,11 @@ TEST(StatusConversionTest, LongMessagesAreCut) {
   const absl::Status back = FromGrpc(ToGrpc(absl::InternalError(std::string(100000, 'x'))));
   EXPECT_EQ(back.code(), absl::StatusCode::kInternal);
   EXPECT_LE(back.message().size(), 4096U);
+}
+
+TEST(StartGrpcTest, NobodyWaitsForGrpcWithTheLastChannel) {
+  Channel::Create("127.0.0.1:1", Token::Generate(), Role::kServer);
+  EXPECT_TRUE(grpc_is_initialized());
 }
 
 }  // namespace

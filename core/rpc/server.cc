@@ -73,7 +73,7 @@ struct Server::State {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options, std::vector<std::unique_ptr<Service>> services) {
-  RouteGrpcLogs();
+  StartGrpc();
   if (options.security.token().empty()) {
     return InvalidArgument("a server must have a token");
   }

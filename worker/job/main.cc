@@ -187,7 +187,7 @@ absl::Status BeMember(const Flags& flags, const rpc::Security& security, const D
 // Sets `started` once everything that the flags ask for is available: earlier failures are the
 // caller's mistake. And `left_job` where a signal took this worker from a job that goes on.
 absl::Status Work(const Flags& flags, bool& started, bool& left_job) {
-  rpc::RouteGrpcLogs();
+  rpc::StartGrpc();
   Metrics metrics;
   SHOAL_ASSIGN_OR_RETURN(const rpc::Security security,
                          rpc::LoadSecurity(flags.program, rpc::Role::kWorker, metrics));
