@@ -51,6 +51,7 @@ struct AttentionShape {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
+  int64_t window = 0;  // keys that a query sees, with its own; 0: all before it
 
   int64_t q_size() const { return heads * head_dim; }
   int64_t kv_size() const { return kv_heads * head_dim; }
@@ -102,10 +103,10 @@ class Ops {
                              const int32_t* positions, const float* cosines,
                              const float* sines) = 0;
 
-  // Causal attention within each sequence [cu_seqlens[s], cu_seqlens[s+1]) and never across; scale
-  // 1/sqrt(D). qkv[T, Q + 2 KV] -> out[T, Q] and log_sum_exp[heads, T] (of scaled scores). Rows
-  // after the last sequence are zero. cu_seqlens is host memory, read before the call returns.
-  // d_qkv is the gradient of qkv before its q and k heads were turned by `rotation`.
+  // Attention of token i over tokens j of its sequence [cu_seqlens[s], cu_seqlens[s+1]), i - window
+  // < j <= i; scale 1/sqrt(D). qkv[T, Q + 2 KV] -> out[T, Q] and log_sum_exp[heads, T] (of scaled
+  // scores). Rows after the last sequence are zero. cu_seqlens is host memory, read before the call
+  // returns. d_qkv is the gradient of qkv before its q and k heads were turned by `rotation`.
   virtual void AttentionForward(ConstMatrix qkv, const AttentionShape& shape,
                                 std::span<const int32_t> cu_seqlens, Matrix out,
                                 float* log_sum_exp) = 0;
@@ -113,7 +114,8 @@ class Ops {
                                  const float* log_sum_exp, const AttentionShape& shape,
                                  std::span<const int32_t> cu_seqlens, const Rotation& rotation,
                                  Matrix d_qkv) = 0;
-  // One new token: q[1, Q] against `length` cached keys and values [length, KV] each; out[1, Q].
+  // One new token: q[1, Q] against `length` cached keys and values [length, KV] each, those within
+  // the shape's window; out[1, Q].
   virtual void AttentionDecode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,
                                const AttentionShape& shape, Matrix out) = 0;
 

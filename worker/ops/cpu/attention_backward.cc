@@ -22,14 +22,18 @@ struct DeltaRow {
 
 // One row: from scores and d_probabilities (d_out V^T) computes probabilities p and
 //   d_scores = p * (d_probabilities - delta) * scale,
-// zero from `visible` to `columns`.
+// zero for keys that are not `seen`, up to `columns`.
 template <typename T>
 struct ScoreGradientRow {
-  SHOAL_INLINE void Run(float* scores, float* d_probabilities, int64_t visible, int64_t columns,
+  SHOAL_INLINE void Run(float* scores, float* d_probabilities, SeenKeys seen, int64_t columns,
                         float scale, float log_sum_exp, float delta, T* probabilities,
                         T* d_scores) {
-    const int64_t whole = RoundUp(visible, kVectorElements);
-    for (int64_t j = visible; j < whole; ++j) {
+    const int64_t whole = RoundUp(seen.visible, kVectorElements);
+    for (int64_t j = 0; j < seen.hidden; ++j) {
+      scores[j] = kHidden;
+      d_probabilities[j] = 0;
+    }
+    for (int64_t j = seen.visible; j < whole; ++j) {
       scores[j] = kHidden;
       d_probabilities[j] = 0;
     }
@@ -162,15 +166,15 @@ class Backward {
                             static_cast<const T*>(blocks.out.data() + row * width), width,
                             &blocks.delta[static_cast<size_t>(row)]);
     }
-    ForKeyBlocks(last, [&](int64_t key, int64_t count) {
-      AddKeyBlock(blocks, sequence, first_head, first, key, count);
+    ForKeyBlocks(blocking_.FirstKey(first), last, [&](int64_t key, int64_t count, bool is_first) {
+      AddKeyBlock(blocks, sequence, first_head, first, key, count, is_first);
     });
     StoreQueryBlock<T>(blocking_, blocks.d_queries.data(), nullptr, first_head, token, sequence.end,
                        d_qkv_);
   }
 
   void AddKeyBlock(BackwardBlocks<T>& blocks, SequenceRange sequence, int64_t first_head,
-                   int64_t first, int64_t key, int64_t count) {
+                   int64_t first, int64_t key, int64_t count, bool is_first) {
     const int64_t width = blocking_.shape.head_dim;
     const DType dtype = qkv_.dtype;
     const T* keys = blocks.keys.data() + key * width;
@@ -181,11 +185,11 @@ class Backward {
     for (int64_t row = 0; row < blocking_.rows; ++row) {
       const int64_t query = first + row % blocking_.queries;
       const bool exists = query < sequence.length();
-      const int64_t visible = exists ? std::clamp<int64_t>(query + 1 - key, 0, count) : 0;
+      const SeenKeys seen = exists ? blocking_.Seen(query, key, count) : SeenKeys();
       const int64_t head = first_head + row / blocking_.queries;
       const float lse = exists ? lse_[head * qkv_.rows + sequence.begin + query] : 0.0f;
       Dispatch<ScoreGradientRow<T>>(
-          blocks.scores.data() + row * count, blocks.d_probabilities.data() + row * count, visible,
+          blocks.scores.data() + row * count, blocks.d_probabilities.data() + row * count, seen,
           count, blocking_.scale, lse, blocks.delta[static_cast<size_t>(row)],
           blocks.probabilities.data() + row * count, blocks.d_scores.data() + row * count);
     }
@@ -203,7 +207,7 @@ class Backward {
                       blocks.d_values.data() + key * width);
     context_.gemm.Run(by_key, blocks.d_scores.data(), blocks.queries.data(),
                       blocks.d_keys.data() + key * width);
-    context_.gemm.Run(blocking_.WeightedSum(dtype, count, /*accumulate=*/key > 0),
+    context_.gemm.Run(blocking_.WeightedSum(dtype, count, /*accumulate=*/!is_first),
                       blocks.d_scores.data(), keys, blocks.d_queries.data());
   }
 

@@ -29,6 +29,12 @@ inline constexpr float kHidden = -1e30f;
 // Target number of rows (queries x heads of a group) of a block of scores.
 inline constexpr int64_t kRowsAimedAt = 128;
 
+// Keys of a block that a row sees: [hidden, visible); none if both are 0.
+struct SeenKeys {
+  int64_t hidden = 0;
+  int64_t visible = 0;
+};
+
 struct AttentionBlocking {
   AttentionShape shape;
   int64_t group = 1;    // query heads that share a kv head
@@ -38,6 +44,16 @@ struct AttentionBlocking {
 
   explicit AttentionBlocking(const AttentionShape& attention_shape);
   int64_t QueryBlocks(int64_t length) const { return (length + queries - 1) / queries; }
+  // The first key that a query sees.
+  int64_t FirstKey(int64_t query) const {
+    return shape.window > 0 ? std::max<int64_t>(0, query - shape.window + 1) : 0;
+  }
+  // Of `count` keys from `key` on.
+  SeenKeys Seen(int64_t query, int64_t key, int64_t count) const {
+    const SeenKeys seen{.hidden = std::max<int64_t>(0, FirstKey(query) - key),
+                        .visible = std::clamp<int64_t>(query + 1 - key, 0, count)};
+    return seen.hidden < seen.visible ? seen : SeenKeys();
+  }
 
   // Products with a block of `keys` keys: [rows, D] [keys, D]^T -> [rows, keys], and [rows, keys]
   // [keys, D] -> [rows, D]; sums are fp32.
@@ -45,12 +61,13 @@ struct AttentionBlocking {
   GemmShape WeightedSum(DType input, int64_t keys, bool accumulate) const;
 };
 
-// Calls body(first key, count) over the blocks of the keys [0, last) of a sequence, in order;
-// counts are rounded up to kKeyUnit.
+// Calls body(first key, count, whether it is the first block) over the blocks of the keys [begin,
+// last) of a sequence, in order; counts are rounded up to kKeyUnit, `begin` down.
 template <typename Body>
-void ForKeyBlocks(int64_t last, const Body& body) {
-  for (int64_t key = 0; key < last; key += kKeyBlock) {
-    body(key, std::min(kKeyBlock, RoundUp(last - key, kKeyUnit)));
+void ForKeyBlocks(int64_t begin, int64_t last, const Body& body) {
+  const int64_t start = begin / kKeyUnit * kKeyUnit;
+  for (int64_t key = start; key < last; key += kKeyBlock) {
+    body(key, std::min(kKeyBlock, RoundUp(last - key, kKeyUnit)), key == start);
   }
 }
 

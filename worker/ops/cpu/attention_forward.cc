@@ -11,15 +11,18 @@
 namespace shoal::worker::cpu {
 namespace {
 
-// Updates one row of a block of scores, of which the first `visible` keys take part: the running
-// maximum (of scaled scores) and sum. Writes exp(score - maximum), zero from `visible` to `columns`
-// (a multiple of kVectorElements). Sets *correction to the factor for results of earlier blocks.
+// Updates one row of a block of scores, of which the keys `seen` take part: the running maximum (of
+// scaled scores) and sum. Writes exp(score - maximum), zero for the other keys up to `columns` (a
+// multiple of kVectorElements). Sets *correction to the factor for results of earlier blocks.
 template <typename T>
 struct SoftmaxRow {
-  SHOAL_INLINE void Run(float* scores, int64_t visible, int64_t columns, float scale,
-                        float* maximum, float* sum, T* probabilities, float* correction) {
-    const int64_t whole = RoundUp(visible, kVectorElements);
-    for (int64_t j = visible; j < whole; ++j) {
+  SHOAL_INLINE void Run(float* scores, SeenKeys seen, int64_t columns, float scale, float* maximum,
+                        float* sum, T* probabilities, float* correction) {
+    const int64_t whole = RoundUp(seen.visible, kVectorElements);
+    for (int64_t j = 0; j < seen.hidden; ++j) {
+      scores[j] = kHidden;
+    }
+    for (int64_t j = seen.visible; j < whole; ++j) {
       scores[j] = kHidden;
     }
     float largest = -std::numeric_limits<float>::infinity();
@@ -144,7 +147,9 @@ class Forward {
                       blocks.queries.data());
     std::fill(blocks.maximum.begin(), blocks.maximum.end(), kNoMaximum);
     std::fill(blocks.sum.begin(), blocks.sum.end(), 0.0f);
-    ForKeyBlocks(last, [&](int64_t key, int64_t count) { AddKeyBlock(blocks, first, key, count); });
+    ForKeyBlocks(blocking_.FirstKey(first), last, [&](int64_t key, int64_t count, bool is_first) {
+      AddKeyBlock(blocks, first, key, count, is_first);
+    });
     for (int64_t head = 0; head < blocking_.group; ++head) {
       float* lse = lse_ + (first_head + head) * qkv_.rows + sequence.begin + first;
       for (int64_t i = 0; i < last - first; ++i) {
@@ -160,23 +165,23 @@ class Forward {
   }
 
   // Keys [key, key + count) of the sequence, seen by queries from `first` on.
-  void AddKeyBlock(ForwardBlocks<T>& blocks, int64_t first, int64_t key, int64_t count) {
+  void AddKeyBlock(ForwardBlocks<T>& blocks, int64_t first, int64_t key, int64_t count,
+                   bool is_first) {
     const int64_t width = blocking_.shape.head_dim;
     context_.gemm.Run(blocking_.Scores(qkv_.dtype, count), blocks.queries.data(),
                       blocks.keys.data() + key * width, blocks.scores.data());
     for (int64_t row = 0; row < blocking_.rows; ++row) {
       const auto r = static_cast<size_t>(row);
       const int64_t query = first + row % blocking_.queries;
-      const int64_t visible = std::clamp<int64_t>(query + 1 - key, 0, count);
       float correction = 1;
-      Dispatch<SoftmaxRow<T>>(blocks.scores.data() + row * count, visible, count, blocking_.scale,
-                              &blocks.maximum[r], &blocks.sum[r],
+      Dispatch<SoftmaxRow<T>>(blocks.scores.data() + row * count, blocking_.Seen(query, key, count),
+                              count, blocking_.scale, &blocks.maximum[r], &blocks.sum[r],
                               blocks.probabilities.data() + row * count, &correction);
-      if (key > 0) {
+      if (!is_first) {
         Dispatch<ScaleRow>(blocks.out.data() + row * width, width, correction);
       }
     }
-    context_.gemm.Run(blocking_.WeightedSum(qkv_.dtype, count, /*accumulate=*/key > 0),
+    context_.gemm.Run(blocking_.WeightedSum(qkv_.dtype, count, /*accumulate=*/!is_first),
                       blocks.probabilities.data(), blocks.values.data() + key * width,
                       blocks.out.data());
   }
@@ -245,8 +250,9 @@ void AttentionDecode(Context& context, ConstMatrix q, ConstMatrix keys, ConstMat
         float maximum = kNoMaximum;
         float sum = 0;
         float correction = 1;
-        Dispatch<SoftmaxRow<float>>(scores.data(), length, RoundUp(length, kVectorElements),
-                                    blocking.scale, &maximum, &sum, scores.data(), &correction);
+        Dispatch<SoftmaxRow<float>>(scores.data(), SeenKeys{.hidden = 0, .visible = length},
+                                    RoundUp(length, kVectorElements), blocking.scale, &maximum,
+                                    &sum, scores.data(), &correction);
         std::fill(sums.begin(), sums.end(), 0.0f);
         for (int64_t t = 0; t < length; ++t) {
           Dispatch<AddScaledRow<T>>(values.row<T>(t) + column, width,

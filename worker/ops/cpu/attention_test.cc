@@ -58,6 +58,48 @@ TEST_P(Attention, AgreesWithTheOracle) {
   Check({GetParam(), {6, 1, 4}, {0, 1, 2, 60, 64}, 64});
 }
 
+TEST_P(Attention, SeesItsWindow) {
+  for (const int64_t window : {1, 5, 29, 30, 31}) {
+    Check({GetParam(), {4, 2, 8, window}, {0, 5, 6, 36}, 64});
+  }
+  // Windows that begin within and between blocks of queries and keys.
+  for (const int64_t window : {64, 100, 300}) {
+    Check({GetParam(), {2, 1, 4, window}, {0, 3, 700}, 704});
+  }
+}
+
+// As large a window as the sequence changes no bit.
+TEST_P(Attention, AWideWindowIsNone) {
+  const std::vector<int32_t> cu_seqlens = {0, 100, 400};
+  Random random(16);
+  Tensor qkv = Tensor::Normal(GetParam(), 400, 32, random);
+  Tensor d_out = Tensor::Normal(GetParam(), 400, 16, random);
+  const Result none = Attend({GetParam(), {2, 1, 8}, cu_seqlens, 400}, qkv, d_out);
+  const Result wide = Attend({GetParam(), {2, 1, 8, 300}, cu_seqlens, 400}, qkv, d_out);
+  EXPECT_TRUE(wide.out.SameBits(none.out));
+  EXPECT_TRUE(wide.d_qkv.SameBits(none.d_qkv));
+}
+
+// A key changes the outputs of the tokens from its own on, as many as the window has.
+TEST_P(Attention, AKeyIsSeenForTheWindow) {
+  constexpr int64_t kWindow = 70;
+  constexpr int64_t kPlanted = 50;
+  const AttentionCase c{GetParam(), {1, 1, 8, kWindow}, {0, 200}, 200};
+  Random random(17);
+  Tensor qkv = Tensor::Normal(c.dtype, c.rows, 24, random, 0.3);
+  Tensor d_out = Tensor::Normal(c.dtype, c.rows, 8, random);
+  const Doubles before = Attend(c, qkv, d_out).out.doubles();
+  for (int64_t j = 16; j < 24; ++j) {
+    qkv.Set(kPlanted * 24 + j, 1000.0);
+  }
+  const Doubles after = Attend(c, qkv, d_out).out.doubles();
+  for (int64_t i = 0; i < c.rows; ++i) {
+    EXPECT_EQ(after[static_cast<size_t>(i * 8)] != before[static_cast<size_t>(i * 8)],
+              i >= kPlanted && i < kPlanted + kWindow)
+        << i;
+  }
+}
+
 // More than one block of keys (256), so that maxima and sums are carried from block to block.
 TEST_P(Attention, CarriesOverBlocksOfKeys) { Check({GetParam(), {2, 1, 4}, {0, 3, 700}, 704}); }
 

@@ -27,6 +27,8 @@ void SmallProducts(Checks& checks) {
 void SmallAttention(Checks& checks) {
   checks.Attention({5, 33, 1}, 6, {.heads = 4, .kv_heads = 2, .head_dim = 16});
   checks.Attention({70}, 0, {.heads = 2, .kv_heads = 2, .head_dim = 10});
+  checks.Attention({5, 133, 7}, 6, {.heads = 4, .kv_heads = 2, .head_dim = 16, .window = 7});
+  checks.Attention({170}, 0, {.heads = 2, .kv_heads = 1, .head_dim = 10, .window = 67});
   checks.Decode(37, {.heads = 4, .kv_heads = 2, .head_dim = 16});
 }
 
@@ -41,6 +43,10 @@ void LargeAttention(Checks& checks) {
     checks.Attention({700, 1, 257, 1024}, 66, {.heads = 8, .kv_heads = 2, .head_dim = head_dim});
   }
   checks.Attention({300, 212}, 0, {.heads = 6, .kv_heads = 6, .head_dim = 80});
+  for (const int64_t window : {100, 512}) {
+    checks.Attention({700, 1, 1024}, 3,
+                     {.heads = 8, .kv_heads = 2, .head_dim = 128, .window = window});
+  }
   checks.Decode(3000, {.heads = 32, .kv_heads = 8, .head_dim = 128});
 }
 

@@ -53,8 +53,9 @@ void Checks::Attention(const std::vector<int32_t>& lengths, int64_t padding,
                        : dtype_ == DType::kF32 ? kF32Bound
                                                : kAttentionBF16Bound;
   const auto name = [&](std::string_view op) {
-    return fmt::format("{} {} {} tokens, {}/{}x{}", op, dtype_ == DType::kF32 ? "fp32" : "bf16",
-                       tokens, shape.heads, shape.kv_heads, shape.head_dim);
+    return fmt::format("{} {} {} tokens, {}/{}x{}{}", op, dtype_ == DType::kF32 ? "fp32" : "bf16",
+                       tokens, shape.heads, shape.kv_heads, shape.head_dim,
+                       shape.window > 0 ? fmt::format(", window {}", shape.window) : "");
   };
   checker_.Check(name("AttentionForward"), bound, {&out, &log_sum_exp}, [&](Ops& ops, OpSide s) {
     ops.AttentionForward(qkv.matrix(s), shape, cu_seqlens, out.matrix(s),

@@ -174,7 +174,10 @@ Doubles Attention(const Doubles& qkv, const AttentionShape& shape,
            ++i) {
         Doubles weights;
         double sum = 0;
-        for (auto j = static_cast<size_t>(cu_seqlens[s]); j <= i; ++j) {
+        const auto window = shape.window > 0 ? static_cast<size_t>(shape.window) : i + 1;
+        const size_t first =
+            std::max(static_cast<size_t>(cu_seqlens[s]), i + 1 - std::min(window, i + 1));
+        for (size_t j = first; j <= i; ++j) {
           double score = 0;
           for (size_t d = 0; d < width; ++d) {
             score += qkv[i * stride + head * width + d] * qkv[j * stride + key_column + d];
@@ -183,7 +186,7 @@ Doubles Attention(const Doubles& qkv, const AttentionShape& shape,
           sum += weights.back();
         }
         for (size_t j = 0; j < weights.size(); ++j) {
-          const size_t row = (static_cast<size_t>(cu_seqlens[s]) + j) * stride + value_column;
+          const size_t row = (first + j) * stride + value_column;
           for (size_t d = 0; d < width; ++d) {
             out[i * q_size + head * width + d] += weights[j] / sum * qkv[row + d];
           }

@@ -26,13 +26,15 @@ constexpr int64_t kScratchUnit = int64_t{1} << 20;
 AttentionProblem ProblemOf(const AttentionShape& shape, int64_t tokens) {
   SHOAL_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 && shape.head_dim > 0);
   const auto group = static_cast<int32_t>(shape.heads / shape.kv_heads);
-  // Limit of int32 row counts, and of GroupDivider.
-  SHOAL_CHECK(tokens * group * std::max<int64_t>(group, shape.kv_heads) < int64_t{1} << 31);
-  return {.tokens = static_cast<int32_t>(tokens),
-          .kv_heads = static_cast<int32_t>(shape.kv_heads),
-          .head_dim = static_cast<int32_t>(shape.head_dim),
-          .group = GroupDivider::Of(group),
-          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)))};
+  // Limit of int32 row counts, to which a window's are added, and of GroupDivider.
+  SHOAL_CHECK(tokens * group * std::max<int64_t>({group, shape.kv_heads, 2}) < int64_t{1} << 31);
+  return {
+      .tokens = static_cast<int32_t>(tokens),
+      .kv_heads = static_cast<int32_t>(shape.kv_heads),
+      .head_dim = static_cast<int32_t>(shape.head_dim),
+      .group = GroupDivider::Of(group),
+      .window = static_cast<int32_t>(shape.window > 0 ? std::min(shape.window, tokens) : tokens),
+      .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)))};
 }
 
 // Returns how many tokens the sequences have; they are packed from the first row on.
@@ -82,8 +84,8 @@ absl::Status Attention::Forward(ConstMatrix qkv, const AttentionShape& shape,
   if (used == 0) {
     return absl::OkStatus();
   }
-  if (fused_ != nullptr && IsForTensorCores(qkv, shape) && IsForTensorCores(out, shape) &&
-      fused_->Forward(qkv, shape, cu_seqlens, out, log_sum_exp)) {
+  if (fused_ != nullptr && shape.window == 0 && IsForTensorCores(qkv, shape) &&
+      IsForTensorCores(out, shape) && fused_->Forward(qkv, shape, cu_seqlens, out, log_sum_exp)) {
     return absl::OkStatus();
   }
   const AttentionTiles tiles = AttentionTilesFor(shape.head_dim, shared_bytes_);
@@ -116,7 +118,7 @@ absl::Status Attention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix
   if (used == 0) {
     return absl::OkStatus();
   }
-  if (fused_ != nullptr && !deterministic_ && IsForTensorCores(qkv, shape) &&
+  if (fused_ != nullptr && shape.window == 0 && !deterministic_ && IsForTensorCores(qkv, shape) &&
       IsForTensorCores(out, shape) && IsForTensorCores(d_out, shape) &&
       IsForTensorCores(d_qkv, shape) && IsForWideLoads(rotation) &&
       fused_->Backward(d_out, qkv, out, log_sum_exp, shape, cu_seqlens, rotation, d_qkv)) {

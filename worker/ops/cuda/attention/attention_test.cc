@@ -297,6 +297,33 @@ TEST_P(CudaAttention, AgreesForOddShapes) {
   Check({GetParam().dtype, {2, 1, 8}, {0, 40, 70}, 72, 8});
 }
 
+// Windows below a warp's rows or keys, of a tile, and between.
+TEST_P(CudaAttention, AgreesInWindows) {
+  for (const int64_t window : {1, 5, 64, 70, 200}) {
+    Check({GetParam().dtype, {4, 2, 64, window}, {0, 5, 6, 230}, 240});
+    Check({GetParam().dtype, {3, 1, 128, window}, {0, 190}, 192});
+  }
+  Check({GetParam().dtype, {1, 1, 256, 40}, {0, 150}, 150});
+  Check({GetParam().dtype, {2, 2, 32, 90}, {0, 400}, 400});
+  Check({GetParam().dtype, {3, 1, 5, 33}, {0, 40, 170}, 172});
+}
+
+TEST_P(CudaAttention, AWideWindowIsNone) {
+  const std::vector<int32_t> cu_seqlens = {0, 60, 200};
+  Random random(16);
+  Tensor qkv = Tensor::Normal(GetParam().dtype, 200, 4 * 64, random);
+  Tensor d_out = Tensor::Normal(GetParam().dtype, 200, 2 * 64, random);
+  const Result none = Attend(*gpu_, {GetParam().dtype, {2, 1, 64}, cu_seqlens, 200}, qkv, d_out);
+  const Result wide =
+      Attend(*gpu_, {GetParam().dtype, {2, 1, 64, 140}, cu_seqlens, 200}, qkv, d_out);
+  oracle::ExpectClose(wide.out.doubles(), none.out.doubles(), oracle::Tolerance(GetParam().dtype),
+                      "out");
+  if (!GetParam().with_fused) {
+    EXPECT_TRUE(wide.out.SameBits(none.out));
+    EXPECT_TRUE(wide.d_qkv.SameBits(none.d_qkv));
+  }
+}
+
 TEST_P(CudaAttention, PaddingAloneIsZero) {
   const Case c{GetParam().dtype, {2, 1, 8}, {0}, 5};
   Random random(1);

@@ -109,11 +109,11 @@ struct KeyGradients {
 
 // Turns scores and d_probabilities of 16 keys, from the lane's first, `lane_key`, and of 16 rows
 // from `first_row` of the sequence, into P^T and dS^T as left operands. Rows are columns here.
-// `hidden`: some rows do not see some keys.
-SHOAL_DEVICE void KeySoftmax(float scale, bool hidden, int group, int lane_key, int first_row,
-                             const RowStatistics* statistics, const float (&scores)[2][4],
-                             const float (&d_probabilities)[2][4], uint32_t (&probabilities)[4],
-                             uint32_t (&d_scores)[4]) {
+// `hidden`: some rows do not see some keys. `window` is in rows.
+SHOAL_DEVICE void KeySoftmax(float scale, bool hidden, int group, int window, int lane_key,
+                             int first_row, const RowStatistics* statistics,
+                             const float (&scores)[2][4], const float (&d_probabilities)[2][4],
+                             uint32_t (&probabilities)[4], uint32_t (&d_scores)[4]) {
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
     const int column = n * 8 + LaneIndex() % 4 * 2;
@@ -125,8 +125,8 @@ SHOAL_DEVICE void KeySoftmax(float scale, bool hidden, int group, int lane_key, 
       float p_right = Exp2Approximate(scores[n][2 * half + 1] * scale - right.log2_sum_exp);
       if (hidden) {
         const int before = (lane_key + half * 8) * group - first_row - column;
-        p_left = before > 0 ? 0.0f : p_left;
-        p_right = before > 1 ? 0.0f : p_right;
+        p_left = before > 0 || before + window <= 0 ? 0.0f : p_left;
+        p_right = before > 1 || before + window <= 1 ? 0.0f : p_right;
       }
       const int to = n * 2 + half;
       probabilities[to] = PackBf16(p_left, p_right);
@@ -147,8 +147,10 @@ SHOAL_DEVICE void KeyGradientsOfBlock(const AttentionBackwardArgs& args, int blo
   const int group = problem.group.size;
   const int rows = head.rows(problem);
   const int first_key = head.tile.first;
-  const int start_row = first_key * group;  // the first one that sees the first key
-  const int row_tiles = (rows - start_row + kRows - 1) / kRows;
+  const int start_row = first_key * group;    // the first one that sees the first key
+  const int window = problem.window * group;  // in rows
+  const int end_row = Smaller(rows, start_row + (Sizes::kKeys - 1) * group + window);
+  const int row_tiles = (end_row - start_row + kRows - 1) / kRows;
 
   Bf16* const key_tile = reinterpret_cast<Bf16*>(DynamicShared());
   Bf16* const value_tile = key_tile + Sizes::kKeys * kPitch;
@@ -203,17 +205,19 @@ SHOAL_DEVICE void KeyGradientsOfBlock(const AttentionBackwardArgs& args, int blo
       const int in_tiles = (tile % 2 * kRows + strip) * kPitch;
       const int first_row = start_row + tile * kRows + strip;
       const int own_key = first_key + warp_key;
-      if (first_row + 15 >= own_key * group) {
+      const int last_key = own_key + kWarpKeys - 1;
+      if (first_row + 15 >= own_key * group && first_row < last_key * group + window) {
         uint32_t probabilities[Sizes::kStrips][4];
         uint32_t d_scores[Sizes::kStrips][4];
-        const bool hidden = first_row < (own_key + kWarpKeys - 1) * group;
+        const bool hidden =
+            first_row < last_key * group || first_row + 15 >= own_key * group + window;
         float scores[Sizes::kStrips][2][4];
         float d_probabilities[Sizes::kStrips][2][4];
         own.Scores(key_lane, value_lane, ColumnsFirst<kWidth>(query_tile + in_tiles),
                    ColumnsFirst<kWidth>(d_out_tile + in_tiles), scores, d_probabilities);
 #pragma unroll
         for (int m = 0; m < Sizes::kStrips; ++m) {
-          KeySoftmax(scale, hidden, group, own_key + m * 16 + LaneIndex() / 4, first_row,
+          KeySoftmax(scale, hidden, group, window, own_key + m * 16 + LaneIndex() / 4, first_row,
                      statistics + tile % 2 * kRows + strip, scores[m], d_probabilities[m],
                      probabilities[m], d_scores[m]);
         }

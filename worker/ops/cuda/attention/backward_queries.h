@@ -81,7 +81,7 @@ struct QueryGradients {
 
   // Computes dS as left operands, for 16 keys from `first_key`. `hidden`: some rows do not see
   // some.
-  SHOAL_DEVICE void Softmax(float scale, bool hidden, GroupDivider group, int warp_row,
+  SHOAL_DEVICE void Softmax(float scale, bool hidden, GroupDivider group, int window, int warp_row,
                             int first_key, const float (&scores)[kStrips][2][4],
                             const float (&d_probabilities)[kStrips][2][4],
                             uint32_t (&d_scores)[kStrips][4]) {
@@ -102,7 +102,8 @@ struct QueryGradients {
               group.Quotient(warp_row + m * 16 + half * 8 + lane / 4) - first_key - lane % 4 * 2;
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            p[i] = i / 2 * 8 + i % 2 > last ? 0.0f : p[i];
+            const int key = i / 2 * 8 + i % 2;
+            p[i] = key > last || key <= last - window ? 0.0f : p[i];
           }
         }
 #pragma unroll
@@ -139,6 +140,7 @@ SHOAL_DEVICE void QueryGradientsOfBlock(const AttentionBackwardArgs& args, int b
   const int rows = head.rows(problem);
   const int first_row = head.tile.first;
   const int end_row = Smaller(rows, first_row + Sizes::kRows);
+  const int first_tile = problem.FirstKey(problem.group.Quotient(first_row)) / kKeys;
   const int key_tiles = problem.group.Quotient(end_row - 1) / kKeys + 1;
 
   Bf16* const query_tile = reinterpret_cast<Bf16*>(DynamicShared());
@@ -158,7 +160,7 @@ SHOAL_DEVICE void QueryGradientsOfBlock(const AttentionBackwardArgs& args, int b
   CopyRows<Sizes::kRows, kWidth, 2>(
       problem, head, first_row,
       {{qkv, args.qkv_stride, query_tile}, {d_out, args.d_out_stride, d_out_tile}});
-  copy_keys(0);
+  copy_keys(first_tile);
 
   const int warp_row = first_row + WarpIndex() * kWarpRows;
   const int warp_first_query = problem.group.Quotient(warp_row);
@@ -186,7 +188,7 @@ SHOAL_DEVICE void QueryGradientsOfBlock(const AttentionBackwardArgs& args, int b
   }
 
   const float scale = problem.scale * kLog2OfE;
-  for (int tile = 0; tile < key_tiles; ++tile) {
+  for (int tile = first_tile; tile < key_tiles; ++tile) {
     WaitCopies<0>();
     SyncBlock();
     if (tile + 1 < key_tiles) {
@@ -195,15 +197,18 @@ SHOAL_DEVICE void QueryGradientsOfBlock(const AttentionBackwardArgs& args, int b
 #pragma unroll 1
     for (int strip = 0; strip < kKeys; strip += 16) {
       const int first_key = tile * kKeys + strip;
-      if (warp_row < rows && first_key <= warp_last_query) {
+      if (warp_row < rows && first_key <= warp_last_query &&
+          first_key + 15 >= problem.FirstKey(warp_first_query)) {
         const int in_tiles = (tile % 2 * kKeys + strip) * kPitch;
         float scores[Sizes::kStrips][2][4];
         float d_probabilities[Sizes::kStrips][2][4];
         own.Scores(query_lane, d_out_lane, ColumnsFirst<kWidth>(key_tile + in_tiles),
                    ColumnsFirst<kWidth>(value_tile + in_tiles), scores, d_probabilities);
         uint32_t d_scores[Sizes::kStrips][4];
-        own.Softmax(scale, first_key + 15 > warp_first_query, problem.group, warp_row, first_key,
-                    scores, d_probabilities, d_scores);
+        const bool hidden =
+            first_key + 15 > warp_first_query || first_key < problem.FirstKey(warp_last_query);
+        own.Softmax(scale, hidden, problem.group, problem.window, warp_row, first_key, scores,
+                    d_probabilities, d_scores);
         own.Add(RowsFirst<kWidth>(key_tile + in_tiles), d_scores);
       }
     }

@@ -8,8 +8,8 @@
 //   O += P V                          corrected where the reference rose
 //
 // Meanwhile the next tile of K and V is copied into the other half of shared memory: one SyncBlock
-// per tile. Only tiles on the diagonal are masked. Every row sees the first key, so no maximum
-// stays at minus infinity.
+// per tile. Only tiles on the diagonal and at the window's beginning are masked. A row may see no
+// key of its first tiles: references begin finite, or it would subtract an infinity from another.
 //
 // Limits on an H200 at head_dim 128: 4 D operations for each visible score.
 // - Products: mma.sync reaches about 60 % of wgmma's rate, 2450 of 4096 operations per cycle and
@@ -84,7 +84,7 @@ struct ForwardRows {
   }
 
   // Recomputes which query each row is of instead of keeping it: most tiles are not masked.
-  SHOAL_DEVICE void Mask(int warp_row, GroupDivider group, int first_key,
+  SHOAL_DEVICE void Mask(int warp_row, GroupDivider group, int window, int first_key,
                          float (&scores)[kStrips][kKeyTiles][4]) {
     const int lane_key = first_key + LaneIndex() % 4 * 2;
 #pragma unroll
@@ -94,16 +94,19 @@ struct ForwardRows {
         const int last = group.Quotient(warp_row + m * 16 + half * 8 + LaneIndex() / 4) - lane_key;
 #pragma unroll
         for (int n = 0; n < kKeyTiles; ++n) {
-          if (n * 8 > last) {
+          if (n * 8 > last || n * 8 <= last - window) {
             scores[m][n][2 * half] = -INFINITY;
           }
-          if (n * 8 + 1 > last) {
+          if (n * 8 + 1 > last || n * 8 + 1 <= last - window) {
             scores[m][n][2 * half + 1] = -INFINITY;
           }
         }
       }
     }
   }
+
+  // Below any score, and above what has no difference from minus infinity.
+  static constexpr float kNoReference = -1e30f;
 
   // Powers of two are of scores less the row's reference. It follows the maximum only when that
   // exceeds it by this much, so sums are seldom corrected; 2^8 leaves room in sums of 24 bits, and
@@ -226,6 +229,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
   const int rows = head.rows(problem);
   const int first_row = head.tile.first;
   const int end_row = Smaller(rows, first_row + Sizes::kRows);
+  const int first_tile = problem.FirstKey(problem.group.Quotient(first_row)) / kKeys;
   const int key_tiles = problem.group.Quotient(end_row - 1) / kKeys + 1;
 
   Bf16* const query_tile = reinterpret_cast<Bf16*>(DynamicShared());
@@ -241,20 +245,26 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
     CommitCopies();
   };
   CopyRows<Sizes::kRows, kWidth, 1>(problem, head, first_row, {{qkv, args.qkv_stride, query_tile}});
-  copy_keys(0);
+  copy_keys(first_tile);
 
   const int warp_row = WarpIndex() * kWarpRows;  // within the tile
   const int warp_end = Smaller(rows, first_row + warp_row + kWarpRows);
-  // How many tiles the warp's rows see, and the first that they see only in part.
+  // The tiles that the warp's rows see, [own_first, own_tiles), and those that all of them see
+  // whole, [whole_first, masked_tile).
   const int own_tiles =
       first_row + warp_row < rows ? problem.group.Quotient(warp_end - 1) / kKeys + 1 : 0;
-  const int masked_tile = (problem.group.Quotient(first_row + warp_row) + 1) / kKeys;
+  const int first_query = problem.group.Quotient(first_row + warp_row);
+  const int own_first = problem.FirstKey(first_query) / kKeys;
+  const int masked_tile = (first_query + 1) / kKeys;
+  const int whole_first =
+      (problem.FirstKey(problem.group.Quotient(first_row + warp_row + kWarpRows - 1)) + kKeys - 1) /
+      kKeys;
   const Bf16* const query_lane = RowsFirst<kWidth>(query_tile + warp_row * kPitch);
   ForwardRows<kWidth, kKeys> own = {};
 #pragma unroll
   for (int m = 0; m < Sizes::kStrips; ++m) {
-    own.reference[m][0] = -INFINITY;
-    own.reference[m][1] = -INFINITY;
+    own.reference[m][0] = own.kNoReference;
+    own.reference[m][1] = own.kNoReference;
   }
   if constexpr (Sizes::kQueriesHeld) {
     WaitCopies<0>();
@@ -266,18 +276,18 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
   }
 
   const float scale = problem.scale * kLog2OfE;
-  for (int tile = 0; tile < key_tiles; ++tile) {
+  for (int tile = first_tile; tile < key_tiles; ++tile) {
     WaitCopies<0>();
     SyncBlock();
     if (tile + 1 < key_tiles) {
       copy_keys(tile + 1);
     }
-    if (tile < own_tiles) {
+    if (tile >= own_first && tile < own_tiles) {
       const int half = tile % 2 * kKeys * kPitch;
       float scores[Sizes::kStrips][kKeys / 8][4];
       own.Scores(query_lane, ColumnsFirst<kWidth>(key_tile + half), scores);
-      if (tile >= masked_tile) {
-        own.Mask(first_row + warp_row, problem.group, tile * kKeys, scores);
+      if (tile < whole_first || tile >= masked_tile) {
+        own.Mask(first_row + warp_row, problem.group, problem.window, tile * kKeys, scores);
       }
       uint32_t probabilities[Sizes::kStrips][kKeys / 16][4];
       own.RaiseReferences(scale, scores);

@@ -38,8 +38,8 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4)
     }
     const int query = problem.group.Quotient(row);
     const SoftmaxState state = AttendRow<T, kElements>(
-        qkv.data + head.RowOffset(problem, qkv.stride, row), 0, query + 1, problem.head_dim,
-        problem.scale * kLog2OfE, sums,
+        qkv.data + head.RowOffset(problem, qkv.stride, row), problem.FirstKey(query), query + 1,
+        problem.head_dim, problem.scale * kLog2OfE, sums,
         [&](int key) { return qkv.data + head.KeyOffset(problem, qkv.stride, key); },
         [&](int key) { return qkv.data + head.ValueOffset(problem, qkv.stride, key); });
     StoreSums(sums, 1.0f / state.sum, problem.head_dim,
@@ -94,7 +94,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4) PlainQueryGradientsKernel(const Ba
     const RowStatistics statistics = args.statistics[head.StatisticsOffset(problem, row)];
     const int end = problem.group.Quotient(row) + 1;
     ZeroSums(sums, problem.head_dim);
-    for (int first = 0; first < end; first += kWarp) {
+    for (int first = problem.FirstKey(end - 1); first < end; first += kWarp) {
       const int own = first + LaneIndex();
       Gradient gradient = {};
       if (own < end) {
@@ -122,12 +122,12 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4) PlainKeyGradientsKernel(const Back
   const auto d_out_of = [&](int row) {
     return args.d_out.data + head.RowOffset(problem, args.d_out.stride, row);
   };
-  const int end = head.rows(problem);
   for (int i = 0; i < kRowsOfWarp; ++i) {
     const int key = head.tile.first + WarpIndex() * kRowsOfWarp + i;
     if (key >= head.tile.length) {
       return;
     }
+    const int end = Smaller(head.rows(problem), (key + problem.window) * problem.group.size);
     const T* own_key = args.qkv.data + head.KeyOffset(problem, args.qkv.stride, key);
     const T* own_value = args.qkv.data + head.ValueOffset(problem, args.qkv.stride, key);
     ZeroSums(d_key, problem.head_dim);

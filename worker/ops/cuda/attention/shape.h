@@ -17,10 +17,15 @@ struct AttentionProblem {
   int32_t kv_heads = 1;
   int32_t head_dim = 0;
   GroupDivider group;
+  int32_t window = 0;  // keys that a query sees, with its own; at most `tokens`
   float scale = 1;
 
   constexpr int64_t blocks() const { return tile_count * kv_heads; }
   constexpr int32_t heads() const { return kv_heads * group.size; }
+  // The first key that a query sees.
+  constexpr int32_t FirstKey(int32_t query) const {
+    return query >= window ? query - window + 1 : 0;
+  }
 };
 
 // Of one row: log_sum_exp times log2(e), so that 2^(score - it) is the probability, and

@@ -2,9 +2,9 @@
 //
 // The query heads that share a kv head are handled together: a sequence of `length` tokens and one
 // kv head give length x group ROWS, row i being token i / group and head i % group of the group.
-// Row i sees keys 0 ... i / group. So tiles of rows are full even if sequences are short, tiles on
-// the diagonal are small, and d_keys and d_values sum over the heads of their group in the loop in
-// which they sum over queries.
+// Row i sees the window's keys up to i / group. So tiles of rows are full even if sequences are
+// short, tiles on the diagonal are small, and d_keys and d_values sum over the heads of their group
+// in the loop in which they sum over queries.
 #pragma once
 
 #include <cstdint>
