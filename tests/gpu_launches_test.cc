@@ -277,7 +277,7 @@ TEST_F(LargeIndices, OfNorms) {
   const Matrix y = Make(DType::kBF16, kManyRows, kHidden);
   const Matrix weight = MakeFull(DType::kBF16, 1, kHidden);
   auto* const inverse_rms = static_cast<float*>(Make(DType::kF32, 1, kManyRows).data);
-  ops().RmsNormForward(x, {weight.data, DType::kBF16, kHidden}, 1e-6, y, inverse_rms);
+  ops().RmsNormForward(x, {weight.data, DType::kBF16, kHidden}, 1e-6, {}, y, inverse_rms);
   ExpectEnds(y, kHalfValue);
   const int64_t partials = plan::NormPartials(kManyRows);
   const Matrix d_weights = Make(DType::kF32, partials, kHidden);

@@ -88,7 +88,7 @@ void ForwardToGateUp(Ops& ops, const BlockWeights& weights, const BlockActivatio
   Project(ops, a.attention, Weight(weights, layout.output, spec.hidden, a.attention.columns),
           a.middle, a.input);
   AddBias(ops, weights, layout.output_bias, a.middle);
-  ops.RmsNormForward(a.middle, Vector(weights, layout.mlp_norm, spec.hidden), spec.norm_epsilon,
+  ops.RmsNormForward(a.middle, Vector(weights, layout.mlp_norm, spec.hidden), spec.norm_epsilon, {},
                      a.middle_normed, a.middle_inverse_rms);
   Project(ops, a.middle_normed, Weight(weights, layout.gate_up, 2 * intermediate, spec.hidden),
           a.gate_up);
@@ -124,9 +124,9 @@ void Remake(Ops& ops, const BlockWeights& weights, const SequenceContext& sequen
       return;
     case plan::Recompute::kLight:
       ops.RmsNormForward(a.input, Vector(weights, weights.layout.input_norm, spec.hidden),
-                         spec.norm_epsilon, a.input_normed, a.input_inverse_rms);
+                         spec.norm_epsilon, {}, a.input_normed, a.input_inverse_rms);
       ops.RmsNormForward(a.middle, Vector(weights, weights.layout.mlp_norm, spec.hidden),
-                         spec.norm_epsilon, a.middle_normed, a.middle_inverse_rms);
+                         spec.norm_epsilon, {}, a.middle_normed, a.middle_inverse_rms);
       return;
     case plan::Recompute::kFull:
       BlockForwardQkv(ops, weights, sequences, a);
@@ -240,7 +240,7 @@ void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContex
   const int64_t q_size = attention.q_size();
   const int64_t kv_size = attention.kv_size();
   ops.RmsNormForward(a.input, Vector(weights, layout.input_norm, spec.hidden), spec.norm_epsilon,
-                     a.input_normed, a.input_inverse_rms);
+                     {}, a.input_normed, a.input_inverse_rms);
   // Where q and k are normed, they are first made beside their places.
   const bool normed = layout.q_norm >= 0;
   const Matrix first = normed ? a.qk : a.qkv;
@@ -255,9 +255,9 @@ void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContex
   AddBias(ops, weights, layout.v_bias, v);
   if (normed) {
     ops.RmsNormForward(first.Columns(0, q_size), Vector(weights, layout.q_norm, attention.head_dim),
-                       spec.norm_epsilon, a.qkv.Columns(0, q_size), a.q_inverse_rms);
+                       spec.norm_epsilon, {}, a.qkv.Columns(0, q_size), a.q_inverse_rms);
     ops.RmsNormForward(first.Columns(q_size, kv_size),
-                       Vector(weights, layout.k_norm, attention.head_dim), spec.norm_epsilon,
+                       Vector(weights, layout.k_norm, attention.head_dim), spec.norm_epsilon, {},
                        a.qkv.Columns(q_size, kv_size), a.k_inverse_rms);
   }
   ops.RotaryForward(a.qkv, attention.heads + attention.kv_heads, attention.head_dim,

@@ -122,7 +122,7 @@ class Generator {
     SHOAL_ASSIGN_OR_RETURN(const HeldUnit head, HeldUnit::Get(model_, source_, model_.head_unit()));
     SHOAL_ASSIGN_OR_RETURN(const HeldUnit matrix,
                            HeldUnit::Get(model_, source_, model_.head_matrix_unit()));
-    ops.RmsNormForward(hidden, head.vector(0, spec_.hidden), spec_.norm_epsilon, memory_.normed,
+    ops.RmsNormForward(hidden, head.vector(0, spec_.hidden), spec_.norm_epsilon, {}, memory_.normed,
                        memory_.inverse_rms);
     ops.Matmul({.a = memory_.normed,
                 .b = matrix.matrix(model_.head_matrix_offset(), spec_.vocabulary, spec_.hidden),

@@ -46,7 +46,7 @@ HeadScratch HeadScratch::Carve(Carver& carver, const plan::ModelSpec& spec, DTyp
 
 void ForwardNorm(Transformer& model, const HeldHead& head, ConstMatrix last,
                  const HeadScratch& scratch) {
-  model.ops().RmsNormForward(last, head.norm(), model.spec().norm_epsilon, scratch.normed,
+  model.ops().RmsNormForward(last, head.norm(), model.spec().norm_epsilon, {}, scratch.normed,
                              scratch.inverse_rms);
 }
 

@@ -83,11 +83,11 @@ class Ops {
   virtual void EmbeddingBackward(const int32_t* tokens, int64_t token_count, ConstMatrix d_out,
                                  Matrix d_table) = 0;
 
-  // inverse_rms[t] = 1 / sqrt(mean(x[t]^2) + epsilon); y = x * inverse_rms * weight. Where rows are
-  // several times as long as the weight, each such part is normed by itself, as if it were a row:
-  // x[T, N x D], weight[D], inverse_rms[T, N].
-  virtual void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
-                              float* inverse_rms) = 0;
+  // inverse_rms[t] = 1 / sqrt(mean(x[t]^2) + epsilon); y = residual + x * inverse_rms * weight,
+  // where residual.data may be null, and y the residual. Rows several times as long as the weight
+  // have each such part normed by itself, as a row: x[T, N x D], weight[D], inverse_rms[T, N].
+  virtual void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon,
+                              ConstMatrix residual, Matrix y, float* inverse_rms) = 0;
   // d_x = residual + (the norm's gradient); residual.data may be null. d_x may be the same matrix
   // as d_y or residual. Overwrites d_weights[plan::NormPartials(T), H] (D columns where the weight
   // has D), fp32 and dense: its column sums are the weight's gradient, for AddColumnSums at any

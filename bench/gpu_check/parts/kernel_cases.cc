@@ -214,7 +214,7 @@ absl::StatusOr<std::vector<KernelCase>> MakeBlockCases(Ops& ops, DeviceData& dat
   return std::vector<KernelCase>{
       {"RmsNormForward", of_hidden, plus(ElementwiseCost(elements, 1, 1), floats),
        [=, &ops](int64_t n) {
-         ops.RmsNormForward(At(x, n), weight, kEpsilon, At(y, n), inverse_rms);
+         ops.RmsNormForward(At(x, n), weight, kEpsilon, {}, At(y, n), inverse_rms);
        }},
       {"RmsNormBackward", of_hidden, plus(ElementwiseCost(elements, 3, 1), floats + of_partials),
        [=, &ops](int64_t n) {

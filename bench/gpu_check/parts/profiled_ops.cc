@@ -95,10 +95,10 @@ void ProfiledOps::EmbeddingBackward(const int32_t* tokens, int64_t token_count, 
   Note("EmbeddingBackward", Touching(d_out, sums, sums));
 }
 
-void ProfiledOps::RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
-                                 float* inverse_rms) {
-  inner_->RmsNormForward(x, weight, epsilon, y, inverse_rms);
-  Note("RmsNormForward", Touching(x, y));
+void ProfiledOps::RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon,
+                                 ConstMatrix residual, Matrix y, float* inverse_rms) {
+  inner_->RmsNormForward(x, weight, epsilon, residual, y, inverse_rms);
+  Note("RmsNormForward", Touching(x, residual, y));
 }
 
 void ProfiledOps::RmsNormBackward(ConstMatrix d_y, ConstMatrix x, ConstVector weight,

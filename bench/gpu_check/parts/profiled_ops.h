@@ -46,7 +46,7 @@ class ProfiledOps final : public worker::Ops {
   void EmbeddingBackward(const int32_t* tokens, int64_t token_count, worker::ConstMatrix d_out,
                          worker::Matrix d_table) override;
   void RmsNormForward(worker::ConstMatrix x, worker::ConstVector weight, double epsilon,
-                      worker::Matrix y, float* inverse_rms) override;
+                      worker::ConstMatrix residual, worker::Matrix y, float* inverse_rms) override;
   void RmsNormBackward(worker::ConstMatrix d_y, worker::ConstMatrix x, worker::ConstVector weight,
                        const float* inverse_rms, worker::ConstMatrix residual, worker::Matrix d_x,
                        worker::Matrix d_weights) override;

@@ -27,8 +27,8 @@ void RotaryForward(Context& context, Matrix x, int64_t rotated_heads, int64_t he
 void RotaryBackward(Context& context, Matrix d_x, int64_t rotated_heads, int64_t head_dim,
                     const int32_t* positions, const float* cosines, const float* sines);
 
-void RmsNormForward(Context& context, ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
-                    float* inverse_rms);
+void RmsNormForward(Context& context, ConstMatrix x, ConstVector weight, double epsilon,
+                    ConstMatrix residual, Matrix y, float* inverse_rms);
 void RmsNormBackward(Context& context, ConstMatrix d_y, ConstMatrix x, ConstVector weight,
                      const float* inverse_rms, ConstMatrix residual, Matrix d_x, Matrix d_weights);
 

@@ -25,9 +25,9 @@ class CpuOps : public Ops {
     cpu::EmbeddingBackward(context_, tokens, token_count, d_out, d_table);
   }
 
-  void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
-                      float* inverse_rms) override {
-    cpu::RmsNormForward(context_, x, weight, epsilon, y, inverse_rms);
+  void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, ConstMatrix residual,
+                      Matrix y, float* inverse_rms) override {
+    cpu::RmsNormForward(context_, x, weight, epsilon, residual, y, inverse_rms);
   }
   void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, ConstVector weight, const float* inverse_rms,
                        ConstMatrix residual, Matrix d_x, Matrix d_weights) override {

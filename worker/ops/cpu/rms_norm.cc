@@ -11,17 +11,24 @@ namespace {
 // One row, or a part of it that is normed by itself: [columns].
 template <typename T>
 struct ForwardRow {
-  SHOAL_INLINE void Run(const T* x, const T* weight, int64_t columns, float epsilon, T* y,
-                        float* inverse_rms) {
+  SHOAL_INLINE void Run(const T* x, const T* weight, int64_t columns, float epsilon,
+                        const T* residual, T* y, float* inverse_rms) {
     const float squares = SumOf(columns, [=](int64_t j) SHOAL_INLINE_LAMBDA {
       const float value = Load(x + j);
       return value * value;
     });
     const float inverse = 1.0f / std::sqrt(squares / static_cast<float>(columns) + epsilon);
     *inverse_rms = inverse;
+    if (residual == nullptr) {
+#pragma omp simd
+      for (int64_t j = 0; j < columns; ++j) {
+        Store(Load(x + j) * inverse * Load(weight + j), y + j);
+      }
+      return;
+    }
 #pragma omp simd
     for (int64_t j = 0; j < columns; ++j) {
-      Store(Load(x + j) * inverse * Load(weight + j), y + j);
+      Store(Load(residual + j) + Load(x + j) * inverse * Load(weight + j), y + j);
     }
   }
 };
@@ -62,17 +69,20 @@ struct BackwardWeightRow {
 
 }  // namespace
 
-void RmsNormForward(Context& context, ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
-                    float* inverse_rms) {
+void RmsNormForward(Context& context, ConstMatrix x, ConstVector weight, double epsilon,
+                    ConstMatrix residual, Matrix y, float* inverse_rms) {
   SHOAL_CHECK(SameShape(x, y) && x.columns % weight.count == 0 && weight.dtype == x.dtype);
+  SHOAL_CHECK(residual.data == nullptr || SameShape(residual, x));
   const int64_t parts = x.columns / weight.count;
   WithType(x.dtype, [&]<typename T>() {
     ForRows(context, x.rows, x.columns, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin * parts; i < end * parts; ++i) {
+        const int64_t t = i / parts;
         const int64_t column = i % parts * weight.count;
-        Dispatch<ForwardRow<T>>(x.row<T>(i / parts) + column, static_cast<const T*>(weight.data),
-                                weight.count, static_cast<float>(epsilon),
-                                y.row<T>(i / parts) + column, inverse_rms + i);
+        const T* residual_part = residual.data == nullptr ? nullptr : residual.row<T>(t) + column;
+        Dispatch<ForwardRow<T>>(x.row<T>(t) + column, static_cast<const T*>(weight.data),
+                                weight.count, static_cast<float>(epsilon), residual_part,
+                                y.row<T>(t) + column, inverse_rms + i);
       }
     });
   });

@@ -31,10 +31,18 @@ TEST_P(RmsNorm, ForwardAndBackwardAgreeWithTheOracle) {
       d_weights(DType::kF32, plan::NormPartials(kRows), kColumns, 7.0);
   std::vector<float> inverse_rms(kRows);
 
-  cpu.ops->RmsNormForward(x.view(), weight.vector(), kEpsilon, y.view(), inverse_rms.data());
+  cpu.ops->RmsNormForward(x.view(), weight.vector(), kEpsilon, {}, y.view(), inverse_rms.data());
   const double tolerance = oracle::Tolerance(dtype);
   oracle::ExpectClose(y.doubles(), oracle::RmsNorm(x.doubles(), weight.doubles(), kEpsilon),
                       tolerance, "y");
+  Tensor y_added = residual;
+  cpu.ops->RmsNormForward(x.view(), weight.vector(), kEpsilon, y_added.view(), y_added.view(),
+                          inverse_rms.data());
+  Doubles sum = residual.doubles();
+  for (size_t i = 0; i < sum.size(); ++i) {
+    sum[i] += y.doubles()[i];
+  }
+  oracle::ExpectClose(y_added.doubles(), sum, tolerance, "y with residual");
 
   cpu.ops->RmsNormBackward(d_y.view(), x.view(), weight.vector(), inverse_rms.data(), ConstMatrix(),
                            d_x.view(), d_weights.view());
@@ -84,9 +92,9 @@ TEST_P(RmsNorm, NormsPartsOfARowByThemselves) {
       d_weights_of_rows(DType::kF32, plan::NormPartials(kRows * kParts), kPart);
   std::vector<float> inverse_rms_of_rows(kRows * kParts);
 
-  cpu.ops->RmsNormForward(x.view(), weight.vector(), kEpsilon, y.view(), inverse_rms.data());
-  cpu.ops->RmsNormForward(as_rows(x.view()), weight.vector(), kEpsilon, as_rows(y_of_rows.view()),
-                          inverse_rms_of_rows.data());
+  cpu.ops->RmsNormForward(x.view(), weight.vector(), kEpsilon, {}, y.view(), inverse_rms.data());
+  cpu.ops->RmsNormForward(as_rows(x.view()), weight.vector(), kEpsilon, {},
+                          as_rows(y_of_rows.view()), inverse_rms_of_rows.data());
   EXPECT_EQ(y.doubles(), y_of_rows.doubles());
   EXPECT_EQ(inverse_rms, inverse_rms_of_rows);
 

@@ -79,14 +79,17 @@ class CudaOps : public Ops {
     }
   }
 
-  void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
-                      float* inverse_rms) override {
+  void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, ConstMatrix residual,
+                      Matrix y, float* inverse_rms) override {
     SHOAL_CHECK(SameShape(x, y) && x.columns % weight.count == 0 && weight.dtype == x.dtype);
+    SHOAL_CHECK(residual.data == nullptr || SameShape(residual, x));
     if (Begins("RmsNormForward", x)) {
       const int64_t parts = x.columns / weight.count;
       Keep(cuda::RmsNormForward(context_.stream(), {.x = PartsOf(ToView(x), parts),
                                                     .weight = weight.data,
                                                     .epsilon = static_cast<float>(epsilon),
+                                                    .residual = residual.data,
+                                                    .residual_stride = residual.stride,
                                                     .y = PartsOf(ToView(y), parts),
                                                     .inverse_rms = inverse_rms,
                                                     .parts = parts}));

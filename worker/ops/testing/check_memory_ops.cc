@@ -16,13 +16,19 @@ void Checks::Norms(const Size& size, int64_t parts) {
   CheckedArray d_x = Output(size);
   CheckedArray inverse_rms = checker_.Output(DType::kF32, 1, size.rows * parts);
   const double bound = Bound(dtype_);
-  checker_.Check(Name("RmsNormForward", size, of_parts), bound, {&y, &inverse_rms},
-                 [&](Ops& ops, OpSide s) {
-                   ops.RmsNormForward(x.matrix(s), weight.vector(s), kEpsilon, y.matrix(s),
-                                      inverse_rms.data<float>(s));
-                 });
-  CheckedArray d_y = Normal(size);
   CheckedArray residual = Normal(size);
+  const auto forward = [&](std::string_view what, CheckedArray* added, CheckedArray& to) {
+    checker_.Check(Name("RmsNormForward", size, what), bound, {&to, &inverse_rms},
+                   [&](Ops& ops, OpSide s) {
+                     ops.RmsNormForward(x.matrix(s), weight.vector(s), kEpsilon,
+                                        added == nullptr ? ConstMatrix() : added->matrix(s),
+                                        to.matrix(s), inverse_rms.data<float>(s));
+                   });
+  };
+  forward(of_parts, nullptr, y);
+  forward("residual", &residual, y);
+  forward("y = residual", &residual, residual);
+  CheckedArray d_y = Normal(size);
   CheckedArray d_weights =
       checker_.Output(DType::kF32, plan::NormPartials(size.rows), size.columns / parts);
   const auto backward = [&](std::string_view what, CheckedArray* added, CheckedArray& to) {

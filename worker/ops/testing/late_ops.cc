@@ -33,9 +33,9 @@ class LateOps final : public Ops {
                          Matrix d_table) override {
     Put([=, this] { cpu_->EmbeddingBackward(tokens, token_count, d_out, d_table); });
   }
-  void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
-                      float* inverse_rms) override {
-    Put([=, this] { cpu_->RmsNormForward(x, weight, epsilon, y, inverse_rms); });
+  void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, ConstMatrix residual,
+                      Matrix y, float* inverse_rms) override {
+    Put([=, this] { cpu_->RmsNormForward(x, weight, epsilon, residual, y, inverse_rms); });
   }
   void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, ConstVector weight, const float* inverse_rms,
                        ConstMatrix residual, Matrix d_x, Matrix d_weights) override {

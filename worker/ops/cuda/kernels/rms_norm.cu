@@ -78,6 +78,15 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
       for (int j = 0; j < kCount; ++j) {
         x[j] = x[j] * inverse * weight[j];
       }
+      if (args.residual != nullptr) {
+        float added[kCount];
+        Unpack(LoadPacked<T, kCount>(args.residual, place.At(args.residual_stride) + column),
+               added);
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) {
+          x[j] += added[j];
+        }
+      }
       StoreFloats<T>(x, args.y.data, place.At(args.y.stride) + column);
     }
   }
@@ -102,9 +111,13 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) ForwardAnyKernel(RmsNormForwa
     args.inverse_rms[row] = inverse;
   }
   const T* weight = static_cast<const T*>(args.weight);
+  const T* residual = args.residual == nullptr
+                          ? nullptr
+                          : static_cast<const T*>(args.residual) + place.At(args.residual_stride);
   T* y = static_cast<T*>(args.y.data) + place.At(args.y.stride);
   for (int64_t column = group.thread; column < columns; column += group.threads) {
-    y[column] = FromFloat<T>(ToFloat(x[column]) * inverse * ToFloat(weight[column]));
+    const float normed = ToFloat(x[column]) * inverse * ToFloat(weight[column]);
+    y[column] = FromFloat<T>(residual == nullptr ? normed : normed + ToFloat(residual[column]));
   }
 }
 
@@ -273,7 +286,9 @@ cudaError_t RmsNormForward(cudaStream_t stream, const RmsNormForwardArgs& args) 
   const ConstView& x = args.x;
   return WithElement(x.element, [&]<typename T>() {
     const RowTiling tiling = TileRow(DivideUp(x.columns, kWide<T>));
-    const bool aligned = Takes(x, kWide<T>) && Takes(args.y, kWide<T>) && Takes(args.weight, 16);
+    const ConstView residual = {args.residual, x.element, x.rows, x.columns, args.residual_stride};
+    const bool aligned = Takes(x, kWide<T>) && Takes(args.y, kWide<T>) &&
+                         Takes(residual, kWide<T>) && Takes(args.weight, 16);
     if (!aligned || tiling.warps == 0) {
       return Launch(stream, {.x = x.rows}, kBlockThreads, 0, ForwardAnyKernel<T>, args);
     }

@@ -19,6 +19,8 @@ struct RmsNormForwardArgs {
   ConstView x;
   const void* weight = nullptr;  // [H]
   float epsilon = 0;
+  const void* residual = nullptr;  // null: none
+  int64_t residual_stride = 0;
   View y;
   float* inverse_rms = nullptr;  // [rows]
   int64_t parts = 1;             // of a longer row
