@@ -1,5 +1,6 @@
 #include "cli/model_command.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -68,10 +69,53 @@ int64_t WeightBytesOf(const std::string& folder) {
   return bytes;
 }
 
-std::string NameOf(plan::QkNorm norm) { return norm == plan::QkNorm::kHead ? "head" : "none"; }
+std::string NameOf(plan::Norms norms) { return norms == plan::Norms::kPre ? "pre" : "post"; }
+
+std::string NameOf(plan::QkvBias bias) {
+  switch (bias) {
+    case plan::QkvBias::kNever:
+      return "never";
+    case plan::QkvBias::kByKey:
+      return "by attention_bias";
+    case plan::QkvBias::kAlways:
+      return "always";
+  }
+  __builtin_unreachable();
+}
+
+std::string NameOf(plan::QkNorm norm) {
+  switch (norm) {
+    case plan::QkNorm::kNone:
+      return "none";
+    case plan::QkNorm::kHead:
+      return "head";
+    case plan::QkNorm::kWhole:
+      return "whole";
+  }
+  __builtin_unreachable();
+}
+
+int64_t LargestWindow(const plan::ModelSpec& spec) {
+  int64_t window = 0;
+  for (const plan::BlockKind& kind : spec.kinds) {
+    window = std::max(window, kind.attention.window);
+  }
+  return window;
+}
+
+std::string WindowText(const plan::ModelSpec& spec) {
+  int64_t layers = 0;
+  for (int64_t layer = 0; layer < spec.layers; ++layer) {
+    layers += spec.block(layer).attention.window > 0 ? 1 : 0;
+  }
+  return layers == 0            ? "none"
+         : layers < spec.layers ? fmt::format("{} in {} layers", LargestWindow(spec), layers)
+                                : std::to_string(LargestWindow(spec));
+}
 
 nlohmann::json SpecJson(const plan::ModelSpec& spec) {
-  const auto& [attention, mlp] = spec.kinds.front();
+  const plan::Attention& attention = spec.attention();
+  const plan::Mlp& mlp = spec.mlp();
   return {{"architecture", plan::FamilyOf(spec).architecture},
           {"vocabulary", spec.vocabulary},
           {"hidden", spec.hidden},
@@ -84,6 +128,8 @@ nlohmann::json SpecJson(const plan::ModelSpec& spec) {
           {"rope_theta", attention.rope.theta},
           {"rope_scaling", attention.rope.scaling.has_value()},
           {"norm_epsilon", spec.norm_epsilon},
+          {"window", LargestWindow(spec)},
+          {"norms", NameOf(spec.kind().norms)},
           {"attention_bias", attention.qkv_bias},
           {"qk_norm", NameOf(attention.qk_norm)},
           {"tied_embeddings", spec.tied_embeddings},
@@ -91,7 +137,8 @@ nlohmann::json SpecJson(const plan::ModelSpec& spec) {
 }
 
 void PrintSpec(const std::string& folder, const plan::ModelSpec& spec, Streams& streams) {
-  const auto& [attention, mlp] = spec.kinds.front();
+  const plan::Attention& attention = spec.attention();
+  const plan::Mlp& mlp = spec.mlp();
   Table table({{"property"}, {"value", Table::Align::kRight}});
   table.Add({"architecture", std::string(plan::FamilyOf(spec).architecture)});
   table.Add({"parameters", WithThousands(plan::ParameterCount(spec))});
@@ -106,6 +153,8 @@ void PrintSpec(const std::string& folder, const plan::ModelSpec& spec, Streams& 
   table.Add({"positions", WithThousands(spec.max_positions)});
   table.Add({"rope theta",
              fmt::format("{}{}", attention.rope.theta, attention.rope.scaling ? " (scaled)" : "")});
+  table.Add({"window of attention", WindowText(spec)});
+  table.Add({"norms", NameOf(spec.kind().norms)});
   table.Add({"bias on q, k, v", attention.qkv_bias ? "yes" : "no"});
   table.Add({"norms of q and k", NameOf(attention.qk_norm)});
   table.Add({"tied embeddings", spec.tied_embeddings ? "yes" : "no"});
@@ -177,17 +226,17 @@ absl::StatusOr<ExitCode> RunModelShow(const ModelShowOptions& options, Streams& 
 }
 
 absl::StatusOr<ExitCode> RunModelFamilies(bool json, Streams& streams) {
-  Table table({{"family"}, {"architecture"}, {"bias on q, k, v"}, {"norms of q and k"}});
+  Table table({{"family"}, {"architecture"}, {"norms"}, {"bias on q, k, v"}, {"norms of q and k"}});
   for (const plan::Family* family : plan::Families()) {
     const std::string name(family->model_type);
     const std::string architecture(family->architecture);
-    const std::string bias =
-        family->qkv_bias == plan::QkvBias::kAlways ? "always" : "by attention_bias";
-    table.Add({name, architecture, bias, NameOf(family->qk_norm)});
+    const std::string bias = NameOf(family->qkv_bias);
+    table.Add({name, architecture, NameOf(family->norms), bias, NameOf(family->qk_norm)});
     if (json) {
       PrintJson(streams.out, {{"event", "family"},
                               {"family", name},
                               {"architecture", architecture},
+                              {"norms", NameOf(family->norms)},
                               {"qkv_bias", bias},
                               {"qk_norm", NameOf(family->qk_norm)}});
     }

@@ -1,11 +1,15 @@
 // The memory plan repeats what servers and workers allocate; here the two are held against each
 // other.
+#include <map>
+#include <string>
+
 #include "core/plan/memory/memory_plan.h"
 #include "core/plan/memory/stage_scratch.h"
 #include "gtest/gtest.h"
 #include "server/store/store.h"
 #include "worker/model/chunk_memory.h"
 #include "worker/model/runner.h"
+#include "worker/model/testing/small_model.h"
 #include "worker/model/transformer_stage.h"
 
 namespace shoal {
@@ -30,9 +34,18 @@ TEST(MemoryPlan, ServersAllocateWhatIsPlanned) {
   }
 }
 
+// By name, and one with norms of outputs.
+std::map<std::string, plan::ModelSpec> Shapes() {
+  std::map<std::string, plan::ModelSpec> shapes = {
+      {"post-norm", worker::testing_model::PostNormSpec()}};
+  for (const char* shape : {"tiny", "25m", "7b"}) {
+    shapes[shape] = *plan::NamedShape(shape);
+  }
+  return shapes;
+}
+
 TEST(MemoryPlan, WorkersAllocateWhatIsPlanned) {
-  for (const char* shape : {"tiny", "6m", "25m", "7b"}) {
-    const plan::ModelSpec spec = *plan::NamedShape(shape);
+  for (const auto& [shape, spec] : Shapes()) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       for (const int64_t tokens : {1, 63, 64, 1000, 4096}) {
         const plan::ActivationBytes planned = plan::PlanActivations(spec, compute, tokens);
@@ -50,8 +63,7 @@ TEST(MemoryPlan, WorkersAllocateWhatIsPlanned) {
 }
 
 TEST(MemoryPlan, ChunksTakeWhatIsPlanned) {
-  for (const char* shape : {"tiny", "25m", "7b"}) {
-    const plan::ModelSpec spec = *plan::NamedShape(shape);
+  for (const auto& [shape, spec] : Shapes()) {
     const int head = static_cast<int>(spec.layers) + 1;
     const plan::UnitRange ranges[] = {{0, 1},    {0, 2},        {1, 1},       {1, head - 1},
                                       {head, 1}, {head - 1, 2}, {0, head + 1}};
@@ -73,8 +85,10 @@ TEST(MemoryPlan, ChunksTakeWhatIsPlanned) {
 }
 
 // What is taken is what is planned, and less where fewer tokens are targets.
-TEST(MemoryPlan, StagesTakeForThemselvesWhatIsPlanned) {
-  const plan::ModelSpec spec = *plan::NamedShape("tiny");
+class StageMemory : public testing::TestWithParam<const char*> {};
+
+TEST_P(StageMemory, IsWhatIsPlanned) {
+  const plan::ModelSpec spec = Shapes().at(GetParam());
   const int head = static_cast<int>(spec.layers) + 1;
   class Nothing final : public worker::UnitSource, public worker::GradientSink {
     absl::StatusOr<worker::WeightsView> Get(int) override { return absl::InternalError(""); }
@@ -110,6 +124,8 @@ TEST(MemoryPlan, StagesTakeForThemselvesWhatIsPlanned) {
   EXPECT_LT(stage.own_bytes(),
             plan::StageOwnBytes(spec, DType::kF32, plan::Recompute::kNone, true, tokens));
 }
+
+INSTANTIATE_TEST_SUITE_P(Shapes, StageMemory, testing::Values("tiny", "post-norm"));
 
 }  // namespace
 }  // namespace shoal

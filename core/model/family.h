@@ -13,7 +13,7 @@
 namespace shoal::plan {
 
 // Who says whether q, k and v have a bias.
-enum class QkvBias { kByKey, kAlways };  // kByKey: attention_bias, which puts one on o too
+enum class QkvBias { kNever, kByKey, kAlways };  // kByKey: attention_bias, which puts one on o too
 
 // Who says whether attention looks at a window only.
 enum class WindowKeys { kNone, kUseSlidingWindow };
@@ -33,11 +33,14 @@ struct Family {
     double norm_epsilon = 1e-6;
     double rope_theta = 10000.0;
   } defaults;
+  Norms norms = Norms::kPre;
   QkvBias qkv_bias = QkvBias::kByKey;
   QkNorm qk_norm = QkNorm::kNone;
   bool mlp_bias_key = false;  // mlp_bias
   WindowKeys window = WindowKeys::kNone;
   NameRule names[8] = {};  // where they are not the common ones; empty entries mean nothing
+  // Tensors of files that hold several of ours, one after the other.
+  NameRule joined[8] = {};
 };
 
 // All that there are, by model_type.
@@ -52,5 +55,7 @@ const Family& FamilyOf(const ModelSpec& spec);
 
 // "model.layers.3.self_attn.q_proj.weight"; `layer` counts for tensors of blocks only.
 std::string TensorName(const Family& family, Role role, int64_t layer);
+// Of the tensor in files which is that one, or holds it.
+std::string StoredName(const Family& family, Role role, int64_t layer);
 
 }  // namespace shoal::plan

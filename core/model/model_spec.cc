@@ -1,6 +1,7 @@
 #include "core/model/model_spec.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/base/bytes.h"
 #include "core/base/status.h"
@@ -27,11 +28,22 @@ class UnitBuilder {
                       .name = TensorName(family_, role, layer_),
                       .rows = rows,
                       .columns = columns,
-                      .offset = unit_.count};
+                      .offset = unit_.count,
+                      .stored = {.name = StoredName(family_, role, layer_)}};
     unit_.count = RoundUp(unit_.count + tensor.count(), kTensorAlignment);
     unit_.tensors.push_back(std::move(tensor));
   }
-  UnitSpec Build() { return std::move(unit_); }
+  UnitSpec Build() {
+    std::map<std::string_view, int64_t> rows;  // of the files' tensors
+    for (TensorSpec& tensor : unit_.tensors) {
+      tensor.stored.first_row = rows[tensor.stored.name];
+      rows[tensor.stored.name] += tensor.rows;
+    }
+    for (TensorSpec& tensor : unit_.tensors) {
+      tensor.stored.rows = rows[tensor.stored.name];
+    }
+    return std::move(unit_);
+  }
 
  private:
   const Family& family_;
@@ -40,27 +52,38 @@ class UnitBuilder {
 };
 
 UnitSpec BuildBlock(const ModelSpec& spec, const Family& family, int64_t layer) {
-  const auto& [attention, mlp] = spec.block(layer);
+  const BlockKind& kind = spec.block(layer);
+  const Attention& attention = kind.attention;
+  const Mlp& mlp = kind.mlp;
+  const int64_t q = attention.q_size();
+  const int64_t kv = attention.kv_size();
   UnitBuilder unit(family, static_cast<int>(layer) + 1, UnitKind::kBlock,
                    fmt::format("block.{}", layer));
-  unit.Add(Role::kInputNorm, spec.hidden);
-  unit.Add(Role::kQ, attention.q_size(), spec.hidden);
-  unit.Add(Role::kK, attention.kv_size(), spec.hidden);
-  unit.Add(Role::kV, attention.kv_size(), spec.hidden);
+  if (kind.norms_inputs()) {
+    unit.Add(Role::kInputNorm, spec.hidden);
+  }
+  unit.Add(Role::kQ, q, spec.hidden);
+  unit.Add(Role::kK, kv, spec.hidden);
+  unit.Add(Role::kV, kv, spec.hidden);
   if (attention.qkv_bias) {
-    unit.Add(Role::kQBias, attention.q_size());
-    unit.Add(Role::kKBias, attention.kv_size());
-    unit.Add(Role::kVBias, attention.kv_size());
+    unit.Add(Role::kQBias, q);
+    unit.Add(Role::kKBias, kv);
+    unit.Add(Role::kVBias, kv);
   }
-  if (attention.qk_norm == QkNorm::kHead) {
-    unit.Add(Role::kQNorm, attention.head_dim);
-    unit.Add(Role::kKNorm, attention.head_dim);
+  if (attention.qk_norm != QkNorm::kNone) {
+    unit.Add(Role::kQNorm, q / attention.q_norms());
+    unit.Add(Role::kKNorm, kv / attention.k_norms());
   }
-  unit.Add(Role::kOutput, spec.hidden, attention.q_size());
+  unit.Add(Role::kOutput, spec.hidden, q);
   if (attention.output_bias) {
     unit.Add(Role::kOutputBias, spec.hidden);
   }
-  unit.Add(Role::kMlpNorm, spec.hidden);
+  if (kind.norms_outputs()) {
+    unit.Add(Role::kAttentionOutputNorm, spec.hidden);
+  }
+  if (kind.norms_inputs()) {
+    unit.Add(Role::kMlpNorm, spec.hidden);
+  }
   unit.Add(Role::kGate, mlp.intermediate, spec.hidden);
   unit.Add(Role::kUp, mlp.intermediate, spec.hidden);
   unit.Add(Role::kDown, spec.hidden, mlp.intermediate);
@@ -69,21 +92,37 @@ UnitSpec BuildBlock(const ModelSpec& spec, const Family& family, int64_t layer) 
     unit.Add(Role::kUpBias, mlp.intermediate);
     unit.Add(Role::kDownBias, spec.hidden);
   }
+  if (kind.norms_outputs()) {
+    unit.Add(Role::kMlpOutputNorm, spec.hidden);
+  }
   return unit.Build();
+}
+
+absl::Status ValidateScaling(const RopeScaling& scaling, double theta) {
+  if (!(scaling.factor >= 1)) {
+    return InvalidArgument("rope_scaling: factor is {}, must be at least 1", scaling.factor);
+  }
+  if (scaling.type == RopeType::kLlama3 &&
+      !(scaling.high_frequency_factor > scaling.low_frequency_factor &&
+        scaling.low_frequency_factor > 0 && scaling.original_max_positions > 0)) {
+    return InvalidArgument(
+        "rope_scaling: need factor >= 1 and 0 < low_freq_factor < high_freq_factor");
+  }
+  if (scaling.type == RopeType::kYarn &&
+      !(scaling.beta_fast >= scaling.beta_slow && scaling.beta_slow > 0 &&
+        scaling.original_max_positions > 0 && scaling.attention_factor > 0 && theta > 1)) {
+    return InvalidArgument(
+        "rope_scaling: yarn needs 0 < beta_slow <= beta_fast, attention_factor > 0 and rope_theta "
+        "> 1");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ValidateRope(const Rope& rope) {
   if (!(rope.theta > 0)) {
     return InvalidArgument("rope_theta is {}, must be positive", rope.theta);
   }
-  if (rope.scaling &&
-      !(rope.scaling->factor >= 1 &&
-        rope.scaling->high_frequency_factor > rope.scaling->low_frequency_factor &&
-        rope.scaling->low_frequency_factor > 0 && rope.scaling->original_max_positions > 0)) {
-    return InvalidArgument(
-        "rope_scaling: need factor >= 1 and 0 < low_freq_factor < high_freq_factor");
-  }
-  return absl::OkStatus();
+  return rope.scaling ? ValidateScaling(*rope.scaling, rope.theta) : absl::OkStatus();
 }
 
 absl::Status ValidateKinds(const ModelSpec& spec) {
@@ -97,11 +136,15 @@ absl::Status ValidateKinds(const ModelSpec& spec) {
     }
   }
   for (const BlockKind& kind : spec.kinds) {
+    if (kind.attention.window < 0) {
+      return InvalidArgument("sliding_window is {}, must not be negative", kind.attention.window);
+    }
     SHOAL_RETURN_IF_ERROR(ValidateRope(kind.attention.rope));
     BlockKind same = kind;
     same.attention.rope = spec.attention().rope;
+    same.attention.window = spec.attention().window;
     if (same != spec.kinds.front()) {
-      return InvalidArgument("kinds of blocks differ in more than their rotary embedding");
+      return InvalidArgument("kinds of blocks differ in more than window and rotary embedding");
     }
   }
   return absl::OkStatus();
@@ -159,7 +202,8 @@ ModelSpec FirstLayers(ModelSpec spec, int64_t layers) {
 
 bool IsNorm(Role role) {
   return role == Role::kInputNorm || role == Role::kQNorm || role == Role::kKNorm ||
-         role == Role::kMlpNorm || role == Role::kFinalNorm;
+         role == Role::kAttentionOutputNorm || role == Role::kMlpNorm ||
+         role == Role::kMlpOutputNorm || role == Role::kFinalNorm;
 }
 
 bool IsToResidual(Role role) { return role == Role::kOutput || role == Role::kDown; }

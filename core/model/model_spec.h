@@ -17,13 +17,23 @@
 
 namespace shoal::plan {
 
-// Scales rotary frequencies for longer sequences than a model was first trained on (config.json:
-// rope_scaling with rope_type "llama3").
+// How rotary frequencies are scaled for longer sequences than a model was first trained on
+// (config.json: rope_type of rope_scaling or rope_parameters).
+enum class RopeType {
+  kLlama3,
+  kLinear,  // all divided by the factor
+  kYarn,    // those that turn seldom in the original length divided, those that turn often kept
+};
 struct RopeScaling {
+  RopeType type = RopeType::kLlama3;
   double factor = 8.0;
-  double low_frequency_factor = 1.0;
+  double low_frequency_factor = 1.0;  // llama3's
   double high_frequency_factor = 4.0;
-  int64_t original_max_positions = 8192;
+  int64_t original_max_positions = 8192;  // llama3's and yarn's
+  double beta_fast = 32.0;                // yarn's: turns in the original length
+  double beta_slow = 1.0;
+  bool truncate = true;           // yarn's: the range blended is rounded to whole frequencies
+  double attention_factor = 1.0;  // yarn's: of cosines and sines
 
   bool operator==(const RopeScaling&) const = default;
 };
@@ -35,14 +45,16 @@ struct Rope {
   bool operator==(const Rope&) const = default;
 };
 
-// Whether queries and keys are normed before they turn: each head's D by itself.
-enum class QkNorm { kNone, kHead };
+// Whether queries and keys are normed before they turn: each head's D by itself, or all of Q and
+// all of KV.
+enum class QkNorm { kNone, kHead, kWhole };
 
 // Grouped-query attention with rotary embedding.
 struct Attention {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
+  int64_t window = 0;  // keys that a query sees, with its own; 0: all before it
   bool qkv_bias = false;
   bool output_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
@@ -51,6 +63,9 @@ struct Attention {
   int64_t q_size() const { return heads * head_dim; }
   int64_t kv_size() const { return kv_heads * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+  // Parts of a row of q, and of k, that are normed each by itself.
+  int64_t q_norms() const { return qk_norm == QkNorm::kWhole ? 1 : heads; }
+  int64_t k_norms() const { return qk_norm == QkNorm::kWhole ? 1 : kv_heads; }
 
   bool operator==(const Attention&) const = default;
 };
@@ -63,10 +78,18 @@ struct Mlp {
   bool operator==(const Mlp&) const = default;
 };
 
+// Which norms a block has: of the inputs of attention and MLP (kPre), or of their outputs, before
+// these are added to the residual stream (kPost).
+enum class Norms { kPre, kPost };
+
 // What a transformer block computes. A model has few kinds, and says which layer is of which.
 struct BlockKind {
   Attention attention;
   Mlp mlp;
+  Norms norms = Norms::kPre;
+
+  bool norms_inputs() const { return norms == Norms::kPre; }
+  bool norms_outputs() const { return norms == Norms::kPost; }
 
   bool operator==(const BlockKind&) const = default;
 };
@@ -85,7 +108,8 @@ struct ModelSpec {
   const BlockKind& block(int64_t layer) const {
     return kinds[kind_of_layer.empty() ? 0 : kind_of_layer[static_cast<size_t>(layer)]];
   }
-  // Sizes, which all kinds share (Validate).
+  // Sizes and norms, which all kinds share (Validate).
+  const BlockKind& kind() const { return kinds.front(); }
   const Attention& attention() const { return kinds.front().attention; }
   const Mlp& mlp() const { return kinds.front().mlp; }
 
@@ -113,6 +137,7 @@ enum class Role {
   kKNorm,
   kOutput,
   kOutputBias,
+  kAttentionOutputNorm,
   kMlpNorm,
   kGate,
   kUp,
@@ -120,6 +145,7 @@ enum class Role {
   kGateBias,
   kUpBias,
   kDownBias,
+  kMlpOutputNorm,
   kFinalNorm,
   kHead,
 };
@@ -127,6 +153,14 @@ enum class Role {
 bool IsNorm(Role role);
 // Whether it is the matrix that writes to the residual stream.
 bool IsToResidual(Role role);
+
+// Rows [first_row, first_row + TensorSpec::rows) of a tensor of a file, whose name is the tensor's
+// own where it is not one of several.
+struct StoredRows {
+  std::string name;
+  int64_t first_row = 0;
+  int64_t rows = 0;  // of the file's tensor
+};
 
 // One tensor inside a unit. Matrices are row-major [rows, columns] as in Hugging Face files (out
 // features first); vectors have columns = 0.
@@ -136,12 +170,19 @@ struct TensorSpec {
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t offset = 0;  // in elements from the unit's start
+  StoredRows stored;
 
   int64_t rank() const { return columns == 0 ? 1 : 2; }
   int64_t count() const { return columns == 0 ? rows : rows * columns; }
   std::vector<int64_t> shape() const {
     return rank() == 1 ? std::vector<int64_t>{rows} : std::vector<int64_t>{rows, columns};
   }
+  // Of the file's tensor, and the element of it that is our first.
+  std::vector<int64_t> stored_shape() const {
+    return rank() == 1 ? std::vector<int64_t>{stored.rows}
+                       : std::vector<int64_t>{stored.rows, columns};
+  }
+  int64_t stored_offset() const { return stored.first_row * (rank() == 1 ? 1 : columns); }
   bool decays() const { return rank() >= 2; }  // only matrices have weight decay
 };
 
@@ -164,9 +205,10 @@ struct UnitSpec {
 inline constexpr int64_t kTensorAlignment = 16;
 
 // Returns the units of a model, in order of use. Tensors within a block are in this order: input
-// norm, q, k, v (weights, then biases if any), norms of q and k if any, output, MLP norm, gate, up,
-// down. With tied embeddings the head unit holds only the final norm, and the head's matrix is the
-// embedding unit's tensor.
+// norm, q, k, v (weights, then biases if any), norms of q and k if any, output, norm of attention's
+// output, MLP norm, gate, up, down, norm of the MLP's output; which norms, a kind says. With tied
+// embeddings the head unit holds only the final norm, and the head's matrix is the embedding unit's
+// tensor.
 std::vector<UnitSpec> BuildUnits(const ModelSpec& spec);
 
 // Counts parameters, without padding.

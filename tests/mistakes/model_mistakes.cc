@@ -72,9 +72,9 @@ std::vector<Mistake> Weights() {
 
 std::vector<Mistake> Configs() {
   return {
-      Changed("UnknownFamily", Edited("LlamaForCausalLM", "MistralForCausalLM"),
-              {"{at}/model/config.json: architectures: 'MistralForCausalLM' is not supported; "
-               "llama, qwen2, qwen3 are"}),
+      Changed("UnknownFamily", Edited("LlamaForCausalLM", "Llama4ForCausalLM"),
+              {"{at}/model/config.json: architectures: 'Llama4ForCausalLM' is not supported; "
+               "llama, olmo2, qwen2, qwen3 are"}),
       Changed("RopeOfAnotherKind",
               Edited("\"use_cache\"",
                      R"("rope_scaling": {"rope_type": "yarn", "factor": 4}, "use_cache")"),

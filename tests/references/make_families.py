@@ -5,10 +5,11 @@ transformers, with what worker/model/families_test.cc compares with Shoal's.
   tests/references/make_families.py           writes them (requirements.txt says what it needs)
   tests/references/make_families.py --check   says whether they are as it would write them
 
-Run it with transformers 5 first: that run makes everything but `config_v4`, the config.json as
-transformers 4 writes it, which a run with that adds. All numbers are float64. Weights are not
-stored: element i of a tensor follows from its name and i (value_of), so that C++ makes the same. A
-gradient is stored as its norm and its products with two such random vectors.
+Either takes the names of some models, in place of all. Run it with transformers 5 first: that run
+makes everything but `config_v4`, the config.json as transformers 4 writes it, which a run with that
+adds. All numbers are float64. Weights are not stored: element i of a tensor follows from its name
+and i (value_of), so that C++ makes the same. A gradient is stored as its norm and its products with
+two such random vectors.
 """
 
 import argparse
@@ -29,6 +30,7 @@ LLAMA3 = dict(rope_type='llama3', rope_theta=1e4, factor=8.0, low_freq_factor=1.
 MODELS = {
     'llama': ('Llama', dict(COMMON, head_dim=16)),
     'llama_llama3': ('Llama', dict(COMMON, head_dim=16, rope_parameters=LLAMA3)),
+    'olmo2': ('Olmo2', dict(COMMON)),
     'qwen2': ('Qwen2', dict(COMMON, tie_word_embeddings=True)),
     'qwen3': ('Qwen3', dict(COMMON, head_dim=16)),
 }
@@ -146,11 +148,15 @@ def differ(a, b, where):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--check', action='store_true')
-    check = parser.parse_args().check
+    parser.add_argument('names', nargs='*', help='all unless said')
+    options = parser.parse_args()
+    check = options.check
     transformers.logging.set_verbosity_error()
     torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)  # products of a few elements
     bad = False
-    for name, (kind, keys) in MODELS.items():
+    for name in options.names or MODELS:
+        kind, keys = MODELS[name]
         path = FOLDER / (name + '.json')
         stored = json.loads(path.read_text()) if path.exists() else {}
         golden = dict(stored)

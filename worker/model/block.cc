@@ -33,6 +33,93 @@ void ProjectBackwardInput(Ops& ops, ConstMatrix d_y, ConstMatrix weight, Matrix 
   ops.Matmul({.a = d_y, .b = weight, .c = d_x});
 }
 
+void AddBias(Ops& ops, const BlockWeights& weights, int64_t offset, Matrix y) {
+  if (offset >= 0) {
+    ops.AddBias(Vector(weights, offset, y.columns), y);
+  }
+}
+
+// Puts x, normed, into y, if it has a norm.
+void NormInput(Ops& ops, const BlockWeights& weights, int64_t norm, ConstMatrix x, Matrix y,
+               float* inverse_rms) {
+  if (norm >= 0) {
+    ops.RmsNormForward(x, Vector(weights, norm, x.columns), weights.spec.norm_epsilon, {}, y,
+                       inverse_rms);
+  }
+}
+
+// A product that is added to the residual stream: its matrix and its norm, if any.
+struct ToStream {
+  int64_t matrix;
+  int64_t bias;
+  int64_t norm;
+  Matrix before;  // [T, H]: before the norm
+  float* inverse_rms;
+};
+
+// y[T, H] = residual + x[T, in] weight[H, in]^T, normed or not
+void AddToStream(Ops& ops, const BlockWeights& weights, const ToStream& to, ConstMatrix x,
+                 ConstMatrix residual, Matrix y) {
+  const bool normed = to.norm >= 0;
+  const Matrix product = normed ? to.before : y;
+  Project(ops, x, Weight(weights, to.matrix, y.columns, x.columns), product,
+          normed ? ConstMatrix() : residual);
+  AddBias(ops, weights, to.bias, product);
+  if (normed) {
+    ops.RmsNormForward(product, Vector(weights, to.norm, y.columns), weights.spec.norm_epsilon,
+                       residual, y, to.inverse_rms);
+  }
+}
+
+// Returns the gradient of the product, from that of the stream it is added to.
+ConstMatrix ToStreamBackward(Ops& ops, const BlockWeights& weights, const ToStream& to,
+                             ConstMatrix d_stream, Matrix d_product, Matrix d_norm) {
+  if (to.norm < 0) {
+    return d_stream;
+  }
+  ops.RmsNormBackward(d_stream, to.before, Vector(weights, to.norm, d_stream.columns),
+                      to.inverse_rms, {}, d_product, d_norm);
+  return d_product;
+}
+
+// A product of the residual stream x, normed or not.
+struct FromStream {
+  int64_t matrix;
+  int64_t norm;
+  ConstMatrix x;  // [T, H]
+  const float* inverse_rms;
+};
+
+// d_x[T, H] = residual + the gradient of x, from d_y[T, out] of the product.
+void FromStreamBackward(Ops& ops, const BlockWeights& weights, const FromStream& from,
+                        ConstMatrix d_y, ConstMatrix residual, Matrix d_normed, Matrix d_x,
+                        Matrix d_norm) {
+  const ConstMatrix weight = Weight(weights, from.matrix, d_y.columns, d_x.columns);
+  if (from.norm < 0) {
+    ops.Matmul({.a = d_y, .b = weight, .c = d_x, .addend = residual});
+    return;
+  }
+  ProjectBackwardInput(ops, d_y, weight, d_normed);
+  ops.RmsNormBackward(d_normed, from.x, Vector(weights, from.norm, d_x.columns), from.inverse_rms,
+                      residual, d_x, d_norm);
+}
+
+ToStream OutputOf(const BlockLayout& layout, const BlockActivations& a) {
+  return {layout.output, layout.output_bias, layout.attention_output_norm, a.attention_output,
+          a.attention_inverse_rms};
+}
+ToStream DownOf(const BlockLayout& layout, const BlockActivations& a) {
+  return {layout.down, layout.down_bias, layout.mlp_output_norm, a.mlp_output, a.mlp_inverse_rms};
+}
+
+// The inputs of attention's and of the MLP's first products.
+ConstMatrix AttentionInput(const BlockLayout& layout, const BlockActivations& a) {
+  return layout.input_norm < 0 ? a.input : a.input_normed;
+}
+ConstMatrix MlpInput(const BlockLayout& layout, const BlockActivations& a) {
+  return layout.mlp_norm < 0 ? a.middle : a.middle_normed;
+}
+
 // ADDS d_y[T, out]^T x[T, in] to d_weight[out, in] at `offset` of the gradient, or writes it
 void ProjectBackwardWeight(Ops& ops, ConstMatrix d_y, ConstMatrix x, const UnitGradient& gradient,
                            int64_t offset) {
@@ -62,12 +149,6 @@ void ZeroVectors(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layou
   zero(end, static_cast<int64_t>(gradient.sums.size()));
 }
 
-void AddBias(Ops& ops, const BlockWeights& weights, int64_t offset, Matrix y) {
-  if (offset >= 0) {
-    ops.AddBias(Vector(weights, offset, y.columns), y);
-  }
-}
-
 void BiasBackward(Ops& ops, ConstMatrix d_y, int64_t offset, float* accumulator) {
   if (offset >= 0) {
     ops.AddColumnSums(d_y, accumulator + offset);
@@ -85,12 +166,9 @@ void ForwardToGateUp(Ops& ops, const BlockWeights& weights, const BlockActivatio
   const plan::ModelSpec& spec = weights.spec;
   const BlockLayout& layout = weights.layout;
   const int64_t intermediate = weights.kind.mlp.intermediate;
-  Project(ops, a.attention, Weight(weights, layout.output, spec.hidden, a.attention.columns),
-          a.middle, a.input);
-  AddBias(ops, weights, layout.output_bias, a.middle);
-  ops.RmsNormForward(a.middle, Vector(weights, layout.mlp_norm, spec.hidden), spec.norm_epsilon, {},
-                     a.middle_normed, a.middle_inverse_rms);
-  Project(ops, a.middle_normed, Weight(weights, layout.gate_up, 2 * intermediate, spec.hidden),
+  AddToStream(ops, weights, OutputOf(layout, a), a.attention, a.input, a.middle);
+  NormInput(ops, weights, layout.mlp_norm, a.middle, a.middle_normed, a.middle_inverse_rms);
+  Project(ops, MlpInput(layout, a), Weight(weights, layout.gate_up, 2 * intermediate, spec.hidden),
           a.gate_up);
   AddBias(ops, weights, layout.gate_bias, a.gate_up.Columns(0, intermediate));
   AddBias(ops, weights, layout.up_bias, a.gate_up.Columns(intermediate, intermediate));
@@ -106,7 +184,7 @@ void QkNormBackward(Ops& ops, const BlockWeights& weights, const BlockActivation
   const auto backward = [&](int64_t column, int64_t columns, int64_t norm, const float* inverse_rms,
                             Matrix d_weights) {
     const Matrix d = g.qkv.Columns(column, columns);
-    ops.RmsNormBackward(d, a.qk.Columns(column, columns), Vector(weights, norm, attention.head_dim),
+    ops.RmsNormBackward(d, a.qk.Columns(column, columns), Vector(weights, norm, d_weights.columns),
                         inverse_rms, {}, d, d_weights);
   };
   backward(0, attention.q_size(), weights.layout.q_norm, a.q_inverse_rms, g.q_norm);
@@ -115,23 +193,25 @@ void QkNormBackward(Ops& ops, const BlockWeights& weights, const BlockActivation
 }
 
 // Recomputes what forward made and did not keep, except `activated`, which the activation
-// function's backward recomputes.
+// function's backward recomputes. Overwrites `output`.
 void Remake(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
-            const BlockActivations& a, plan::Recompute recompute) {
-  const plan::ModelSpec& spec = weights.spec;
+            const BlockActivations& a, plan::Recompute recompute, Matrix output) {
+  const BlockLayout& layout = weights.layout;
   switch (recompute) {
     case plan::Recompute::kNone:
       return;
     case plan::Recompute::kLight:
-      ops.RmsNormForward(a.input, Vector(weights, weights.layout.input_norm, spec.hidden),
-                         spec.norm_epsilon, {}, a.input_normed, a.input_inverse_rms);
-      ops.RmsNormForward(a.middle, Vector(weights, weights.layout.mlp_norm, spec.hidden),
-                         spec.norm_epsilon, {}, a.middle_normed, a.middle_inverse_rms);
+      NormInput(ops, weights, layout.input_norm, a.input, a.input_normed, a.input_inverse_rms);
+      NormInput(ops, weights, layout.mlp_norm, a.middle, a.middle_normed, a.middle_inverse_rms);
       return;
     case plan::Recompute::kFull:
       BlockForwardQkv(ops, weights, sequences, a);
       Attend(ops, weights, sequences, a);
-      ForwardToGateUp(ops, weights, a);
+      if (layout.mlp_output_norm < 0) {
+        ForwardToGateUp(ops, weights, a);
+      } else {
+        BlockForwardOutput(ops, weights, a, output);
+      }
       return;
   }
 }
@@ -139,7 +219,10 @@ void Remake(Ops& ops, const BlockWeights& weights, const SequenceContext& sequen
 }  // namespace
 
 AttentionShape ShapeOf(const plan::Attention& attention) {
-  return {.heads = attention.heads, .kv_heads = attention.kv_heads, .head_dim = attention.head_dim};
+  return {.heads = attention.heads,
+          .kv_heads = attention.kv_heads,
+          .head_dim = attention.head_dim,
+          .window = attention.window};
 }
 
 BlockLayout MakeBlockLayout(const plan::UnitSpec& unit) {
@@ -161,12 +244,14 @@ BlockLayout MakeBlockLayout(const plan::UnitSpec& unit) {
           .k_norm = offset(Role::kKNorm),
           .output = offset(Role::kOutput),
           .output_bias = offset(Role::kOutputBias),
+          .attention_output_norm = offset(Role::kAttentionOutputNorm),
           .mlp_norm = offset(Role::kMlpNorm),
           .gate_up = offset(Role::kGate),
           .gate_bias = offset(Role::kGateBias),
           .up_bias = offset(Role::kUpBias),
           .down = offset(Role::kDown),
-          .down_bias = offset(Role::kDownBias)};
+          .down_bias = offset(Role::kDownBias),
+          .mlp_output_norm = offset(Role::kMlpOutputNorm)};
 }
 
 absl::Status ValidateLayout(const plan::ModelSpec& spec) {
@@ -185,21 +270,33 @@ BlockActivations BlockActivations::Carve(const ActivationCarvers& carvers,
                                          const plan::ModelSpec& spec, DType compute, int64_t rows) {
   const auto& [input, outputs, attention, rest] = carvers;
   const plan::Attention& attention_of = spec.attention();
+  const bool norms_inputs = spec.kind().norms_inputs();
+  const bool norms_outputs = spec.kind().norms_outputs();
   BlockActivations a{};
   a.input = input.TakeMatrix(compute, rows, spec.hidden);
-  a.input_inverse_rms = rest.TakeArray<float>(rows);
-  a.input_normed = outputs.TakeMatrix(compute, rows, spec.hidden);
+  if (norms_inputs) {
+    a.input_inverse_rms = rest.TakeArray<float>(rows);
+    a.input_normed = outputs.TakeMatrix(compute, rows, spec.hidden);
+  }
   if (attention_of.qk_norm != plan::QkNorm::kNone) {
     a.qk = rest.TakeMatrix(compute, rows, attention_of.q_size() + attention_of.kv_size());
-    a.q_inverse_rms = rest.TakeArray<float>(rows * attention_of.heads);
-    a.k_inverse_rms = rest.TakeArray<float>(rows * attention_of.kv_heads);
+    a.q_inverse_rms = rest.TakeArray<float>(rows * attention_of.q_norms());
+    a.k_inverse_rms = rest.TakeArray<float>(rows * attention_of.k_norms());
   }
-  a.qkv = rest.TakeMatrix(compute, rows, spec.attention().qkv_size());
-  a.attention = attention.TakeMatrix(compute, rows, spec.attention().q_size());
-  a.log_sum_exp = rest.TakeArray<float>(rows * spec.attention().heads);
-  a.middle = rest.TakeMatrix(compute, rows, spec.hidden);
-  a.middle_inverse_rms = rest.TakeArray<float>(rows);
-  a.middle_normed = outputs.TakeMatrix(compute, rows, spec.hidden);
+  a.qkv = rest.TakeMatrix(compute, rows, attention_of.qkv_size());
+  a.attention = attention.TakeMatrix(compute, rows, attention_of.q_size());
+  a.log_sum_exp = rest.TakeArray<float>(rows * attention_of.heads);
+  if (norms_outputs) {
+    a.attention_output = rest.TakeMatrix(compute, rows, spec.hidden);
+    a.attention_inverse_rms = rest.TakeArray<float>(rows);
+    a.mlp_output = rest.TakeMatrix(compute, rows, spec.hidden);
+    a.mlp_inverse_rms = rest.TakeArray<float>(rows);
+  }
+  a.middle = (norms_inputs ? rest : attention).TakeMatrix(compute, rows, spec.hidden);
+  if (norms_inputs) {
+    a.middle_inverse_rms = rest.TakeArray<float>(rows);
+    a.middle_normed = outputs.TakeMatrix(compute, rows, spec.hidden);
+  }
   a.gate_up = rest.TakeMatrix(compute, rows, 2 * spec.mlp().intermediate);
   a.activated = outputs.TakeMatrix(compute, rows, spec.mlp().intermediate);
   return a;
@@ -209,19 +306,31 @@ BlockGradients BlockGradients::Carve(Carver& results, Carver& scratch, const pla
                                      DType compute, int64_t rows) {
   BlockGradients g;
   const int64_t partials = plan::NormPartials(rows);
+  const plan::Attention& attention = spec.attention();
+  const auto take_sums = [&](int64_t columns) {
+    return results.TakeMatrix(DType::kF32, partials, columns);
+  };
   g.gate_up = results.TakeMatrix(compute, rows, 2 * spec.mlp().intermediate);
-  g.mlp_norm = results.TakeMatrix(DType::kF32, partials, spec.hidden);
   g.middle = results.TakeMatrix(compute, rows, spec.hidden);
-  g.qkv = results.TakeMatrix(compute, rows, spec.attention().qkv_size());
-  g.input_norm = results.TakeMatrix(DType::kF32, partials, spec.hidden);
-  if (spec.attention().qk_norm != plan::QkNorm::kNone) {
-    g.q_norm = results.TakeMatrix(DType::kF32, partials, spec.attention().head_dim);
-    g.k_norm = results.TakeMatrix(DType::kF32, partials, spec.attention().head_dim);
+  g.qkv = results.TakeMatrix(compute, rows, attention.qkv_size());
+  if (spec.kind().norms_outputs()) {
+    g.mlp_output = results.TakeMatrix(compute, rows, spec.hidden);
+    g.mlp_output_norm = take_sums(spec.hidden);
+    g.attention_output = results.TakeMatrix(compute, rows, spec.hidden);
+    g.attention_output_norm = take_sums(spec.hidden);
   }
-  g.middle_normed = scratch.TakeMatrix(compute, rows, spec.hidden);
-  g.input_normed = scratch.TakeMatrix(compute, rows, spec.hidden);
+  if (spec.kind().norms_inputs()) {
+    g.mlp_norm = take_sums(spec.hidden);
+    g.input_norm = take_sums(spec.hidden);
+    g.middle_normed = scratch.TakeMatrix(compute, rows, spec.hidden);
+    g.input_normed = scratch.TakeMatrix(compute, rows, spec.hidden);
+  }
+  if (attention.qk_norm != plan::QkNorm::kNone) {
+    g.q_norm = take_sums(attention.q_size() / attention.q_norms());
+    g.k_norm = take_sums(attention.kv_size() / attention.k_norms());
+  }
   g.activated = scratch.TakeMatrix(compute, rows, spec.mlp().intermediate);
-  g.attention = scratch.TakeMatrix(compute, rows, spec.attention().q_size());
+  g.attention = scratch.TakeMatrix(compute, rows, attention.q_size());
   return g;
 }
 
@@ -239,26 +348,27 @@ void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContex
   const plan::Attention& attention = weights.kind.attention;
   const int64_t q_size = attention.q_size();
   const int64_t kv_size = attention.kv_size();
-  ops.RmsNormForward(a.input, Vector(weights, layout.input_norm, spec.hidden), spec.norm_epsilon,
-                     {}, a.input_normed, a.input_inverse_rms);
+  NormInput(ops, weights, layout.input_norm, a.input, a.input_normed, a.input_inverse_rms);
+  const ConstMatrix input = AttentionInput(layout, a);
   // Where q and k are normed, they are first made beside their places.
   const bool normed = layout.q_norm >= 0;
   const Matrix first = normed ? a.qk : a.qkv;
   const Matrix v = a.qkv.Columns(q_size + kv_size, kv_size);
-  Project(ops, a.input_normed, Weight(weights, layout.qkv, first.columns, spec.hidden), first);
+  Project(ops, input, Weight(weights, layout.qkv, first.columns, spec.hidden), first);
   if (normed) {
-    Project(ops, a.input_normed,
+    Project(ops, input,
             Weight(weights, layout.qkv + first.columns * spec.hidden, kv_size, spec.hidden), v);
   }
   AddBias(ops, weights, layout.q_bias, first.Columns(0, q_size));
   AddBias(ops, weights, layout.k_bias, first.Columns(q_size, kv_size));
   AddBias(ops, weights, layout.v_bias, v);
   if (normed) {
-    ops.RmsNormForward(first.Columns(0, q_size), Vector(weights, layout.q_norm, attention.head_dim),
+    ops.RmsNormForward(first.Columns(0, q_size),
+                       Vector(weights, layout.q_norm, q_size / attention.q_norms()),
                        spec.norm_epsilon, {}, a.qkv.Columns(0, q_size), a.q_inverse_rms);
     ops.RmsNormForward(first.Columns(q_size, kv_size),
-                       Vector(weights, layout.k_norm, attention.head_dim), spec.norm_epsilon, {},
-                       a.qkv.Columns(q_size, kv_size), a.k_inverse_rms);
+                       Vector(weights, layout.k_norm, kv_size / attention.k_norms()),
+                       spec.norm_epsilon, {}, a.qkv.Columns(q_size, kv_size), a.k_inverse_rms);
   }
   ops.RotaryForward(a.qkv, attention.heads + attention.kv_heads, attention.head_dim,
                     sequences.positions, sequences.cosines, sequences.sines);
@@ -266,42 +376,38 @@ void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContex
 
 void BlockForwardOutput(Ops& ops, const BlockWeights& weights, const BlockActivations& a,
                         Matrix output) {
-  const plan::ModelSpec& spec = weights.spec;
-  const BlockLayout& layout = weights.layout;
   ForwardToGateUp(ops, weights, a);
   ops.SwiGluForward(a.gate_up, a.activated);
-  Project(ops, a.activated, Weight(weights, layout.down, spec.hidden, a.activated.columns), output,
-          a.middle);
-  AddBias(ops, weights, layout.down_bias, output);
+  AddToStream(ops, weights, DownOf(weights.layout, a), a.activated, a.middle, output);
 }
 
 void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
                         const BlockActivations& a, plan::Recompute recompute,
                         const BlockGradients& g, Matrix d_input) {
-  const plan::ModelSpec& spec = weights.spec;
   const BlockLayout& layout = weights.layout;
-  Remake(ops, weights, sequences, a, recompute);
-  ProjectBackwardInput(ops, g.output,
-                       Weight(weights, layout.down, spec.hidden, a.activated.columns), g.activated);
+  const int64_t hidden = weights.spec.hidden;
+  Remake(ops, weights, sequences, a, recompute, d_input);
+  const ConstMatrix d_down =
+      ToStreamBackward(ops, weights, DownOf(layout, a), g.output, g.mlp_output, g.mlp_output_norm);
+  ProjectBackwardInput(ops, d_down, Weight(weights, layout.down, hidden, a.activated.columns),
+                       g.activated);
   const bool has_activated = recompute == plan::Recompute::kNone;
   ops.SwiGluBackward(g.activated, a.gate_up, g.gate_up, has_activated ? Matrix{} : a.activated);
-  ProjectBackwardInput(ops, g.gate_up,
-                       Weight(weights, layout.gate_up, a.gate_up.columns, spec.hidden),
-                       g.middle_normed);
-  ops.RmsNormBackward(g.middle_normed, a.middle, Vector(weights, layout.mlp_norm, spec.hidden),
-                      a.middle_inverse_rms, g.output, g.middle, g.mlp_norm);
-  ProjectBackwardInput(
-      ops, g.middle, Weight(weights, layout.output, spec.hidden, a.attention.columns), g.attention);
+  FromStreamBackward(ops, weights,
+                     {layout.gate_up, layout.mlp_norm, a.middle, a.middle_inverse_rms}, g.gate_up,
+                     g.output, g.middle_normed, g.middle, g.mlp_norm);
+  const ConstMatrix d_output = ToStreamBackward(ops, weights, OutputOf(layout, a), g.middle,
+                                                g.attention_output, g.attention_output_norm);
+  ProjectBackwardInput(ops, d_output, Weight(weights, layout.output, hidden, a.attention.columns),
+                       g.attention);
   ops.AttentionBackward(
       g.attention, a.qkv, a.attention, a.log_sum_exp, ShapeOf(weights.kind.attention),
       sequences.cu_seqlens,
       {.positions = sequences.positions, .cosines = sequences.cosines, .sines = sequences.sines},
       g.qkv);
   QkNormBackward(ops, weights, a, g);
-  ProjectBackwardInput(ops, g.qkv, Weight(weights, layout.qkv, g.qkv.columns, spec.hidden),
-                       g.input_normed);
-  ops.RmsNormBackward(g.input_normed, a.input, Vector(weights, layout.input_norm, spec.hidden),
-                      a.input_inverse_rms, g.middle, d_input, g.input_norm);
+  FromStreamBackward(ops, weights, {layout.qkv, layout.input_norm, a.input, a.input_inverse_rms},
+                     g.qkv, g.middle, g.input_normed, d_input, g.input_norm);
 }
 
 void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layout,
@@ -314,23 +420,30 @@ void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayo
   if (unit_gradient.empty) {
     ZeroVectors(ops, spec, layout, unit_gradient);
   }
-  ProjectBackwardWeight(ops, g.output, a.activated, unit_gradient, layout.down);
-  BiasBackward(ops, g.output, layout.down_bias, sums);
-  ProjectBackwardWeight(ops, g.gate_up, a.middle_normed, unit_gradient, layout.gate_up);
+  const auto sum_norm = [&](ConstMatrix partials, int64_t offset) {
+    if (offset >= 0) {
+      ops.AddColumnSums(partials, sums + offset);
+    }
+  };
+  const ConstMatrix d_down = layout.mlp_output_norm < 0 ? g.output : g.mlp_output;
+  sum_norm(g.mlp_output_norm, layout.mlp_output_norm);
+  ProjectBackwardWeight(ops, d_down, a.activated, unit_gradient, layout.down);
+  BiasBackward(ops, d_down, layout.down_bias, sums);
+  ProjectBackwardWeight(ops, g.gate_up, MlpInput(layout, a), unit_gradient, layout.gate_up);
   BiasBackward(ops, g.gate_up.Columns(0, intermediate), layout.gate_bias, sums);
   BiasBackward(ops, g.gate_up.Columns(intermediate, intermediate), layout.up_bias, sums);
-  ops.AddColumnSums(g.mlp_norm, sums + layout.mlp_norm);
-  ProjectBackwardWeight(ops, g.middle, a.attention, unit_gradient, layout.output);
-  BiasBackward(ops, g.middle, layout.output_bias, sums);
-  ProjectBackwardWeight(ops, g.qkv, a.input_normed, unit_gradient, layout.qkv);
+  sum_norm(g.mlp_norm, layout.mlp_norm);
+  const ConstMatrix d_output = layout.attention_output_norm < 0 ? g.middle : g.attention_output;
+  sum_norm(g.attention_output_norm, layout.attention_output_norm);
+  ProjectBackwardWeight(ops, d_output, a.attention, unit_gradient, layout.output);
+  BiasBackward(ops, d_output, layout.output_bias, sums);
+  ProjectBackwardWeight(ops, g.qkv, AttentionInput(layout, a), unit_gradient, layout.qkv);
   BiasBackward(ops, g.qkv.Columns(0, q), layout.q_bias, sums);
   BiasBackward(ops, g.qkv.Columns(q, kv), layout.k_bias, sums);
   BiasBackward(ops, g.qkv.Columns(q + kv, kv), layout.v_bias, sums);
-  if (layout.q_norm >= 0) {
-    ops.AddColumnSums(g.q_norm, sums + layout.q_norm);
-    ops.AddColumnSums(g.k_norm, sums + layout.k_norm);
-  }
-  ops.AddColumnSums(g.input_norm, sums + layout.input_norm);
+  sum_norm(g.q_norm, layout.q_norm);
+  sum_norm(g.k_norm, layout.k_norm);
+  sum_norm(g.input_norm, layout.input_norm);
 }
 
 }  // namespace shoal::worker

@@ -21,21 +21,23 @@ namespace shoal::worker {
 // Where a block unit's tensors are (plan::BuildUnits), in elements from the unit's start; -1: there
 // is none.
 struct BlockLayout {
-  int64_t input_norm = 0;    // [H]
-  int64_t qkv = 0;           // [Q + 2 KV, H]: q, k and v lie one after the other
-  int64_t q_bias = -1;       // [Q]
-  int64_t k_bias = -1;       // [KV]
-  int64_t v_bias = -1;       // [KV]
-  int64_t q_norm = -1;       // [D]
-  int64_t k_norm = -1;       // [D]
-  int64_t output = 0;        // [H, Q]
-  int64_t output_bias = -1;  // [H]
-  int64_t mlp_norm = 0;      // [H]
-  int64_t gate_up = 0;       // [2 I, H]: gate, then up
-  int64_t gate_bias = -1;    // [I]
-  int64_t up_bias = -1;      // [I]
-  int64_t down = 0;          // [H, I]
-  int64_t down_bias = -1;    // [H]
+  int64_t input_norm = -1;             // [H]
+  int64_t qkv = 0;                     // [Q + 2 KV, H]: q, k and v lie one after the other
+  int64_t q_bias = -1;                 // [Q]
+  int64_t k_bias = -1;                 // [KV]
+  int64_t v_bias = -1;                 // [KV]
+  int64_t q_norm = -1;                 // [D] or [Q]
+  int64_t k_norm = -1;                 // [D] or [KV]
+  int64_t output = 0;                  // [H, Q]
+  int64_t output_bias = -1;            // [H]
+  int64_t attention_output_norm = -1;  // [H]
+  int64_t mlp_norm = -1;               // [H]
+  int64_t gate_up = 0;                 // [2 I, H]: gate, then up
+  int64_t gate_bias = -1;              // [I]
+  int64_t up_bias = -1;                // [I]
+  int64_t down = 0;                    // [H, I]
+  int64_t down_bias = -1;              // [H]
+  int64_t mlp_output_norm = -1;        // [H]
 };
 
 // CHECK-fails for a unit of a spec that ValidateLayout refuses.
@@ -65,27 +67,31 @@ struct SequenceContext {
 
 // Where to take a block's activations from, by what needs them. They may be the same carver.
 struct ActivationCarvers {
-  Carver& input;      // input: B
-  Carver& outputs;    // of the norms and the activation function: W
-  Carver& attention;  // attention: B and W
-  Carver& rest;       // inverse rms, qk, qkv, log_sum_exp, middle, gate_up: B
+  Carver& input;      // input: B, and W where it is not normed
+  Carver& outputs;    // of the norms of inputs and the activation function: W
+  Carver& attention;  // attention, and middle where it is not normed: B and W
+  Carver& rest;       // all else: B
 };
 
 struct BlockActivations {
-  Matrix input;               // [T, H]
-  float* input_inverse_rms;   // [T]
-  Matrix input_normed;        // [T, H]
-  Matrix qk;                  // [T, Q + KV]: q and k before their norms, if they have any
-  float* q_inverse_rms;       // [T, heads]
-  float* k_inverse_rms;       // [T, kv_heads]
-  Matrix qkv;                 // [T, Q + 2 KV], rotated
-  Matrix attention;           // [T, Q]
-  float* log_sum_exp;         // [heads, T]
-  Matrix middle;              // [T, H]: input + attention's output
-  float* middle_inverse_rms;  // [T]
-  Matrix middle_normed;       // [T, H]
-  Matrix gate_up;             // [T, 2 I]
-  Matrix activated;           // [T, I]
+  Matrix input;                  // [T, H]
+  float* input_inverse_rms;      // [T], where inputs are normed
+  Matrix input_normed;           // [T, H], likewise
+  Matrix qk;                     // [T, Q + KV]: q and k before their norms, if they have any
+  float* q_inverse_rms;          // [T, heads], or [T] of a norm over all of Q
+  float* k_inverse_rms;          // [T, kv_heads], or [T]
+  Matrix qkv;                    // [T, Q + 2 KV], rotated
+  Matrix attention;              // [T, Q]
+  float* log_sum_exp;            // [heads, T]
+  Matrix attention_output;       // [T, H]: before its norm, where outputs are normed
+  float* attention_inverse_rms;  // [T], likewise
+  Matrix middle;                 // [T, H]: input + attention's output
+  float* middle_inverse_rms;     // [T], where inputs are normed
+  Matrix middle_normed;          // [T, H], likewise
+  Matrix gate_up;                // [T, 2 I]
+  Matrix activated;              // [T, I]
+  Matrix mlp_output;             // [T, H]: before its norm, where outputs are normed
+  float* mlp_inverse_rms;        // [T], likewise
 
   static BlockActivations Carve(const ActivationCarvers& carvers, const plan::ModelSpec& spec,
                                 DType compute, int64_t rows);
@@ -96,17 +102,22 @@ struct BlockActivations {
 };
 
 struct BlockGradients {
-  ConstMatrix output;  // [T, H]: given; the others are B's results
-  Matrix gate_up;      // [T, 2 I]
-  Matrix mlp_norm;     // [plan::NormPartials(T), H], fp32: partial sums for the weight
-  Matrix middle;       // [T, H]
-  Matrix qkv;          // [T, Q + 2 KV]
-  Matrix input_norm;   // [plan::NormPartials(T), H], fp32: partial sums for the weight
-  Matrix q_norm;       // [plan::NormPartials(T), D], fp32, where q and k have norms
-  Matrix k_norm;       // [plan::NormPartials(T), D], fp32
+  ConstMatrix output;       // [T, H]: given; the others are B's results
+  Matrix mlp_output;        // [T, H], where outputs are normed
+  Matrix gate_up;           // [T, 2 I]
+  Matrix middle;            // [T, H]
+  Matrix attention_output;  // [T, H], where outputs are normed
+  Matrix qkv;               // [T, Q + 2 KV]
+  // Partial sums for the weights of the norms that there are, [plan::NormPartials(T), *], fp32.
+  Matrix mlp_output_norm;
+  Matrix mlp_norm;
+  Matrix attention_output_norm;
+  Matrix input_norm;
+  Matrix q_norm;
+  Matrix k_norm;
   // Scratch of B; W does not need it.
-  Matrix middle_normed;  // [T, H]
-  Matrix input_normed;   // [T, H]
+  Matrix middle_normed;  // [T, H], where inputs are normed
+  Matrix input_normed;   // [T, H], likewise
   Matrix activated;      // [T, I]
   Matrix attention;      // [T, Q]
 

@@ -1,5 +1,6 @@
 #include "worker/model/block.h"
 
+#include <tuple>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -11,6 +12,7 @@ namespace shoal::worker {
 namespace {
 
 using testing_model::FullSpec;
+using testing_model::PostNormSpec;
 using testing_model::RandomBatch;
 using testing_model::RandomWeights;
 
@@ -21,13 +23,13 @@ struct TwoBlocks {
   Matrix out, d_out, d_middle, d_in;
 };
 
-class BlockTest : public testing::TestWithParam<DType> {};
+class BlockTest : public testing::TestWithParam<std::tuple<plan::Norms, DType>> {};
 
 // W right after each B (as in RunMicrobatch) or after all of them, in the opposite order: the same
 // bits.
 TEST_P(BlockTest, WeightGradientsMayComeLate) {
-  const plan::ModelSpec spec = FullSpec();
-  const DType compute = GetParam();
+  const auto [norms, compute] = GetParam();
+  const plan::ModelSpec spec = norms == plan::Norms::kPre ? FullSpec() : PostNormSpec();
   const auto model = *Transformer::Create(spec, {.compute = compute, .threads = 2});
   MemoryUnitSource weights = RandomWeights(model->units(), compute, 1);
   const PackedBatch batch = RandomBatch(spec, {20, 13, 31}, 2);
@@ -96,7 +98,9 @@ TEST_P(BlockTest, WeightGradientsMayComeLate) {
   EXPECT_EQ(results[0], results[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, BlockTest, testing::Values(DType::kF32, DType::kBF16));
+INSTANTIATE_TEST_SUITE_P(Types, BlockTest,
+                         testing::Combine(testing::Values(plan::Norms::kPre, plan::Norms::kPost),
+                                          testing::Values(DType::kF32, DType::kBF16)));
 
 TEST(BlockLayout, RefusesMatricesWithPaddingBetweenThem) {
   plan::ModelSpec spec = testing_model::SmallSpec();

@@ -50,8 +50,9 @@ struct GenerateMemory {
 
 // The first `rows` rows of every activation.
 BlockActivations FirstRows(BlockActivations a, int64_t rows) {
-  for (Matrix* matrix : {&a.input, &a.input_normed, &a.qk, &a.qkv, &a.attention, &a.middle,
-                         &a.middle_normed, &a.gate_up, &a.activated}) {
+  for (Matrix* matrix :
+       {&a.input, &a.input_normed, &a.qk, &a.qkv, &a.attention, &a.attention_output, &a.middle,
+        &a.middle_normed, &a.gate_up, &a.activated, &a.mlp_output}) {
     *matrix = matrix->Rows(0, rows);
   }
   return a;
@@ -111,8 +112,10 @@ class Generator {
     if (first == 0) {
       ops.AttentionForward(a.qkv, shape, cu_seqlens, a.attention, a.log_sum_exp);
     } else {
-      ops.AttentionDecode(a.qkv.Columns(0, attention.q_size()), cache.keys.Rows(0, first + 1),
-                          cache.values.Rows(0, first + 1), shape, a.attention);
+      const int64_t seen = shape.window > 0 ? std::min(shape.window, first + 1) : first + 1;
+      ops.AttentionDecode(a.qkv.Columns(0, attention.q_size()),
+                          cache.keys.Rows(first + 1 - seen, seen),
+                          cache.values.Rows(first + 1 - seen, seen), shape, a.attention);
     }
     BlockForwardOutput(ops, weights, a, output);
   }

@@ -72,13 +72,15 @@ void CheckEveryTensor(const plan::ModelSpec& spec) {
 TEST(RunMicrobatch, EveryTensorsGradientAgreesWithFiniteDifferences) {
   CheckEveryTensor(SmallSpec());
   CheckEveryTensor(FullSpec());
+  CheckEveryTensor(testing_model::PostNormSpec());
 }
 
 TEST(RunMicrobatch, PackedEqualsEachSampleAlone) {
   for (const plan::ModelSpec& spec : {SmallSpec(), FullSpec()}) {
     const auto model = MakeModel(spec);
     MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 5);
-    const PackedBatch packed = RandomBatch(spec, {40, 7, 90, 1, 25}, 6, /*masked=*/true);
+    // FullSpec has a window of 5.
+    const PackedBatch packed = RandomBatch(spec, {40, 7, 90, 1, 25, 4, 5, 6}, 6, /*masked=*/true);
     MemoryGradientSink together(model->units());
     MemoryGradientSink apart(model->units());
     const MicrobatchResult result = *RunMicrobatch(*model, packed, 0.125, weights, together);

@@ -20,6 +20,7 @@ using plan::Recompute;
 using plan::UnitRange;
 using testing_model::FullSpec;
 using testing_model::GuardedMemory;
+using testing_model::PostNormSpec;
 using testing_model::RandomBatch;
 using testing_model::RandomWeights;
 using testing_model::SmallSpec;
@@ -269,7 +270,7 @@ TEST_P(StageBits, AreThoseOfOneWorkerHoweverLayersAreSplit) {
   plan::ModelSpec tied = FullSpec();
   tied.tied_embeddings = true;
   uint64_t seed = 1;
-  for (const plan::ModelSpec& model : {SmallSpec(), FullSpec(), tied}) {
+  for (const plan::ModelSpec& model : {SmallSpec(), FullSpec(), tied, PostNormSpec()}) {
     const plan::ModelSpec spec = WithLayers(model, 3);
     MemoryUnitSource weights = RandomWeights(plan::BuildUnits(spec), compute, 7);
     const std::vector<PackedBatch> batches = RaggedBatches(spec);

@@ -5,6 +5,7 @@
 namespace shoal::plan {
 
 extern const Family kLlama;
+extern const Family kOlmo2;
 extern const Family kQwen2;
 extern const Family kQwen3;
 
@@ -38,6 +39,8 @@ std::string_view CommonName(Role role) {
       return "self_attn.o_proj.weight";
     case Role::kOutputBias:
       return "self_attn.o_proj.bias";
+    case Role::kAttentionOutputNorm:  // no block has this one and kMlpNorm by their common names
+      return "post_attention_layernorm.weight";
     case Role::kMlpNorm:
       return "post_attention_layernorm.weight";
     case Role::kGate:
@@ -52,6 +55,8 @@ std::string_view CommonName(Role role) {
       return "mlp.up_proj.bias";
     case Role::kDownBias:
       return "mlp.down_proj.bias";
+    case Role::kMlpOutputNorm:
+      return "post_feedforward_layernorm.weight";
     case Role::kFinalNorm:
       return "model.norm.weight";
     case Role::kHead:
@@ -65,10 +70,23 @@ bool IsInBlock(Role role) {
   return role != Role::kEmbedding && role != Role::kFinalNorm && role != Role::kHead;
 }
 
+std::string_view NameBy(std::span<const NameRule> rules, Role role, std::string_view otherwise) {
+  for (const NameRule& rule : rules) {
+    if (rule.role == role && !rule.name.empty()) {
+      return rule.name;
+    }
+  }
+  return otherwise;
+}
+
+std::string InLayer(Role role, int64_t layer, std::string_view name) {
+  return IsInBlock(role) ? fmt::format("{}{}.{}", kLayerPrefix, layer, name) : std::string(name);
+}
+
 }  // namespace
 
 std::span<const Family* const> Families() {
-  static constexpr const Family* kFamilies[] = {&kLlama, &kQwen2, &kQwen3};
+  static constexpr const Family* kFamilies[] = {&kLlama, &kOlmo2, &kQwen2, &kQwen3};
   return kFamilies;
 }
 
@@ -97,13 +115,12 @@ const Family& FamilyOf(const ModelSpec& spec) {
 }
 
 std::string TensorName(const Family& family, Role role, int64_t layer) {
-  std::string_view name = CommonName(role);
-  for (const NameRule& rule : family.names) {
-    if (rule.role == role && !rule.name.empty()) {
-      name = rule.name;
-    }
-  }
-  return IsInBlock(role) ? fmt::format("{}{}.{}", kLayerPrefix, layer, name) : std::string(name);
+  return InLayer(role, layer, NameBy(family.names, role, CommonName(role)));
+}
+
+std::string StoredName(const Family& family, Role role, int64_t layer) {
+  const std::string_view own = NameBy(family.names, role, CommonName(role));
+  return InLayer(role, layer, NameBy(family.joined, role, own));
 }
 
 }  // namespace shoal::plan

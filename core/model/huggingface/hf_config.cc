@@ -142,13 +142,15 @@ absl::Status ParseSizes(const JsonObject& config, const Family& family, ModelSpe
 }
 
 absl::Status ParseFlags(const JsonObject& config, const Family& family, ModelSpec& spec) {
-  auto& [attention, mlp] = spec.kinds[0];
+  plan::Attention& attention = spec.kinds[0].attention;
+  plan::Mlp& mlp = spec.kinds[0].mlp;
   SHOAL_ASSIGN_OR_RETURN(spec.norm_epsilon, config.NumberOr("rms_norm_eps", spec.norm_epsilon));
   SHOAL_ASSIGN_OR_RETURN(spec.tied_embeddings,
                          config.BoolOr("tie_word_embeddings", spec.tied_embeddings));
+  spec.kinds[0].norms = family.norms;
   attention.qk_norm = family.qk_norm;
   attention.qkv_bias = family.qkv_bias == plan::QkvBias::kAlways;
-  if (!attention.qkv_bias) {
+  if (family.qkv_bias == plan::QkvBias::kByKey) {
     SHOAL_ASSIGN_OR_RETURN(attention.qkv_bias, config.BoolOr("attention_bias", false));
     attention.output_bias = attention.qkv_bias;
   }
@@ -208,7 +210,8 @@ absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& folder) {
 std::string ModelSpecToJson(const ModelSpec& spec, DType torch_dtype,
                             const SpecialTokens& special) {
   const Family& family = plan::FamilyOf(spec);
-  const auto& [attention, mlp] = spec.kinds.front();
+  const plan::Attention& attention = spec.attention();
+  const plan::Mlp& mlp = spec.mlp();
   nlohmann::ordered_json config = {
       {"architectures", {family.architecture}},
       {"model_type", family.model_type},

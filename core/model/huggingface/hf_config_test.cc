@@ -54,7 +54,7 @@ TEST(ParseModelSpec, PutsBiasesWhereTheArchitectureHasThem) {
 TEST(ParseModelSpec, ReadsBothSpellingsOfRope) {
   const json llama3 = json::parse(R"({"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0,
       "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})");
-  const plan::RopeScaling expected{32.0, 1.0, 4.0, 8192};
+  const plan::RopeScaling expected{.factor = 32.0};
   json config = Llama();
   config["rope_scaling"] = llama3;
   config["rope_theta"] = 500000;
@@ -82,8 +82,9 @@ TEST(ParseModelSpec, RefusesByName) {
     const char* message;  // empty: it is accepted
   };
   const Case cases[] = {
-      {false, "architectures", R"(["MistralForCausalLM"])",
-       "architectures: 'MistralForCausalLM' is not supported; llama, qwen2, qwen3 are"},
+      {false, "architectures", R"(["Llama4ForCausalLM"])",
+       "architectures: 'Llama4ForCausalLM' is not supported; "
+       "llama, olmo2, qwen2, qwen3 are"},
       {false, "architectures", "[]", "architectures"},
       {false, "rope_scaling", R"({"rope_type": "yarn", "factor": 4.0})", "'yarn' is not supported"},
       {false, "rope_scaling", R"({"type": "linear"})", "'linear' is not supported"},
@@ -133,7 +134,10 @@ TEST(ModelSpecToJson, RoundTripsEveryShape) {
     plan::ModelSpec spec = *plan::NamedShape(name);
     for (const bool scaled : {false, true}) {
       spec.kinds[0].attention.rope.scaling =
-          scaled ? std::optional<plan::RopeScaling>({8.0, 1.5, 3.25, 4096}) : std::nullopt;
+          scaled ? std::optional<plan::RopeScaling>({.low_frequency_factor = 1.5,
+                                                     .high_frequency_factor = 3.25,
+                                                     .original_max_positions = 4096})
+                 : std::nullopt;
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
         const std::string text = ModelSpecToJson(spec, dtype, {.bos = 1, .eos = 2});
         const auto reread = ParseModelSpec(text, name);

@@ -6,6 +6,7 @@
 #include "core/base/file.h"
 #include "core/base/testing/folder.h"
 #include "core/base/testing/status.h"
+#include "core/model/family.h"
 #include "core/model/huggingface/safetensors.h"
 #include "nlohmann/json.hpp"
 
@@ -38,13 +39,18 @@ plan::UnitReader ReaderOf(const HfModel& model) {
 
 TEST(HfModel, ReadsBackWhatWasWritten) {
   const TemporaryFolder folder;
-  for (const std::string shape : {"llama", "tied", "biases", "qwen2"}) {
+  for (const std::string shape : {"llama", "tied", "biases", "qwen2", "olmo2"}) {
     plan::ModelSpec spec = Tiny(shape == "tied");
-    auto& [attention, mlp] = spec.kinds[0];
+    plan::Attention& attention = spec.kinds[0].attention;
+    plan::Mlp& mlp = spec.kinds[0].mlp;
     attention.qkv_bias = attention.output_bias = mlp.bias = shape == "biases";
-    if (shape == "qwen2") {
-      spec.family = "qwen2";
-      attention.qkv_bias = true;
+    if (plan::FindFamily(shape) != nullptr) {
+      spec.family = shape;
+      attention.qkv_bias = shape == "qwen2";
+    }
+    if (shape == "olmo2") {
+      spec.kinds[0].norms = plan::Norms::kPost;
+      attention.qk_norm = plan::QkNorm::kWhole;
     }
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const int64_t max_file_bytes : {int64_t{1} << 40, int64_t{20000}}) {

@@ -11,6 +11,14 @@ namespace {
 
 constexpr int64_t kRowPadding = 64;
 
+// What `light` makes again: the norms' outputs of inputs, and the activation function's.
+void AddLightOutputs(const ModelSpec& spec, TensorBytes& block) {
+  if (spec.kind().norms_inputs()) {
+    block.Matrix(spec.hidden).Matrix(spec.hidden);
+  }
+  block.Matrix(spec.mlp().intermediate);
+}
+
 }  // namespace
 
 int64_t NormPartialBytes(const ModelSpec& spec, int64_t rows) {
@@ -18,10 +26,16 @@ int64_t NormPartialBytes(const ModelSpec& spec, int64_t rows) {
 }
 
 int64_t BlockNormPartialBytes(const ModelSpec& spec, int64_t rows) {
+  const Attention& attention = spec.attention();
   TensorBytes partials(DType::kF32, NormPartials(rows));
-  partials.Matrix(spec.hidden).Matrix(spec.hidden);
-  if (spec.attention().qk_norm != QkNorm::kNone) {
-    partials.Matrix(spec.attention().head_dim).Matrix(spec.attention().head_dim);
+  for (const bool normed : {spec.kind().norms_inputs(), spec.kind().norms_outputs()}) {
+    if (normed) {
+      partials.Matrix(spec.hidden).Matrix(spec.hidden);
+    }
+  }
+  if (attention.qk_norm != QkNorm::kNone) {
+    partials.Matrix(attention.q_size() / attention.q_norms());
+    partials.Matrix(attention.kv_size() / attention.k_norms());
   }
   return partials.bytes();
 }
@@ -36,18 +50,24 @@ int64_t BlockActivationBytes(const ModelSpec& spec, DType compute, Recompute rec
   if (recompute == Recompute::kFull) {
     return block.bytes();
   }
-  block.Floats(1).Matrix(attention.qkv_size());  // inverse rms, qkv
-  block.Matrix(attention.q_size());              // attention
-  block.Floats(attention.heads);                 // log-sum-exp
+  block.Matrix(attention.qkv_size());
+  block.Matrix(attention.q_size());  // attention
+  block.Floats(attention.heads);     // log-sum-exp
   if (attention.qk_norm != QkNorm::kNone) {
-    block.Matrix(attention.q_size() + attention.kv_size());    // q and k before their norms
-    block.Floats(attention.heads).Floats(attention.kv_heads);  // inverse rms
+    block.Matrix(attention.q_size() + attention.kv_size());         // q and k before their norms
+    block.Floats(attention.q_norms()).Floats(attention.k_norms());  // inverse rms
   }
-  block.Matrix(spec.hidden).Floats(1);        // middle, its inverse rms
+  block.Matrix(spec.hidden);                  // middle
   block.Matrix(2 * spec.mlp().intermediate);  // gate and up
+  if (spec.kind().norms_inputs()) {
+    block.Floats(1).Floats(1);  // inverse rms
+  }
+  if (spec.kind().norms_outputs()) {
+    block.Matrix(spec.hidden).Matrix(spec.hidden);  // both outputs before their norms
+    block.Floats(1).Floats(1);                      // inverse rms
+  }
   if (recompute == Recompute::kNone) {
-    block.Matrix(spec.hidden).Matrix(spec.hidden);  // both norms' outputs
-    block.Matrix(spec.mlp().intermediate);          // activated
+    AddLightOutputs(spec, block);
   }
   return block.bytes();
 }
@@ -58,12 +78,17 @@ int64_t BlockGradientBytes(const ModelSpec& spec, DType compute, Recompute recom
   block.Matrix(spec.hidden).Matrix(2 * spec.mlp().intermediate);  // d output, d gate_up
   block.Matrix(spec.hidden).Matrix(spec.attention().qkv_size());  // d middle, d qkv
   block.Bytes(BlockNormPartialBytes(spec, rows));
+  if (spec.kind().norms_outputs()) {
+    block.Matrix(spec.hidden).Matrix(spec.hidden);  // of both outputs before their norms
+  }
   if (recompute != Recompute::kNone) {
-    block.Matrix(spec.hidden).Matrix(spec.hidden);  // both norms' outputs
-    block.Matrix(spec.mlp().intermediate);          // activated
+    AddLightOutputs(spec, block);
   }
   if (recompute == Recompute::kFull) {
     block.Matrix(spec.attention().q_size());  // attention
+    if (!spec.kind().norms_inputs()) {
+      block.Matrix(spec.hidden);  // middle
+    }
   }
   return block.bytes();
 }

@@ -83,8 +83,7 @@ struct WorkerMemory {
   // elements of 4 B: all of P with push per step, else kGradientBuffersPerSize of each unit size
   int64_t gradients = 0;
   // L x (c T (4 H + 2 Q + 2 K + 3 I) + 4 T (2 + heads)), the same once without L for the gradients
-  // of one block, and a few rows of H; where q and k have norms, with c T (Q + K) more and
-  // 4 T (heads + kv_heads)
+  // of one block, and a few rows of H; docs/pipeline.md has what norms of q, k and outputs add
   int64_t activations = 0;
   // One chunk of rows (core/plan/memory/loss_chunk.h): fp32 logits, and their gradient in compute
   // type.

@@ -18,8 +18,13 @@ int64_t ChunkScratchBytes(const ModelSpec& spec, DType compute, Recompute recomp
                           int64_t tokens) {
   const int64_t rows = MicrobatchRows(tokens);
   TensorBytes gradients(compute, rows);
-  gradients.Matrix(2 * spec.mlp().intermediate).Matrix(spec.hidden).Matrix(spec.hidden);
-  gradients.Matrix(spec.attention().qkv_size()).Matrix(spec.hidden);
+  gradients.Matrix(2 * spec.mlp().intermediate).Matrix(spec.hidden);  // gate and up, middle
+  gradients.Matrix(spec.attention().qkv_size());
+  for (const bool normed : {spec.kind().norms_inputs(), spec.kind().norms_outputs()}) {
+    if (normed) {
+      gradients.Matrix(spec.hidden).Matrix(spec.hidden);  // beside the norms
+    }
+  }
   gradients.Matrix(spec.mlp().intermediate).Matrix(spec.attention().q_size());
   gradients.Matrix(spec.hidden).Matrix(spec.hidden);  // between blocks
   gradients.Bytes(BlockNormPartialBytes(spec, rows));

@@ -19,12 +19,12 @@ struct Seconds {
   double sum() const { return forward + backward_input + backward_weights; }
 };
 
-// Returns the bytes that light recompute adds to the backward: norms are read and written again,
-// and SwiGLU's backward, which has read everything it needs, writes one more.
+// Returns the bytes that light recompute adds to the backward: norms of inputs are read and written
+// again, and SwiGLU's backward, which has read everything it needs, writes one more.
 double LightBytes(const PipelineModel& model, double rows) {
+  const int64_t norms = model.spec.kind().norms_inputs() ? 4 * model.spec.hidden : 0;
   return rows * static_cast<double>(SizeOf(model.compute)) *
-         (4.0 * static_cast<double>(model.spec.hidden) +
-          static_cast<double>(model.spec.mlp().intermediate));
+         static_cast<double>(norms + model.spec.mlp().intermediate);
 }
 
 double OrElse(double rate, double other) { return rate > 0 ? rate : other; }

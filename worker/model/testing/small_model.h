@@ -43,8 +43,19 @@ inline plan::ModelSpec FullSpec() {
   kind.mlp.bias = true;
   kind.attention.head_dim = 12;  // heads x head_dim is not hidden
   spec.kinds.push_back(spec.kinds[0]);
+  spec.kinds[1].attention.window = 5;
   spec.kinds[0].attention.rope.scaling = plan::RopeScaling{.original_max_positions = 16};
   return WithLayers(spec, 2);
+}
+
+// FullSpec with norms of outputs in place of inputs, and norms over all heads of q and of k.
+inline plan::ModelSpec PostNormSpec() {
+  plan::ModelSpec spec = FullSpec();
+  for (plan::BlockKind& kind : spec.kinds) {
+    kind.norms = plan::Norms::kPost;
+    kind.attention.qk_norm = plan::QkNorm::kWhole;
+  }
+  return spec;
 }
 
 // Matrices of deviation 0.2, norms around one, biases around zero; padding zero.
