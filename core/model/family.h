@@ -38,6 +38,7 @@ struct Family {
   QkNorm qk_norm = QkNorm::kNone;
   bool mlp_bias_key = false;  // mlp_bias
   WindowKeys window = WindowKeys::kNone;
+  bool scales_full_layers_only = false;  // rope_scaling is not for layers that have a window
   NameRule names[8] = {};  // where they are not the common ones; empty entries mean nothing
   // Tensors of files that hold several of ours, one after the other.
   NameRule joined[8] = {};

@@ -77,8 +77,9 @@ std::vector<Mistake> Configs() {
                "llama, olmo2, qwen2, qwen3 are"}),
       Changed("RopeOfAnotherKind",
               Edited("\"use_cache\"",
-                     R"("rope_scaling": {"rope_type": "yarn", "factor": 4}, "use_cache")"),
-              {"{at}/model/config.json", "rope type 'yarn' is not supported; default and llama3"}),
+                     R"("rope_scaling": {"rope_type": "dynamic", "factor": 4}, "use_cache")"),
+              {"{at}/model/config.json: rope_scaling: rope_type 'dynamic' is not supported; "
+               "default, linear, llama3, yarn are"}),
       Changed("SlidingWindow", Edited("\"use_cache\"", "\"sliding_window\": 64, \"use_cache\""),
               {"{at}/model/config.json: sliding-window attention", "is not supported"}),
       Changed("Quantised", Edited("\"use_cache\"", "\"quantization_config\": {}, \"use_cache\""),

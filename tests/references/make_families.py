@@ -27,12 +27,16 @@ COMMON = dict(vocab_size=97, hidden_size=48, intermediate_size=80, num_hidden_la
               bos_token_id=1, eos_token_id=2, pad_token_id=None)  # a padding row gets no gradient
 LLAMA3 = dict(rope_type='llama3', rope_theta=1e4, factor=8.0, low_freq_factor=1.0,
               high_freq_factor=4.0, original_max_position_embeddings=64)
+LINEAR = dict(rope_type='linear', rope_theta=1e4, factor=4.0)
+YARN = dict(rope_type='yarn', rope_theta=1e4, factor=4.0, original_max_position_embeddings=64)
 MODELS = {
     'llama': ('Llama', dict(COMMON, head_dim=16)),
     'llama_llama3': ('Llama', dict(COMMON, head_dim=16, rope_parameters=LLAMA3)),
+    'llama_linear': ('Llama', dict(COMMON, head_dim=16, rope_parameters=LINEAR)),
     'olmo2': ('Olmo2', dict(COMMON)),
     'qwen2': ('Qwen2', dict(COMMON, tie_word_embeddings=True)),
     'qwen3': ('Qwen3', dict(COMMON, head_dim=16)),
+    'qwen3_yarn': ('Qwen3', dict(COMMON, head_dim=16, rope_parameters=YARN)),
 }
 LENGTHS = [23, 7, 1]
 POSITIONS = [0, 11, 22, 29, 30]  # of the packed tokens, whose logits are kept

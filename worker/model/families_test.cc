@@ -188,7 +188,8 @@ TEST_P(Families, Bf16IsClose) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Families,
-                         testing::Values("llama", "llama_llama3", "olmo2", "qwen2", "qwen3"));
+                         testing::Values("llama", "llama_linear", "llama_llama3", "olmo2", "qwen2",
+                                         "qwen3", "qwen3_yarn"));
 
 }  // namespace
 }  // namespace shoal::worker

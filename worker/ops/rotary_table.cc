@@ -10,6 +10,48 @@
 
 namespace shoal::worker {
 
+namespace {
+
+// Slow frequencies are divided by the factor, fast ones kept, those between blended.
+double Llama3Frequency(const plan::RopeScaling& scaling, double frequency) {
+  const auto original = static_cast<double>(scaling.original_max_positions);
+  const double wavelength = 2.0 * std::numbers::pi / frequency;
+  if (wavelength > original / scaling.low_frequency_factor) {
+    return frequency / scaling.factor;
+  }
+  if (wavelength >= original / scaling.high_frequency_factor) {
+    const double smooth = (original / wavelength - scaling.low_frequency_factor) /
+                          (scaling.high_frequency_factor - scaling.low_frequency_factor);
+    return (1.0 - smooth) * frequency / scaling.factor + smooth * frequency;
+  }
+  return frequency;
+}
+
+// The same by the frequency's number: those between the one that turns beta_fast times in the
+// original length and the one that turns beta_slow times are blended.
+double YarnFrequency(const plan::Rope& rope, int64_t head_dim, int64_t j, double frequency) {
+  const plan::RopeScaling& scaling = *rope.scaling;
+  const auto dims = static_cast<double>(head_dim);
+  const auto number = [&](double turns) {
+    const auto original = static_cast<double>(scaling.original_max_positions);
+    return dims * std::log(original / (2.0 * std::numbers::pi * turns)) /
+           (2.0 * std::log(rope.theta));
+  };
+  double low = number(scaling.beta_fast);
+  double high = number(scaling.beta_slow);
+  if (scaling.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, dims - 1.0);
+  const double divided =
+      std::clamp((static_cast<double>(j) - low) / std::max(high - low, 1e-3), 0.0, 1.0);
+  return frequency * (1.0 - divided) + frequency / scaling.factor * divided;
+}
+
+}  // namespace
+
 std::vector<double> RotaryFrequencies(const plan::Rope& rope, int64_t head_dim) {
   const int64_t half = head_dim / 2;
   std::vector<double> frequencies(static_cast<size_t>(half));
@@ -17,16 +59,16 @@ std::vector<double> RotaryFrequencies(const plan::Rope& rope, int64_t head_dim) 
     double frequency =
         std::pow(rope.theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_dim));
     if (rope.scaling) {
-      // Slow frequencies are divided by the factor, fast ones kept, those between blended.
-      const plan::RopeScaling& scaling = *rope.scaling;
-      const auto original = static_cast<double>(scaling.original_max_positions);
-      const double wavelength = 2.0 * std::numbers::pi / frequency;
-      if (wavelength > original / scaling.low_frequency_factor) {
-        frequency /= scaling.factor;
-      } else if (wavelength >= original / scaling.high_frequency_factor) {
-        const double smooth = (original / wavelength - scaling.low_frequency_factor) /
-                              (scaling.high_frequency_factor - scaling.low_frequency_factor);
-        frequency = (1.0 - smooth) * frequency / scaling.factor + smooth * frequency;
+      switch (rope.scaling->type) {
+        case plan::RopeType::kLlama3:
+          frequency = Llama3Frequency(*rope.scaling, frequency);
+          break;
+        case plan::RopeType::kLinear:
+          frequency /= rope.scaling->factor;
+          break;
+        case plan::RopeType::kYarn:
+          frequency = YarnFrequency(rope, head_dim, j, frequency);
+          break;
       }
     }
     frequencies[static_cast<size_t>(j)] = frequency;
@@ -35,7 +77,9 @@ std::vector<double> RotaryFrequencies(const plan::Rope& rope, int64_t head_dim) 
 }
 
 RotaryTable::RotaryTable(const plan::Rope& rope, int64_t head_dim, Device& device)
-    : frequencies_(RotaryFrequencies(rope, head_dim)), device_(device) {}
+    : frequencies_(RotaryFrequencies(rope, head_dim)),
+      factor_(rope.scaling ? rope.scaling->attention_factor : 1.0),
+      device_(device) {}
 
 absl::Status RotaryTable::Reserve(int64_t positions, Stream& stream) {
   if (positions <= positions_) {
@@ -47,8 +91,8 @@ absl::Status RotaryTable::Reserve(int64_t positions, Stream& stream) {
   for (int64_t position = positions_; position < capacity; ++position) {
     for (const double frequency : frequencies_) {
       const double angle = static_cast<double>(position) * frequency;
-      cosines.push_back(static_cast<float>(std::cos(angle)));
-      sines.push_back(static_cast<float>(std::sin(angle)));
+      cosines.push_back(static_cast<float>(factor_ * std::cos(angle)));
+      sines.push_back(static_cast<float>(factor_ * std::sin(angle)));
     }
   }
   const auto bytes_of = [this](int64_t rows) {

@@ -30,6 +30,7 @@ class RotaryTable {
 
  private:
   const std::vector<double> frequencies_;
+  const double factor_;  // of cosines and sines
   Device& device_;
   int64_t positions_ = 0;
   int64_t sines_at_ = 0;  // bytes

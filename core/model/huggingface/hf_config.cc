@@ -10,6 +10,7 @@
 #include "core/base/status.h"
 #include "core/model/family.h"
 #include "core/model/huggingface/hf_model.h"
+#include "core/model/huggingface/hf_rotary.h"
 #include "fmt/ranges.h"
 
 namespace shoal::formats {
@@ -17,8 +18,6 @@ namespace {
 
 using plan::Family;
 using plan::ModelSpec;
-using plan::Rope;
-using plan::RopeScaling;
 
 constexpr int64_t kMaxConfigBytes = 16 * kMiB;
 
@@ -46,36 +45,6 @@ absl::StatusOr<const Family*> ParseFamily(const JsonObject& config) {
                            fmt::join(known, ", "));
   }
   return family;
-}
-
-absl::Status RefusePartialRotary(const JsonObject& object) {
-  SHOAL_ASSIGN_OR_RETURN(const double partial, object.NumberOr("partial_rotary_factor", 1));
-  return partial == 1 ? absl::OkStatus()
-                      : InvalidArgument("{}: partial_rotary_factor {} is not supported",
-                                        object.where(), partial);
-}
-
-// `rope` is rope_scaling, or what transformers 5 calls rope_parameters (which has rope_theta too).
-absl::Status ParseRope(const JsonObject& rope, Rope& result) {
-  SHOAL_ASSIGN_OR_RETURN(result.theta, rope.NumberOr("rope_theta", result.theta));
-  SHOAL_ASSIGN_OR_RETURN(std::string type, rope.StringOr("type", "default"));
-  SHOAL_ASSIGN_OR_RETURN(type, rope.StringOr("rope_type", type));
-  SHOAL_RETURN_IF_ERROR(RefusePartialRotary(rope));
-  if (type == "default") {
-    return absl::OkStatus();
-  }
-  if (type != "llama3") {
-    return InvalidArgument("{}: rope type '{}' is not supported; default and llama3 are",
-                           rope.where(), type);
-  }
-  RopeScaling scaling;
-  SHOAL_ASSIGN_OR_RETURN(scaling.factor, rope.Number("factor"));
-  SHOAL_ASSIGN_OR_RETURN(scaling.low_frequency_factor, rope.Number("low_freq_factor"));
-  SHOAL_ASSIGN_OR_RETURN(scaling.high_frequency_factor, rope.Number("high_freq_factor"));
-  SHOAL_ASSIGN_OR_RETURN(scaling.original_max_positions,
-                         rope.Integer("original_max_position_embeddings"));
-  result.scaling = scaling;
-  return absl::OkStatus();
 }
 
 absl::Status RefuseWindows(const JsonObject& config, const Family& family) {
@@ -110,7 +79,6 @@ absl::Status RefuseUnsupported(const JsonObject& config, const Family& family) {
     return InvalidArgument("{}: quantised weights (quantization_config) are not supported",
                            config.where());
   }
-  SHOAL_RETURN_IF_ERROR(RefusePartialRotary(config));
   return RefuseWindows(config, family);
 }
 
@@ -160,17 +128,6 @@ absl::Status ParseFlags(const JsonObject& config, const Family& family, ModelSpe
   return absl::OkStatus();
 }
 
-// rope_parameters is what transformers 5 writes, and wins over all older keys.
-absl::Status ParseRotary(const JsonObject& config, Rope& result) {
-  SHOAL_ASSIGN_OR_RETURN(result.theta, config.NumberOr("rope_theta", result.theta));
-  const char* key = config.Find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
-  if (config.Find(key) == nullptr) {
-    return absl::OkStatus();
-  }
-  SHOAL_ASSIGN_OR_RETURN(const JsonObject rope, config.Object(key));
-  return ParseRope(rope, result);
-}
-
 }  // namespace
 
 absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::string& file_name) {
@@ -180,11 +137,11 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::str
   ModelSpec spec{.family = std::string(family->model_type),
                  .max_positions = family->defaults.max_positions,
                  .norm_epsilon = family->defaults.norm_epsilon};
-  spec.kinds[0].attention.rope.theta = family->defaults.rope_theta;
   SHOAL_RETURN_IF_ERROR(RefuseUnsupported(config, *family));
   SHOAL_RETURN_IF_ERROR(ParseSizes(config, *family, spec));
   SHOAL_RETURN_IF_ERROR(ParseFlags(config, *family, spec));
-  SHOAL_RETURN_IF_ERROR(ParseRotary(config, spec.kinds[0].attention.rope));
+  SHOAL_ASSIGN_OR_RETURN(const Ropes ropes, ParseRotary(config, *family, spec.max_positions));
+  spec.kinds[0].attention.rope = ropes.full;
   if (absl::Status status = plan::Validate(spec); !status.ok()) {
     return Annotate(status, file_name);
   }
@@ -231,14 +188,7 @@ std::string ModelSpecToJson(const ModelSpec& spec, DType torch_dtype,
       {"torch_dtype", torch_dtype == DType::kF32 ? "float32" : "bfloat16"},
       {"use_cache", true},
   };
-  if (const auto& scaling = attention.rope.scaling) {
-    config["rope_scaling"] = {
-        {"rope_type", "llama3"},
-        {"factor", scaling->factor},
-        {"low_freq_factor", scaling->low_frequency_factor},
-        {"high_freq_factor", scaling->high_frequency_factor},
-        {"original_max_position_embeddings", scaling->original_max_positions}};
-  }
+  AddRotary(spec, config);
   if (family.window == plan::WindowKeys::kUseSlidingWindow) {
     config["use_sliding_window"] = false;
   }

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "core/base/file.h"
 #include "core/base/testing/folder.h"
 #include "core/base/testing/status.h"
@@ -74,6 +76,25 @@ TEST(ParseModelSpec, ReadsBothSpellingsOfRope) {
   EXPECT_FALSE(Parse(config)->attention().rope.scaling.has_value());
 }
 
+TEST(ParseModelSpec, ComputesWhatYarnLeavesOut) {
+  json config = Llama();
+  config["max_position_embeddings"] = 1024;
+  const auto read = [&](const char* scaling) {
+    config["rope_scaling"] = json::parse(scaling);
+    return *Parse(config)->attention().rope.scaling;
+  };
+  const plan::RopeScaling plain = read(R"({"type": "yarn", "factor": 4.0, "beta_fast": null})");
+  EXPECT_EQ(plain, (plan::RopeScaling{.type = plan::RopeType::kYarn,
+                                      .factor = 4,
+                                      .original_max_positions = 1024,
+                                      .attention_factor = 0.1 * std::log(4.0) + 1}));
+  EXPECT_DOUBLE_EQ(read(R"({"type": "yarn", "factor": 4.0, "mscale": 2, "mscale_all_dim": 0.5})")
+                       .attention_factor,
+                   (0.2 * std::log(4.0) + 1) / (0.05 * std::log(4.0) + 1));
+  EXPECT_EQ(read(R"({"type": "yarn", "factor": 4.0, "attention_factor": 1.5})").attention_factor,
+            1.5);
+}
+
 TEST(ParseModelSpec, RefusesByName) {
   struct Case {
     bool qwen2;
@@ -86,8 +107,13 @@ TEST(ParseModelSpec, RefusesByName) {
        "architectures: 'Llama4ForCausalLM' is not supported; "
        "llama, olmo2, qwen2, qwen3 are"},
       {false, "architectures", "[]", "architectures"},
-      {false, "rope_scaling", R"({"rope_type": "yarn", "factor": 4.0})", "'yarn' is not supported"},
-      {false, "rope_scaling", R"({"type": "linear"})", "'linear' is not supported"},
+      {false, "rope_scaling", R"({"rope_type": "dynamic", "factor": 4.0})",
+       "rope_scaling: rope_type 'dynamic' is not supported; default, linear, llama3, yarn are"},
+      {false, "rope_scaling", R"({"type": "linear"})", "rope_scaling: factor is missing"},
+      {false, "rope_scaling", R"({"type": "linear", "factor": 0.5})", "factor is 0.5"},
+      {false, "rope_scaling", R"({"type": "yarn", "factor": 4, "beta_fast": 0.5})", "yarn needs"},
+      {false, "rope_parameters", R"({"full_attention": null})",
+       "rope_parameters: full_attention is null"},
       {false, "rope_scaling", R"({"rope_type": "llama3"})", "rope_scaling: factor is missing"},
       {false, "rope_scaling", "3", "rope_scaling is 3, expected an object"},
       {false, "rope_parameters", R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor"},
