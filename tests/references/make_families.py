@@ -34,6 +34,7 @@ MODELS = {
     'llama_llama3': ('Llama', dict(COMMON, head_dim=16, rope_parameters=LLAMA3)),
     'llama_linear': ('Llama', dict(COMMON, head_dim=16, rope_parameters=LINEAR)),
     'olmo2': ('Olmo2', dict(COMMON)),
+    'phi3': ('Phi3', dict(COMMON)),
     'qwen2': ('Qwen2', dict(COMMON, tie_word_embeddings=True)),
     'qwen3': ('Qwen3', dict(COMMON, head_dim=16)),
     'qwen3_yarn': ('Qwen3', dict(COMMON, head_dim=16, rope_parameters=YARN)),

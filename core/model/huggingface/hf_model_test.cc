@@ -39,7 +39,7 @@ plan::UnitReader ReaderOf(const HfModel& model) {
 
 TEST(HfModel, ReadsBackWhatWasWritten) {
   const TemporaryFolder folder;
-  for (const std::string shape : {"llama", "tied", "biases", "qwen2", "olmo2"}) {
+  for (const std::string shape : {"llama", "tied", "biases", "qwen2", "olmo2", "phi3"}) {
     plan::ModelSpec spec = Tiny(shape == "tied");
     plan::Attention& attention = spec.kinds[0].attention;
     plan::Mlp& mlp = spec.kinds[0].mlp;
@@ -72,6 +72,36 @@ TEST(HfModel, ReadsBackWhatWasWritten) {
       }
     }
   }
+}
+
+// q, k and v, and gate and up, one after the other in one tensor each.
+TEST(HfModel, JoinsWhatTheFamilysFilesHoldTogether) {
+  const TemporaryFolder folder;
+  plan::ModelSpec spec = Tiny(false);
+  spec.family = "phi3";
+  ASSERT_OK(InitHfModel(folder.path(), spec, 3, {}));
+  const auto file = SafetensorsFile::Open(folder / "model.safetensors");
+  ASSERT_OK(file.status());
+  const plan::UnitSpec block = plan::BuildUnits(spec)[1];
+  const std::vector<float> values = ReadWhole(InitialWeights(spec, 3), block);
+  const auto expect = [&](const std::string& name, const std::vector<plan::Role>& roles) {
+    ASSERT_TRUE((*file)->tensors().contains(name)) << name;
+    const SafetensorsEntry& entry = (*file)->tensors().at(name);
+    std::vector<float> expected;
+    for (const plan::Role role : roles) {
+      const plan::TensorSpec& part = *block.Find(role);
+      EXPECT_FALSE((*file)->tensors().contains(part.name)) << part.name;
+      expected.insert(expected.end(), values.begin() + part.offset,
+                      values.begin() + part.offset + part.count());
+    }
+    std::vector<float> stored(expected.size());
+    EXPECT_EQ(entry.shape, (std::vector<int64_t>{std::ssize(stored) / spec.hidden, spec.hidden}));
+    ASSERT_OK((*file)->Read(entry, 0, std::as_writable_bytes(std::span(stored))));
+    EXPECT_EQ(stored, expected) << name;
+  };
+  expect("model.layers.0.self_attn.qkv_proj.weight",
+         {plan::Role::kQ, plan::Role::kK, plan::Role::kV});
+  expect("model.layers.0.mlp.gate_up_proj.weight", {plan::Role::kGate, plan::Role::kUp});
 }
 
 TEST(HfModel, ReadsAnyRange) {

@@ -150,21 +150,21 @@ absl::Status HfModel::State::CheckTensors() {
   for (const UnitSpec& unit : units) {
     std::vector<const StoredTensor*>& found = by_unit.emplace_back();
     for (const TensorSpec& tensor : unit.tensors) {
-      const auto at = stored.find(tensor.name);
+      const auto at = stored.find(tensor.stored.name);
       if (at == stored.end()) {
         return InvalidArgument(
-            "{}: tensor '{}' is missing{}", folder, tensor.name,
+            "{}: tensor '{}' is missing{}", folder, tensor.stored.name,
             tensor.role == Role::kHead
                 ? " (where it shares the embedding, config.json says tie_word_embeddings: true)"
                 : "");
       }
-      if (at->second.entry.shape != tensor.shape()) {
+      if (at->second.entry.shape != tensor.stored_shape()) {
         return InvalidArgument("{}: tensor '{}' has shape {}, config.json asks for {}", folder,
-                               tensor.name, ShapeText(at->second.entry.shape),
-                               ShapeText(tensor.shape()));
+                               tensor.stored.name, ShapeText(at->second.entry.shape),
+                               ShapeText(tensor.stored_shape()));
       }
       found.push_back(&at->second);
-      expected.insert(tensor.name);
+      expected.insert(tensor.stored.name);
     }
   }
   for (const auto& [name, tensor] : stored) {
@@ -234,7 +234,7 @@ absl::Status HfModel::ReadUnit(int unit, int64_t offset, std::span<float> out) c
     }
     std::fill(out.begin() + (filled - offset), out.begin() + (begin - offset), 0.0F);
     SHOAL_RETURN_IF_ERROR(state_->by_unit[index][i]->Read(
-        begin - tensor.offset,
+        tensor.stored_offset() + begin - tensor.offset,
         out.subspan(static_cast<size_t>(begin - offset), static_cast<size_t>(end - begin))));
     filled = end;
   }

@@ -19,37 +19,59 @@ using plan::UnitSpec;
 
 constexpr int64_t kPieceElements = 1 << 20;  // read and written at a time: 4 MiB of floats
 
-struct PlacedTensor {
+// A tensor of a file: our own that it holds, one after the other.
+struct FileTensor {
   int unit = 0;
-  TensorSpec tensor;
+  std::vector<TensorSpec> parts;
+
+  const std::string& name() const { return parts.front().stored.name; }
+  std::vector<int64_t> shape() const { return parts.front().stored_shape(); }
+  int64_t bytes(DType dtype) const {
+    int64_t count = 0;
+    for (const TensorSpec& part : parts) {
+      count += part.count();
+    }
+    return count * SizeOf(dtype);
+  }
 };
-using FilePlan = std::vector<PlacedTensor>;
+using FilePlan = std::vector<FileTensor>;
+
+// Those of a unit, in the order of their first parts.
+std::vector<FileTensor> JoinTensors(const UnitSpec& unit) {
+  std::vector<FileTensor> joined;
+  for (const TensorSpec& tensor : unit.tensors) {
+    const auto same = std::ranges::find(joined, tensor.stored.name, &FileTensor::name);
+    (same == joined.end() ? joined.emplace_back(FileTensor{unit.index, {}}) : *same)
+        .parts.push_back(tensor);
+  }
+  return joined;
+}
 
 std::vector<FilePlan> PlanFiles(const plan::ModelSpec& spec, const HfWriteOptions& options) {
   std::vector<FilePlan> files(1);
   int64_t bytes = 0;
   for (const UnitSpec& unit : plan::BuildUnits(spec)) {
-    for (const TensorSpec& tensor : unit.tensors) {
-      const int64_t size = tensor.count() * SizeOf(options.dtype);
+    for (FileTensor& tensor : JoinTensors(unit)) {
+      const int64_t size = tensor.bytes(options.dtype);
       if (!files.back().empty() && bytes + size > options.max_file_bytes) {
         files.emplace_back();
         bytes = 0;
       }
-      files.back().push_back({unit.index, tensor});
+      files.back().push_back(std::move(tensor));
       bytes += size;
     }
   }
   return files;
 }
 
-absl::Status WriteTensor(const PlacedTensor& placed, const plan::UnitReader& read, DType dtype,
-                         SafetensorsWriter& writer) {
+absl::Status WriteTensor(int unit, const TensorSpec& tensor, const plan::UnitReader& read,
+                         DType dtype, SafetensorsWriter& writer) {
   std::vector<float> piece;
   std::vector<BFloat16> converted;
-  for (int64_t done = 0; done < placed.tensor.count();) {
-    const int64_t count = std::min(kPieceElements, placed.tensor.count() - done);
+  for (int64_t done = 0; done < tensor.count();) {
+    const int64_t count = std::min(kPieceElements, tensor.count() - done);
     piece.resize(static_cast<size_t>(count));
-    SHOAL_RETURN_IF_ERROR(read(placed.unit, placed.tensor.offset + done, piece));
+    SHOAL_RETURN_IF_ERROR(read(unit, tensor.offset + done, piece));
     if (dtype == DType::kF32) {
       SHOAL_RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(piece))));
     } else {
@@ -65,13 +87,15 @@ absl::Status WriteTensor(const PlacedTensor& placed, const plan::UnitReader& rea
 absl::Status WriteFile(const std::string& path, const FilePlan& file, const plan::UnitReader& read,
                        DType dtype) {
   std::vector<SafetensorsTensor> tensors;
-  for (const PlacedTensor& placed : file) {
-    tensors.push_back({placed.tensor.name, dtype, placed.tensor.shape()});
+  for (const FileTensor& tensor : file) {
+    tensors.push_back({tensor.name(), dtype, tensor.shape()});
   }
   // transformers refuses a file without this mark.
   SHOAL_ASSIGN_OR_RETURN(auto writer, SafetensorsWriter::Create(path, tensors, {{"format", "pt"}}));
-  for (const PlacedTensor& placed : file) {
-    SHOAL_RETURN_IF_ERROR(WriteTensor(placed, read, dtype, *writer));
+  for (const FileTensor& tensor : file) {
+    for (const TensorSpec& part : tensor.parts) {
+      SHOAL_RETURN_IF_ERROR(WriteTensor(tensor.unit, part, read, dtype, *writer));
+    }
   }
   return writer->Finish();
 }
@@ -83,9 +107,9 @@ absl::Status WriteShards(const std::string& folder, const std::vector<FilePlan>&
   for (size_t i = 0; i < files.size(); ++i) {
     const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
     SHOAL_RETURN_IF_ERROR(WriteFile(folder + "/" + name, files[i], read, dtype));
-    for (const PlacedTensor& placed : files[i]) {
-      weight_map[placed.tensor.name] = name;
-      total_bytes += placed.tensor.count() * SizeOf(dtype);
+    for (const FileTensor& tensor : files[i]) {
+      weight_map[tensor.name()] = name;
+      total_bytes += tensor.bytes(dtype);
     }
   }
   const nlohmann::ordered_json index = {{"metadata", {{"total_size", total_bytes}}},
