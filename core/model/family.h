@@ -15,8 +15,10 @@ namespace shoal::plan {
 // Who says whether q, k and v have a bias.
 enum class QkvBias { kNever, kByKey, kAlways };  // kByKey: attention_bias, which puts one on o too
 
-// Who says whether attention looks at a window only.
-enum class WindowKeys { kNone, kUseSlidingWindow };
+// Who says whether attention looks at a window only: nobody, as there is none; sliding_window, in
+// all layers; or sliding_window where use_sliding_window is true, in layers from max_window_layers
+// on. In either case layer_types, where it is there, says in which layers.
+enum class WindowKeys { kNone, kSlidingWindow, kUseSlidingWindow };
 
 struct NameRule {
   Role role = Role::kEmbedding;
@@ -32,6 +34,7 @@ struct Family {
     int64_t head_dim = 0;  // 0: hidden / heads
     double norm_epsilon = 1e-6;
     double rope_theta = 10000.0;
+    int64_t window = 0;
   } defaults;
   Norms norms = Norms::kPre;
   QkvBias qkv_bias = QkvBias::kByKey;

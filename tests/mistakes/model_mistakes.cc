@@ -74,14 +74,14 @@ std::vector<Mistake> Configs() {
   return {
       Changed("UnknownFamily", Edited("LlamaForCausalLM", "Llama4ForCausalLM"),
               {"{at}/model/config.json: architectures: 'Llama4ForCausalLM' is not supported; "
-               "llama, olmo2, phi3, qwen2, qwen3 are"}),
+               "llama, mistral, olmo2, phi3, qwen2, qwen3 are"}),
       Changed("RopeOfAnotherKind",
               Edited("\"use_cache\"",
                      R"("rope_scaling": {"rope_type": "dynamic", "factor": 4}, "use_cache")"),
               {"{at}/model/config.json: rope_scaling: rope_type 'dynamic' is not supported; "
                "default, linear, llama3, yarn are"}),
       Changed("SlidingWindow", Edited("\"use_cache\"", "\"sliding_window\": 64, \"use_cache\""),
-              {"{at}/model/config.json: sliding-window attention", "is not supported"}),
+              {"{at}/model/config.json: sliding_window is not supported for llama"}),
       Changed("Quantised", Edited("\"use_cache\"", "\"quantization_config\": {}, \"use_cache\""),
               {"{at}/model/config.json: quantised weights"}),
       Changed("AnotherActivation", Edited("\"silu\"", "\"gelu\""),

@@ -33,6 +33,8 @@ MODELS = {
     'llama': ('Llama', dict(COMMON, head_dim=16)),
     'llama_llama3': ('Llama', dict(COMMON, head_dim=16, rope_parameters=LLAMA3)),
     'llama_linear': ('Llama', dict(COMMON, head_dim=16, rope_parameters=LINEAR)),
+    'mistral': ('Mistral', dict(COMMON, head_dim=16, sliding_window=None)),
+    'mistral_window': ('Mistral', dict(COMMON, head_dim=16, sliding_window=5)),
     'olmo2': ('Olmo2', dict(COMMON)),
     'phi3': ('Phi3', dict(COMMON)),
     'qwen2': ('Qwen2', dict(COMMON, tie_word_embeddings=True)),

@@ -5,6 +5,7 @@
 namespace shoal::plan {
 
 extern const Family kLlama;
+extern const Family kMistral;
 extern const Family kOlmo2;
 extern const Family kPhi3;
 extern const Family kQwen2;
@@ -87,7 +88,8 @@ std::string InLayer(Role role, int64_t layer, std::string_view name) {
 }  // namespace
 
 std::span<const Family* const> Families() {
-  static constexpr const Family* kFamilies[] = {&kLlama, &kOlmo2, &kPhi3, &kQwen2, &kQwen3};
+  static constexpr const Family* kFamilies[] = {&kLlama, &kMistral, &kOlmo2,
+                                                &kPhi3,  &kQwen2,   &kQwen3};
   return kFamilies;
 }
 

@@ -9,8 +9,8 @@
 #include "core/base/json/json.h"
 #include "core/base/status.h"
 #include "core/model/family.h"
+#include "core/model/huggingface/hf_layers.h"
 #include "core/model/huggingface/hf_model.h"
-#include "core/model/huggingface/hf_rotary.h"
 #include "fmt/ranges.h"
 
 namespace shoal::formats {
@@ -47,29 +47,7 @@ absl::StatusOr<const Family*> ParseFamily(const JsonObject& config) {
   return family;
 }
 
-absl::Status RefuseWindows(const JsonObject& config, const Family& family) {
-  // Some name a window's size that they use only if another key says so.
-  const bool by_key = family.window == plan::WindowKeys::kUseSlidingWindow;
-  SHOAL_ASSIGN_OR_RETURN(const bool use_window, config.BoolOr("use_sliding_window", !by_key));
-  if (use_window && (by_key || config.Find("sliding_window") != nullptr)) {
-    return InvalidArgument(
-        "{}: sliding-window attention (use_sliding_window, sliding_window) is not supported",
-        config.where());
-  }
-  if (config.Find("layer_types") == nullptr) {
-    return absl::OkStatus();
-  }
-  SHOAL_ASSIGN_OR_RETURN(const Json* types, config.Array("layer_types"));
-  for (const Json& type : *types) {
-    if (type != "full_attention") {
-      return InvalidArgument("{}: layer_types: only full_attention is supported, found {}",
-                             config.where(), type.dump(-1, ' ', true));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RefuseUnsupported(const JsonObject& config, const Family& family) {
+absl::Status RefuseUnsupported(const JsonObject& config) {
   SHOAL_ASSIGN_OR_RETURN(const std::string activation, config.StringOr("hidden_act", "silu"));
   if (activation != "silu") {
     return InvalidArgument("{}: hidden_act '{}' is not supported; silu is", config.where(),
@@ -79,7 +57,7 @@ absl::Status RefuseUnsupported(const JsonObject& config, const Family& family) {
     return InvalidArgument("{}: quantised weights (quantization_config) are not supported",
                            config.where());
   }
-  return RefuseWindows(config, family);
+  return absl::OkStatus();
 }
 
 absl::Status ParseSizes(const JsonObject& config, const Family& family, ModelSpec& spec) {
@@ -137,14 +115,13 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::str
   ModelSpec spec{.family = std::string(family->model_type),
                  .max_positions = family->defaults.max_positions,
                  .norm_epsilon = family->defaults.norm_epsilon};
-  SHOAL_RETURN_IF_ERROR(RefuseUnsupported(config, *family));
+  SHOAL_RETURN_IF_ERROR(RefuseUnsupported(config));
   SHOAL_RETURN_IF_ERROR(ParseSizes(config, *family, spec));
   SHOAL_RETURN_IF_ERROR(ParseFlags(config, *family, spec));
   SHOAL_ASSIGN_OR_RETURN(const Ropes ropes, ParseRotary(config, *family, spec.max_positions));
-  spec.kinds[0].attention.rope = ropes.full;
-  if (absl::Status status = plan::Validate(spec); !status.ok()) {
-    return Annotate(status, file_name);
-  }
+  SHOAL_RETURN_IF_ERROR(Annotate(plan::Validate(spec), file_name));  // before layers are listed
+  SHOAL_RETURN_IF_ERROR(ParseLayers(config, *family, ropes, spec));
+  SHOAL_RETURN_IF_ERROR(Annotate(plan::Validate(spec), file_name));
   return spec;
 }
 
@@ -189,9 +166,7 @@ std::string ModelSpecToJson(const ModelSpec& spec, DType torch_dtype,
       {"use_cache", true},
   };
   AddRotary(spec, config);
-  if (family.window == plan::WindowKeys::kUseSlidingWindow) {
-    config["use_sliding_window"] = false;
-  }
+  AddLayers(spec, family, config);
   if (family.qkv_bias == plan::QkvBias::kByKey) {
     config["attention_bias"] = attention.qkv_bias;
   }

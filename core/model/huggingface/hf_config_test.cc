@@ -95,6 +95,40 @@ TEST(ParseModelSpec, ComputesWhatYarnLeavesOut) {
             1.5);
 }
 
+TEST(ParseModelSpec, ReadsWindows) {
+  const auto windows = [](const json& config) {
+    const auto spec = Parse(config);
+    EXPECT_THAT(spec.status(), IsOk());
+    std::vector<int64_t> found;
+    for (int64_t layer = 0; spec.ok() && layer < spec->layers; ++layer) {
+      found.push_back(spec->block(layer).attention.window);
+    }
+    EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(*spec, DType::kF32, {}), "own"), *spec);
+    return found;
+  };
+  using Windows = std::vector<int64_t>;
+  json mistral = Llama();
+  mistral["architectures"] = {"MistralForCausalLM"};
+  EXPECT_EQ(windows(mistral), Windows(5, 4096)) << "absent";
+  mistral["sliding_window"] = nullptr;
+  EXPECT_EQ(windows(mistral), Windows(5, 0));
+  mistral["sliding_window"] = 7;
+  EXPECT_EQ(windows(mistral), Windows(5, 7));
+  mistral["sliding_window"] = 0;
+  EXPECT_REFUSED(Parse(mistral).status(), "config.json: sliding_window");
+
+  json qwen = Qwen2();
+  qwen["sliding_window"] = 7;
+  EXPECT_EQ(windows(qwen), Windows(5, 0)) << "counts only with use_sliding_window";
+  qwen["use_sliding_window"] = true;
+  EXPECT_EQ(windows(qwen), Windows(5, 0)) << "max_window_layers is 28";
+  qwen["max_window_layers"] = 2;
+  EXPECT_EQ(windows(qwen), Windows({0, 0, 7, 7, 7}));
+  qwen["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention",
+                         "full_attention", "full_attention"};
+  EXPECT_EQ(windows(qwen), Windows({7, 0, 7, 0, 0})) << "layer_types wins";
+}
+
 TEST(ParseModelSpec, RefusesByName) {
   struct Case {
     bool qwen2;
@@ -105,7 +139,7 @@ TEST(ParseModelSpec, RefusesByName) {
   const Case cases[] = {
       {false, "architectures", R"(["Llama4ForCausalLM"])",
        "architectures: 'Llama4ForCausalLM' is not supported; "
-       "llama, olmo2, phi3, qwen2, qwen3 are"},
+       "llama, mistral, olmo2, phi3, qwen2, qwen3 are"},
       {false, "architectures", "[]", "architectures"},
       {false, "rope_scaling", R"({"rope_type": "dynamic", "factor": 4.0})",
        "rope_scaling: rope_type 'dynamic' is not supported; default, linear, llama3, yarn are"},
@@ -121,10 +155,21 @@ TEST(ParseModelSpec, RefusesByName) {
       {false, "hidden_act", R"("gelu")", "hidden_act 'gelu'"},
       {false, "quantization_config", R"({"bits": 4})", "quantization_config"},
       {false, "sliding_window", "4096", "sliding_window"},
-      {true, "use_sliding_window", "true", "use_sliding_window"},
-      {true, "layer_types", R"(["full_attention", "sliding_attention"])", "sliding_attention"},
+      {true, "layer_types", R"(["full_attention", "full_attention"])",
+       "layer_types has 2 layers; num_hidden_layers says 5"},
+      {true, "layer_types",
+       R"(["full_attention", "chunked_attention", "full_attention", "full_attention", 7])",
+       "layer_types: \"chunked_attention\" (layer 1) is not supported; full_attention, "
+       "sliding_attention are"},
+      {true, "layer_types",
+       R"(["full_attention", "full_attention", "full_attention", "full_attention",
+           "sliding_attention"])",
+       "layer_types has sliding_attention, and no window is set"},
       {true, "sliding_window", "32768", ""},
-      {true, "layer_types", R"(["full_attention"])", ""},
+      {false, "layer_types",
+       R"(["full_attention", "full_attention", "full_attention", "full_attention",
+           "full_attention"])",
+       ""},
       {false, "vocab_size", "null", "vocab_size is missing"},
       {false, "vocab_size", R"("many")", "vocab_size is \"many\", expected an integer"},
       {false, "vocab_size", "1.5", "expected an integer"},

@@ -1,0 +1,123 @@
+#include "core/model/huggingface/hf_layers.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/base/status.h"
+
+namespace shoal::formats {
+namespace {
+
+using plan::Family;
+using plan::ModelSpec;
+using plan::WindowKeys;
+
+// Keys that a query sees in layers that have a window; 0: none.
+absl::StatusOr<int64_t> ParseWindow(const JsonObject& config, const Family& family) {
+  const bool by_key = family.window == WindowKeys::kUseSlidingWindow;
+  SHOAL_ASSIGN_OR_RETURN(const bool use_window, config.BoolOr("use_sliding_window", !by_key));
+  if (!use_window) {
+    return 0;
+  }
+  if (family.window == WindowKeys::kNone) {
+    return config.Find("sliding_window") == nullptr
+               ? absl::StatusOr<int64_t>(0)
+               : InvalidArgument("{}: sliding_window is not supported for {}", config.where(),
+                                 family.model_type);
+  }
+  if (!config.json().contains("sliding_window")) {
+    return family.defaults.window;
+  }
+  if (config.Find("sliding_window") == nullptr) {
+    return 0;
+  }
+  return config.Integer("sliding_window", 1);
+}
+
+// Whether each layer has the window.
+absl::StatusOr<std::vector<bool>> ParseTypes(const JsonObject& config, int64_t layers) {
+  SHOAL_ASSIGN_OR_RETURN(const Json* types, config.Array("layer_types"));
+  if (static_cast<int64_t>(types->size()) != layers) {
+    return InvalidArgument("{}: layer_types has {} layers; num_hidden_layers says {}",
+                           config.where(), types->size(), layers);
+  }
+  std::vector<bool> sliding;
+  for (const Json& type : *types) {
+    if (type != kFullAttention && type != kSlidingAttention) {
+      return InvalidArgument("{}: layer_types: {} (layer {}) is not supported; {}, {} are",
+                             config.where(), type.dump(-1, ' ', true), sliding.size(),
+                             kFullAttention, kSlidingAttention);
+    }
+    sliding.push_back(type == kSlidingAttention);
+  }
+  return sliding;
+}
+
+absl::StatusOr<std::vector<bool>> SlidingLayers(const JsonObject& config, const Family& family,
+                                                int64_t layers, int64_t window) {
+  if (config.Find("layer_types") != nullptr) {
+    return ParseTypes(config, layers);
+  }
+  std::vector<bool> sliding(static_cast<size_t>(layers), window > 0);
+  if (family.window == WindowKeys::kUseSlidingWindow) {
+    SHOAL_ASSIGN_OR_RETURN(const int64_t first, config.IntegerOr("max_window_layers", 28));
+    std::fill_n(sliding.begin(), std::clamp<int64_t>(first, 0, layers), false);
+  }
+  return sliding;
+}
+
+}  // namespace
+
+absl::Status ParseLayers(const JsonObject& config, const Family& family, const Ropes& ropes,
+                         ModelSpec& spec) {
+  SHOAL_ASSIGN_OR_RETURN(const int64_t window, ParseWindow(config, family));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<bool> sliding,
+                         SlidingLayers(config, family, spec.layers, window));
+  if (window == 0 && std::ranges::count(sliding, true) > 0) {
+    return InvalidArgument("{}: layer_types has {}, and no window is set", config.where(),
+                           kSlidingAttention);
+  }
+  const auto kind_of = [&](bool slides) {
+    plan::BlockKind kind = spec.kinds[0];
+    kind.attention.window = slides ? window : 0;
+    kind.attention.rope = slides ? ropes.sliding : ropes.full;
+    return kind;
+  };
+  // In the order in which layers have them.
+  spec.kinds = {kind_of(sliding[0])};
+  if (std::ranges::count(sliding, sliding[0]) == std::ssize(sliding)) {
+    return absl::OkStatus();
+  }
+  spec.kinds.push_back(kind_of(!sliding[0]));
+  for (const bool slides : sliding) {
+    spec.kind_of_layer.push_back(slides == sliding[0] ? 0 : 1);
+  }
+  return absl::OkStatus();
+}
+
+void AddLayers(const ModelSpec& spec, const Family& family, nlohmann::ordered_json& config) {
+  if (family.window == WindowKeys::kNone) {
+    return;
+  }
+  int64_t window = 0;
+  for (const plan::BlockKind& kind : spec.kinds) {
+    window = std::max(window, kind.attention.window);
+  }
+  if (family.window == WindowKeys::kUseSlidingWindow) {
+    config["use_sliding_window"] = window > 0;
+  }
+  if (window > 0) {
+    config["sliding_window"] = window;
+  } else if (family.window == WindowKeys::kSlidingWindow) {
+    config["sliding_window"] = nullptr;
+  }
+  if (spec.kinds.size() > 1 || (window > 0 && family.window == WindowKeys::kUseSlidingWindow)) {
+    for (int64_t layer = 0; layer < spec.layers; ++layer) {
+      config["layer_types"].push_back(spec.block(layer).attention.window > 0 ? kSlidingAttention
+                                                                             : kFullAttention);
+    }
+  }
+}
+
+}  // namespace shoal::formats
