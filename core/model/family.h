@@ -41,6 +41,7 @@ struct Family {
   QkNorm qk_norm = QkNorm::kNone;
   bool mlp_bias_key = false;  // mlp_bias
   WindowKeys window = WindowKeys::kNone;
+  int64_t full_layer_every = 0;  // without layer_types, each such layer has no window; 0: none
   bool scales_full_layers_only = false;  // rope_scaling is not for layers that have a window
   NameRule names[8] = {};  // where they are not the common ones; empty entries mean nothing
   // Tensors of files that hold several of ours, one after the other.

@@ -29,6 +29,7 @@ LLAMA3 = dict(rope_type='llama3', rope_theta=1e4, factor=8.0, low_freq_factor=1.
               high_freq_factor=4.0, original_max_position_embeddings=64)
 LINEAR = dict(rope_type='linear', rope_theta=1e4, factor=4.0)
 YARN = dict(rope_type='yarn', rope_theta=1e4, factor=4.0, original_max_position_embeddings=64)
+OLMO3 = dict(sliding_attention=dict(rope_type='default', rope_theta=1e4), full_attention=YARN)
 MODELS = {
     'llama': ('Llama', dict(COMMON, head_dim=16)),
     'llama_llama3': ('Llama', dict(COMMON, head_dim=16, rope_parameters=LLAMA3)),
@@ -36,6 +37,7 @@ MODELS = {
     'mistral': ('Mistral', dict(COMMON, head_dim=16, sliding_window=None)),
     'mistral_window': ('Mistral', dict(COMMON, head_dim=16, sliding_window=5)),
     'olmo2': ('Olmo2', dict(COMMON)),
+    'olmo3': ('Olmo3', dict(COMMON, sliding_window=5, rope_parameters=OLMO3)),
     'phi3': ('Phi3', dict(COMMON)),
     'qwen2': ('Qwen2', dict(COMMON, tie_word_embeddings=True)),
     'qwen3': ('Qwen3', dict(COMMON, head_dim=16)),
@@ -74,6 +76,7 @@ def config_of(kind, keys):
     keys = dict(keys)
     if transformers.__version__.startswith('4.'):
         rope = dict(keys.pop('rope_parameters', {}))
+        rope = dict(rope.get('full_attention', rope))  # all that 4 scales
         if rope:
             keys.update(rope_theta=rope.pop('rope_theta'), rope_scaling=rope)
     return getattr(transformers, kind + 'Config')(**keys, attn_implementation='eager')

@@ -189,8 +189,8 @@ TEST_P(Families, Bf16IsClose) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Families,
                          testing::Values("llama", "llama_linear", "llama_llama3", "mistral",
-                                         "mistral_window", "olmo2", "phi3", "qwen2", "qwen3",
-                                         "qwen3_yarn"));
+                                         "mistral_window", "olmo2", "olmo3", "phi3", "qwen2",
+                                         "qwen3", "qwen3_yarn"));
 
 }  // namespace
 }  // namespace shoal::worker

@@ -7,6 +7,7 @@ namespace shoal::plan {
 extern const Family kLlama;
 extern const Family kMistral;
 extern const Family kOlmo2;
+extern const Family kOlmo3;
 extern const Family kPhi3;
 extern const Family kQwen2;
 extern const Family kQwen3;
@@ -88,7 +89,7 @@ std::string InLayer(Role role, int64_t layer, std::string_view name) {
 }  // namespace
 
 std::span<const Family* const> Families() {
-  static constexpr const Family* kFamilies[] = {&kLlama, &kMistral, &kOlmo2,
+  static constexpr const Family* kFamilies[] = {&kLlama, &kMistral, &kOlmo2, &kOlmo3,
                                                 &kPhi3,  &kQwen2,   &kQwen3};
   return kFamilies;
 }

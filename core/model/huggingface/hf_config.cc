@@ -165,7 +165,7 @@ std::string ModelSpecToJson(const ModelSpec& spec, DType torch_dtype,
       {"torch_dtype", torch_dtype == DType::kF32 ? "float32" : "bfloat16"},
       {"use_cache", true},
   };
-  AddRotary(spec, config);
+  AddRotary(spec, family, config);
   AddLayers(spec, family, config);
   if (family.qkv_bias == plan::QkvBias::kByKey) {
     config["attention_bias"] = attention.qkv_bias;

@@ -95,6 +95,36 @@ TEST(ParseModelSpec, ComputesWhatYarnLeavesOut) {
             1.5);
 }
 
+// In the older form what is scaled is scaled in full layers only, in the newer each says its own.
+TEST(ParseModelSpec, ReadsRopeByLayerType) {
+  json config = Llama();
+  config["architectures"] = {"Olmo3ForCausalLM"};
+  config["rope_scaling"] = json::parse(R"({"rope_type": "linear", "factor": 2.0})");
+  config["rope_theta"] = 1000.0;
+  const auto older = Parse(config);
+  ASSERT_OK(older.status());
+  for (int64_t layer = 0; layer < older->layers; ++layer) {
+    const plan::Attention& attention = older->block(layer).attention;
+    EXPECT_EQ(attention.window, layer == 3 ? 0 : 4096) << layer;
+    EXPECT_EQ(attention.rope.scaling.has_value(), layer == 3) << layer;
+    EXPECT_EQ(attention.rope.theta, 1000);
+  }
+  config.erase("rope_scaling");
+  config["rope_theta"] = 5.0;
+  config["rope_parameters"] = json::parse(R"({
+      "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1000.0},
+      "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}})");
+  EXPECT_EQ(*Parse(config), *older);
+  config["layer_types"] = json(5, "sliding_attention");
+  config["rope_parameters"]["sliding_attention"] = {{"rope_type", "linear"}, {"factor", 3.0}};
+  const auto sliding = Parse(config);
+  ASSERT_OK(sliding.status());
+  EXPECT_EQ(sliding->attention().rope.scaling->factor, 3.0);
+  for (const plan::ModelSpec& spec : {*older, *sliding}) {
+    EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(spec, DType::kF32, {}), "own"), spec);
+  }
+}
+
 TEST(ParseModelSpec, ReadsWindows) {
   const auto windows = [](const json& config) {
     const auto spec = Parse(config);
@@ -139,7 +169,7 @@ TEST(ParseModelSpec, RefusesByName) {
   const Case cases[] = {
       {false, "architectures", R"(["Llama4ForCausalLM"])",
        "architectures: 'Llama4ForCausalLM' is not supported; "
-       "llama, mistral, olmo2, phi3, qwen2, qwen3 are"},
+       "llama, mistral, olmo2, olmo3, phi3, qwen2, qwen3 are"},
       {false, "architectures", "[]", "architectures"},
       {false, "rope_scaling", R"({"rope_type": "dynamic", "factor": 4.0})",
        "rope_scaling: rope_type 'dynamic' is not supported; default, linear, llama3, yarn are"},

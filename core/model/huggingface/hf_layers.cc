@@ -60,6 +60,11 @@ absl::StatusOr<std::vector<bool>> SlidingLayers(const JsonObject& config, const 
     return ParseTypes(config, layers);
   }
   std::vector<bool> sliding(static_cast<size_t>(layers), window > 0);
+  for (int64_t layer = 0; family.full_layer_every > 0 && layer < layers; ++layer) {
+    if ((layer + 1) % family.full_layer_every == 0) {
+      sliding[static_cast<size_t>(layer)] = false;
+    }
+  }
   if (family.window == WindowKeys::kUseSlidingWindow) {
     SHOAL_ASSIGN_OR_RETURN(const int64_t first, config.IntegerOr("max_window_layers", 28));
     std::fill_n(sliding.begin(), std::clamp<int64_t>(first, 0, layers), false);
@@ -112,7 +117,8 @@ void AddLayers(const ModelSpec& spec, const Family& family, nlohmann::ordered_js
   } else if (family.window == WindowKeys::kSlidingWindow) {
     config["sliding_window"] = nullptr;
   }
-  if (spec.kinds.size() > 1 || (window > 0 && family.window == WindowKeys::kUseSlidingWindow)) {
+  if (spec.kinds.size() > 1 || family.full_layer_every > 0 ||
+      (window > 0 && family.window == WindowKeys::kUseSlidingWindow)) {
     for (int64_t layer = 0; layer < spec.layers; ++layer) {
       config["layer_types"].push_back(spec.block(layer).attention.window > 0 ? kSlidingAttention
                                                                              : kFullAttention);

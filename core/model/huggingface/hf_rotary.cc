@@ -146,14 +146,16 @@ absl::StatusOr<Ropes> ParseRotary(const JsonObject& config, const plan::Family& 
   return ropes;
 }
 
-void AddRotary(const plan::ModelSpec& spec, nlohmann::ordered_json& config) {
-  const Rope& first = spec.attention().rope;
-  bool same = true;
+void AddRotary(const plan::ModelSpec& spec, const plan::Family& family,
+               nlohmann::ordered_json& config) {
+  const plan::Attention& first = spec.attention();
+  // Whether rope_scaling says it of all layers.
+  bool same = !(family.scales_full_layers_only && first.window > 0);
   for (const plan::BlockKind& kind : spec.kinds) {
-    same &= kind.attention.rope == first;
+    same &= kind.attention.rope == first.rope;
   }
-  if (same && first.scaling) {
-    config["rope_scaling"] = ToJson(*first.scaling);
+  if (same && first.rope.scaling) {
+    config["rope_scaling"] = ToJson(*first.rope.scaling);
   }
   for (const plan::BlockKind& kind : spec.kinds) {
     if (!same) {

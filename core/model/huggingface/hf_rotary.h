@@ -23,6 +23,7 @@ absl::StatusOr<Ropes> ParseRotary(const JsonObject& config, const plan::Family& 
                                   int64_t max_positions);
 
 // The inverse: adds those keys, given rope_theta of the first kind of layers.
-void AddRotary(const plan::ModelSpec& spec, nlohmann::ordered_json& config);
+void AddRotary(const plan::ModelSpec& spec, const plan::Family& family,
+               nlohmann::ordered_json& config);
 
 }  // namespace shoal::formats
