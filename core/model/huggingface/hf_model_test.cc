@@ -199,6 +199,30 @@ TEST(HfModel, OpensThePretrainedModel) {
   }
 }
 
+TEST(WriteHfModel, CopiesTheConfigThatWasRead) {
+  const TemporaryFolder from;
+  const TemporaryFolder to;
+  const plan::ModelSpec spec = Tiny(true);
+  std::string config = ModelSpecToJson(spec, DType::kF32, {.bos = 1});
+  const std::string own = ModelSpecToJson(spec, DType::kBF16, {});
+  config.insert(1, "\n  \"a_key\": [\"dtype\", 1.50],  \"dtype\" : \"float16\",");
+  const auto written = [&] {
+    EXPECT_THAT(
+        InitHfModel(to.path(), spec, 1, {.dtype = DType::kBF16, .tokenizer_folder = from.path()}),
+        IsOk());
+    return *ReadFile(to / "config.json");
+  };
+  EXPECT_EQ(written(), own) << "there is none";
+  ASSERT_OK(WriteFileAtomically(from / "config.json", config));
+  std::string expected = config;
+  expected.replace(expected.find("float16"), 7, "bfloat16");
+  expected.replace(expected.find("float32"), 7, "bfloat16");
+  EXPECT_EQ(written(), expected);
+  ASSERT_OK(
+      WriteFileAtomically(from / "config.json", ModelSpecToJson(Tiny(false), DType::kF32, {})));
+  EXPECT_EQ(written(), own) << "it is of another model";
+}
+
 // A folder whose weights a test may change.
 class Damage : public testing::Test {
  protected:

@@ -124,6 +124,42 @@ absl::Status RemoveIfThere(const std::string& path) {
                : absl::OkStatus();
 }
 
+// The text with another element type, under the keys of transformers 4 and 5.
+std::string WithElementType(std::string text, std::string_view type) {
+  for (const std::string_view key : {"\"torch_dtype\"", "\"dtype\""}) {
+    for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at)) {
+      at += key.size();
+      const size_t colon = text.find_first_not_of(" \t\r\n", at);
+      if (colon == std::string::npos || text[colon] != ':') {
+        continue;  // a value
+      }
+      const size_t begin = text.find_first_not_of(" \t\r\n", colon + 1);
+      if (begin == std::string::npos || text[begin] != '"') {
+        continue;  // null
+      }
+      const size_t end = text.find('"', begin + 1);
+      text.replace(begin + 1, end - begin - 1, type);
+    }
+  }
+  return text;
+}
+
+// config.json of the folder the model came from, byte for byte but for the element type; one of our
+// own where that has none, or one of another model.
+std::string ConfigOf(const plan::ModelSpec& spec, const HfWriteOptions& options, std::string own) {
+  if (options.tokenizer_folder.empty()) {
+    return own;
+  }
+  const absl::StatusOr<std::string> text = ReadFile(options.tokenizer_folder + "/config.json");
+  if (!text.ok()) {
+    return own;
+  }
+  const absl::StatusOr<plan::ModelSpec> described = ParseModelSpec(*text, "config.json");
+  return described.ok() && *described == spec
+             ? WithElementType(*text, options.dtype == DType::kF32 ? "float32" : "bfloat16")
+             : own;
+}
+
 }  // namespace
 
 absl::Status CopyTokenizerFiles(const std::string& from, const std::string& to) {
@@ -168,7 +204,7 @@ absl::Status WriteHfModel(const std::string& folder, const plan::ModelSpec& spec
   if (!options.tokenizer_folder.empty()) {
     SHOAL_RETURN_IF_ERROR(CopyTokenizerFiles(options.tokenizer_folder, folder));
   }
-  return WriteFileAtomically(folder + "/config.json", config);
+  return WriteFileAtomically(folder + "/config.json", ConfigOf(spec, options, config));
 }
 
 }  // namespace shoal::formats
