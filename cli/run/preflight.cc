@@ -271,13 +271,19 @@ absl::StatusOr<std::string> CheckRoom(const plan::Job& job, const plan::ModelSpe
   if (error) {
     return ErrnoToStatus(error.value(), "cannot see how much room is in " + directory);
   }
-  SHOAL_ASSIGN_OR_RETURN(const auto there, server::ListCheckpoints(directory));
-  int64_t theirs = 0;
-  for (const server::CheckpointInfo& checkpoint : there) {
-    theirs += checkpoint.bytes;
-  }
+  const auto bytes_of = [](const std::vector<server::CheckpointInfo>& checkpoints) {
+    int64_t bytes = 0;
+    for (const server::CheckpointInfo& checkpoint : checkpoints) {
+      bytes += checkpoint.bytes;
+    }
+    return bytes;
+  };
+  SHOAL_ASSIGN_OR_RETURN(const auto complete, server::ListCheckpoints(directory));
+  SHOAL_ASSIGN_OR_RETURN(const auto unfinished, server::UnfinishedCheckpoints(directory));
+  const int64_t theirs = bytes_of(complete);
   const int64_t one = plan::ParameterCount(spec) * kBytesPerParameter;
-  const auto available = static_cast<int64_t>(space.available);
+  // The run removes what an earlier one has not completed.
+  const int64_t available = static_cast<int64_t>(space.available) + bytes_of(unfinished);
   if (available + (overwrite ? theirs : 0) < one) {
     return ResourceExhausted(
         "{}: a checkpoint needs {}, and {} are available: make room, or name another "

@@ -1,5 +1,6 @@
 #include "cli/run/preflight.h"
 
+#include <filesystem>
 #include <fstream>
 
 #include "cli/run/command.h"
@@ -139,6 +140,22 @@ TEST_F(PreflightTest, WarnsOfLongSamplesAndLargeMinibatches) {
   EXPECT_THAT(DataWarnings(job_, spec, {.samples = 400, .longest = 1090}),
               ElementsAre(HasSubstr("has 1090 tokens, and the model was made for 512 positions"),
                           HasSubstr("about 2.5 times")));
+}
+
+// In files without blocks.
+TEST_F(PreflightTest, WhatIsNotCompleteCountsAsRoom) {
+  plan::ModelSpec spec = spec_;
+  while (CheckRoom(job_, spec, false).ok()) {
+    spec.layers *= 2;
+  }
+  const std::string left = server::CheckpointPath(folder_.path(), 3) + ".run";
+  std::filesystem::create_directories(left);
+  for (const char* shard : {"/server-0000.shard", "/server-0001.shard", "/server-0002.shard"}) {
+    std::ofstream(left + shard).close();
+    std::filesystem::resize_file(left + shard,
+                                 static_cast<uint64_t>(plan::ParameterCount(spec)) * 4);
+  }
+  ASSERT_OK(CheckRoom(job_, spec, false).status());
 }
 
 TEST_F(PreflightTest, RoomForCheckpointsIsCheckedBefore) {

@@ -76,8 +76,8 @@ struct CheckpointInfo {
 };
 // Returns the complete checkpoints by rising step; none if the directory does not exist.
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& directory);
-// Returns the folders of those that are not complete.
-absl::StatusOr<std::vector<std::string>> UnfinishedCheckpoints(const std::string& directory);
+// Same, of those that are not complete.
+absl::StatusOr<std::vector<CheckpointInfo>> UnfinishedCheckpoints(const std::string& directory);
 // Returns the complete checkpoint of the highest step.
 absl::StatusOr<std::optional<CheckpointInfo>> NewestCheckpoint(const std::string& directory);
 // A complete checkpoint, opened for reading. Thread-safe.

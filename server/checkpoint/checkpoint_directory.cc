@@ -12,6 +12,7 @@
 
 #include "core/base/file.h"
 #include "core/base/json/json.h"
+#include "core/base/logging.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
 
@@ -77,6 +78,20 @@ absl::Status RemoveFolder(const std::string& path) {
                : absl::OkStatus();
 }
 
+// For the room that they take: who would write into one has lost the directory.
+void RemoveUnfinished(const std::string& directory) {
+  const auto unfinished = UnfinishedCheckpoints(directory);
+  if (!unfinished.ok()) {
+    LogWarning("{}", Message(unfinished.status()));
+    return;
+  }
+  for (const CheckpointInfo& checkpoint : *unfinished) {
+    if (const absl::Status removed = RemoveFolder(checkpoint.path); !removed.ok()) {
+      LogWarning("an unfinished checkpoint stays: {}", Message(removed));
+    }
+  }
+}
+
 }  // namespace
 
 CheckpointDirectory::CheckpointDirectory(std::string directory, JobLife of, std::string run,
@@ -89,6 +104,7 @@ absl::StatusOr<CheckpointDirectory> CheckpointDirectory::Take(const std::string&
   SHOAL_ASSIGN_OR_RETURN(const UniqueFd lock, LockFolder(directory));
   SHOAL_ASSIGN_OR_RETURN(const Owner before, ReadOwner(directory));
   SHOAL_RETURN_IF_ERROR(server::CheckNewest(directory, before, of));
+  RemoveUnfinished(directory);  // first, as a full disk has no room for the owner either
   CheckpointDirectory taken(directory, of, SecureToken().substr(0, 12), before.term + 1);
   const Json owner = {
       {"job", of.job}, {"life", of.term}, {"run", taken.run_}, {"term", taken.term_}};
@@ -131,6 +147,7 @@ absl::StatusOr<std::string> CheckpointDirectory::Begin(int64_t step) {
 absl::StatusOr<std::string> CheckpointDirectory::Complete(const Manifest& manifest,
                                                           const std::string& job_yaml) {
   const std::string unfinished = UnfinishedPath(manifest.step);
+  SHOAL_RETURN_IF_ERROR(CheckOwned());  // else it is gone
   SHOAL_RETURN_IF_ERROR(CheckShards(unfinished, manifest));
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(fmt::format("{}/{}", unfinished, kJobFile), job_yaml));
   const std::string json = ManifestToJson(manifest, XXH3_64bits(job_yaml.data(), job_yaml.size()));
@@ -162,12 +179,6 @@ absl::Status CheckpointDirectory::Prune(int64_t keep, int64_t best) {
       continue;
     }
     SHOAL_RETURN_IF_ERROR(RemoveFolder(complete[static_cast<size_t>(i)].path));
-  }
-  SHOAL_ASSIGN_OR_RETURN(const auto unfinished, UnfinishedCheckpoints(directory_));
-  for (const std::string& path : unfinished) {
-    if (!path.ends_with("." + run_)) {
-      SHOAL_RETURN_IF_ERROR(RemoveFolder(path));
-    }
   }
   return absl::OkStatus();
 }

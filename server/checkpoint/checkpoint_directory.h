@@ -28,8 +28,8 @@ struct JobLife {
 
 class CheckpointDirectory {
  public:
-  // Takes the directory, which is made if need be, from whatever run had it. Aborted where that is
-  // of a later life of the same job.
+  // Takes the directory, which is made if need be, from whatever run had it, and removes what that
+  // has not completed. Aborted where that is of a later life of the same job.
   static absl::StatusOr<CheckpointDirectory> Take(const std::string& directory,
                                                   const JobLife& of = {});
 
@@ -50,7 +50,7 @@ class CheckpointDirectory {
   // Removes what there is of a checkpoint that is not complete.
   absl::Status Discard(int64_t step);
   // Removes the oldest complete checkpoints beyond `keep` (at least 1 stays) but for that of the
-  // step `best`, and what other runs have not completed.
+  // step `best`.
   absl::Status Prune(int64_t keep, int64_t best = kNoStep);
 
  private:

@@ -51,6 +51,19 @@ TEST_F(CheckpointDirectoryTest, TermsGrow) {
   EXPECT_EQ(CheckpointDirectory::Take(directory() + "/not/there/yet")->term(), 1);
 }
 
+TEST_F(CheckpointDirectoryTest, WhoTakesItMakesRoomOfWhatIsNotComplete) {
+  auto first = CheckpointDirectory::Take(directory());
+  ASSERT_OK(Write(*first, 2, 1).status());
+  const auto unfinished = first->Begin(3);
+  ASSERT_OK(unfinished.status());
+  WriteShard(*unfinished, 3, 1);
+  fs::create_directories(CheckpointPath(directory(), 4));  // of a release that wrote in place
+
+  ASSERT_OK(CheckpointDirectory::Take(directory()).status());
+  EXPECT_THAT(*UnfinishedCheckpoints(directory()), ::testing::IsEmpty());
+  EXPECT_EQ(ListCheckpoints(directory())->size(), 1u);
+}
+
 TEST_F(CheckpointDirectoryTest, WhoeverTookItLastWritesAndTheOtherHarmsNothing) {
   auto first = CheckpointDirectory::Take(directory());
   ASSERT_OK(Write(*first, 2, 1).status());

@@ -56,22 +56,12 @@ absl::StatusOr<std::vector<Folder>> Folders(const std::string& directory) {
   return folders;
 }
 
-}  // namespace
-
-bool IsComplete(const std::string& folder) {
-  std::error_code error;
-  return fs::is_regular_file(fmt::format("{}/{}", folder, kManifestFile), error);
-}
-
-std::string CheckpointPath(const std::string& directory, int64_t step) {
-  return fmt::format("{}/{}{:08d}", directory, kPrefix, step);
-}
-
-absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& directory) {
+absl::StatusOr<std::vector<CheckpointInfo>> Checkpoints(const std::string& directory,
+                                                        bool complete) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<Folder> folders, Folders(directory));
   std::vector<CheckpointInfo> checkpoints;
   for (const Folder& folder : folders) {
-    if (!folder.complete) {
+    if (folder.complete != complete) {
       continue;
     }
     CheckpointInfo info{.step = folder.step, .path = folder.path};
@@ -85,15 +75,23 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& d
   return checkpoints;
 }
 
-absl::StatusOr<std::vector<std::string>> UnfinishedCheckpoints(const std::string& directory) {
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<Folder> folders, Folders(directory));
-  std::vector<std::string> paths;
-  for (const Folder& folder : folders) {
-    if (!folder.complete) {
-      paths.push_back(folder.path);
-    }
-  }
-  return paths;
+}  // namespace
+
+bool IsComplete(const std::string& folder) {
+  std::error_code error;
+  return fs::is_regular_file(fmt::format("{}/{}", folder, kManifestFile), error);
+}
+
+std::string CheckpointPath(const std::string& directory, int64_t step) {
+  return fmt::format("{}/{}{:08d}", directory, kPrefix, step);
+}
+
+absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& directory) {
+  return Checkpoints(directory, /*complete=*/true);
+}
+
+absl::StatusOr<std::vector<CheckpointInfo>> UnfinishedCheckpoints(const std::string& directory) {
+  return Checkpoints(directory, /*complete=*/false);
 }
 
 absl::StatusOr<std::optional<CheckpointInfo>> NewestCheckpoint(const std::string& directory) {
