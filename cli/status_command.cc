@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "CLI/CLI.hpp"
@@ -11,6 +12,7 @@
 #include "cli/run/run_access.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/base/time_kind.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
 #include "fmt/format.h"
@@ -61,7 +63,7 @@ nlohmann::json LastStepJson(const proto::LastStep& last) {
   nlohmann::json json = {
       {"step", last.step()}, {"seconds", last.seconds()}, {"waited_for", last.waited_for()}};
   for (const auto& [name, share] : server::kTimeShares) {
-    json[name] = (last.*share)();
+    json[std::string(name)] = (last.*share)();
   }
   return json;
 }
@@ -105,35 +107,33 @@ Table LastSteps(const proto::GetStatusReply& status) {
   const bool pipeline = std::ranges::any_of(status.members(), [](const auto& member) {
     return member.last_step().neighbour_wait() > 0 || member.last_step().transfer_wait() > 0;
   });
-  std::vector<Table::Column> columns = {{"worker"}};
-  for (const char* column : {"step", "took", "compute", "weights", "pushes", "layers"}) {
-    columns.push_back({column, Table::Align::kRight});
+  const auto shown = [pipeline](std::string_view share) {
+    return pipeline ||
+           (share != Name(TimeKind::kNeighbourWait) && share != Name(TimeKind::kTransferWait));
+  };
+  std::vector<Table::Column> columns = {
+      {"worker"}, {"step", Table::Align::kRight}, {"took", Table::Align::kRight}};
+  for (const auto& [name, share] : server::kTimeShares) {
+    if (shown(name)) {
+      columns.push_back({std::string(name), Table::Align::kRight});
+    }
   }
-  if (pipeline) {
-    columns.push_back({"stages", Table::Align::kRight});
-    columns.push_back({"copies", Table::Align::kRight});
-  }
-  columns.push_back({"step's end", Table::Align::kRight});
   columns.push_back({"waited most for"});
   Table table(columns);
   for (const proto::MemberStatus& member : status.members()) {
-    if (member.has_last_step()) {
-      const proto::LastStep& last = member.last_step();
-      std::vector<std::string> row = {NameOf(member),
-                                      std::to_string(last.step()),
-                                      FormatSeconds(last.seconds()),
-                                      Percent(last.compute()),
-                                      Percent(last.get_wait()),
-                                      Percent(last.push_wait()),
-                                      Percent(last.layer_wait())};
-      if (pipeline) {
-        row.push_back(Percent(last.neighbour_wait()));
-        row.push_back(Percent(last.transfer_wait()));
-      }
-      row.push_back(Percent(last.step_wait()));
-      row.push_back(MakePrintable(last.waited_for()));
-      table.Add(row);
+    if (!member.has_last_step()) {
+      continue;
     }
+    const proto::LastStep& last = member.last_step();
+    std::vector<std::string> row = {NameOf(member), std::to_string(last.step()),
+                                    FormatSeconds(last.seconds())};
+    for (const auto& [name, share] : server::kTimeShares) {
+      if (shown(name)) {
+        row.push_back(Percent((last.*share)()));
+      }
+    }
+    row.push_back(MakePrintable(last.waited_for()));
+    table.Add(row);
   }
   return table;
 }

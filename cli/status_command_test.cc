@@ -43,6 +43,9 @@ TEST_F(StatusCommandTest, ShowsStateAndMembers) {
   EXPECT_THAT(text.out, HasSubstr("worker-0, leaving"));
   EXPECT_THAT(text.out, ContainsRegex("worker-1 +shm +server-0, server-1\n"));
   EXPECT_THAT(text.out, ContainsRegex("worker-1 +tcp +server-2 +shm: on another host"));
+  EXPECT_THAT(text.out,
+              ContainsRegex("worker +step +took +compute +get_wait +push_wait +layer_wait "
+                            "+neighbour_wait +transfer_wait +step_wait +waited most for\n"));
   EXPECT_THAT(text.out, HasSubstr("41.0 %"));
   EXPECT_THAT(text.out, HasSubstr("13.0 %"));
   EXPECT_THAT(text.out, HasSubstr("worker-0"));
@@ -52,6 +55,7 @@ TEST_F(StatusCommandTest, ShowsStateAndMembers) {
   EXPECT_EQ(line["members"][0]["host"], "reef");
   EXPECT_EQ(line["members"][0]["last_step"]["waited_for"], "worker-0");
   EXPECT_EQ(line["members"][0]["last_step"]["transfer_wait"], 0.13);
+  EXPECT_EQ(line["members"][0]["last_step"]["step_wait"], 0.41);
   EXPECT_EQ(line["members"][0]["place"], "stage 1 of group 0");
   EXPECT_FALSE(line["members"][0].contains("leaving"));
   EXPECT_EQ(line["members"][1]["leaving"], true);

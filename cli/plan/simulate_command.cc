@@ -8,6 +8,7 @@
 #include "cli/run/command.h"
 #include "core/base/bytes.h"
 #include "core/base/status.h"
+#include "core/base/time_kind.h"
 #include "core/base/trace/trace_file.h"
 #include "nlohmann/json.hpp"
 
@@ -100,10 +101,10 @@ void PrintTable(const std::vector<sim::ChoiceSummary>& summaries, const Verdict&
                {"step", Table::Align::kRight},
                {"p95", Table::Align::kRight},
                {"idle", Table::Align::kRight},
-               {"gets", Table::Align::kRight},
-               {"pushes", Table::Align::kRight},
-               {"layers", Table::Align::kRight},
-               {"step end", Table::Align::kRight},
+               {std::string(Name(TimeKind::kGetWait)), Table::Align::kRight},
+               {std::string(Name(TimeKind::kPushWait)), Table::Align::kRight},
+               {std::string(Name(TimeKind::kLayerWait)), Table::Align::kRight},
+               {std::string(Name(TimeKind::kStepWait)), Table::Align::kRight},
                {"bytes/step", Table::Align::kRight},
                {"between nodes", Table::Align::kRight},
                {"barriers", Table::Align::kRight},

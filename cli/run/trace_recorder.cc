@@ -52,7 +52,7 @@ std::string WaitedFor(TimeKind kind, const proto::Span& span) {
 
 std::optional<TraceArrows::Others> OthersOf(TimeKind kind, bool names_one) {
   switch (kind) {
-    case TimeKind::kOptimizerWait:
+    case TimeKind::kStepWait:
       return TraceArrows::Others::kWorkersThenServers;
     case TimeKind::kLayerWait:
       return TraceArrows::Others::kWorkers;

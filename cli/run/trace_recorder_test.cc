@@ -137,7 +137,7 @@ struct ReadTrace {
   std::map<int64_t, std::pair<Row, double>> from;  // arrows
   std::map<int64_t, std::pair<Row, double>> to;
 
-  // "worker-0 optimizer_wait": the span of that row around that time.
+  // "worker-0 step_wait": the span of that row around that time.
   std::string At(const std::pair<Row, double>& place) const {
     for (const ReadSpan& span : rows.at(place.first)) {
       if (span.start <= place.second && place.second < span.end) {
@@ -210,7 +210,7 @@ TEST(TraceRecorder, DrawsServersTheJobAndWhoWasWaitedFor) {
     proto::JobEvent next = OfWorker(worker, 2);
     // Worker 1 goes on a little later: what worker 0 did meanwhile is no cause.
     const int64_t begin = worker == 0 ? 950 : 970;
-    AddSpan(*next.mutable_trace(), TimeKind::kOptimizerWait, worker == 0 ? 420 : 700, begin);
+    AddSpan(*next.mutable_trace(), TimeKind::kStepWait, worker == 0 ? 420 : 700, begin);
     AddSpan(*next.mutable_trace(), TimeKind::kForward, begin, begin + 10);
     AddSpan(*next.mutable_trace(), TimeKind::kForward, begin + 10, 1900);
     (*recorder)->Add(next);
@@ -253,8 +253,8 @@ TEST(TraceRecorder, DrawsServersTheJobAndWhoWasWaitedFor) {
   EXPECT_EQ(arrows,
             (std::map<std::string, std::string>{{"worker-0 push_wait", "server-0 accumulate"},
                                                 {"worker-1 neighbour_wait", "worker-0 backward"},
-                                                {"worker-0 optimizer_wait", "worker-1 forward"},
-                                                {"worker-1 optimizer_wait", "server-0 update"}}));
+                                                {"worker-0 step_wait", "worker-1 forward"},
+                                                {"worker-1 step_wait", "server-0 update"}}));
   std::filesystem::remove(path);
 }
 

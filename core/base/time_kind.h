@@ -1,5 +1,5 @@
-// What a worker spends its time on. Its metrics, the timelines of real runs and those of the
-// simulator use the same names.
+// What a worker spends its time on. Metrics, records, tables, the timelines of real runs and those of
+// the simulator use the same names; messages have the numbers.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 namespace shoal {
 
 enum class TimeKind {
-  kOptimizerWait,
+  kStepWait,
   kData,
   kForward,
   kBackward,
@@ -21,8 +21,8 @@ enum class TimeKind {
 };
 inline constexpr size_t kTimeKinds = 9;
 inline constexpr std::array<std::string_view, kTimeKinds> kTimeKindNames = {
-    "optimizer_wait", "data",       "forward",       "backward",      "get_wait",
-    "push_wait",      "layer_wait", "transfer_wait", "neighbour_wait"};
+    "step_wait", "data",       "forward",       "backward",      "get_wait",
+    "push_wait", "layer_wait", "transfer_wait", "neighbour_wait"};
 
 inline constexpr std::string_view Name(TimeKind kind) {
   return kTimeKindNames[static_cast<size_t>(kind)];

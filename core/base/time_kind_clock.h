@@ -19,7 +19,7 @@ namespace shoal {
 class TimeKindClock {
  public:
   struct Span {
-    TimeKind kind = TimeKind::kOptimizerWait;
+    TimeKind kind = TimeKind::kStepWait;
     int32_t microbatch = -1;
     int32_t unit = -1;
     int32_t waited_for = -1;
@@ -105,7 +105,7 @@ class TimeKindClock {
   }
 
   Clock& clock_;
-  TimeKind kind_ = TimeKind::kOptimizerWait;
+  TimeKind kind_ = TimeKind::kStepWait;
   absl::Time since_;
   std::array<double, kTimeKinds> seconds_ = {};
   bool recording_ = false;

@@ -212,7 +212,7 @@ void Simulator::FinishStep(Synchronization synchronization,
     const double finish = result.workers[w].finish;
     if (result.seconds > finish) {
       spans->Add({.worker = static_cast<int64_t>(w),
-                  .kind = TimeKind::kOptimizerWait,
+                  .kind = TimeKind::kStepWait,
                   .begin = finish,
                   .end = result.seconds});
     }

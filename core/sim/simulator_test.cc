@@ -145,7 +145,7 @@ TEST(Simulator, SpansFillTheStepAndAddUpToItsTimes) {
         EXPECT_NEAR(sum(TimeKind::kGetWait), times.get_wait, 1e-9);
         EXPECT_NEAR(sum(TimeKind::kPushWait), times.push_wait, 1e-9);
         EXPECT_NEAR(sum(TimeKind::kLayerWait), times.layer_wait, 1e-9);
-        EXPECT_NEAR(sum(TimeKind::kOptimizerWait), result.seconds - times.finish, 1e-9);
+        EXPECT_NEAR(sum(TimeKind::kStepWait), result.seconds - times.finish, 1e-9);
         EXPECT_NEAR(times.compute + times.get_wait + times.push_wait + times.layer_wait,
                     times.finish, 1e-9);
       }

@@ -83,7 +83,7 @@ SPEED = Row('Speed', (
                  'planned')), high=1, width=6),
     Panel('Where workers spend their time', 'Time of all workers\' compute threads by phase, as '
           'part of the whole. Good: forward and backward fill it. get_wait and push_wait: servers '
-          'or the network are slow; optimizer_wait: steps are short, or one worker is late.',
+          'or the network are slow; step_wait: steps are short, or one worker is late.',
           'percentunit',
           (Query('(sum by (phase) (rate(shoal_worker_phase_seconds_total{WHO}[RATE])) > 0) '
                  '/ on () group_left () sum(rate(shoal_worker_phase_seconds_total{WHO}[RATE]))',

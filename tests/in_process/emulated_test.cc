@@ -172,7 +172,7 @@ TEST_F(EmulatedTest, AStallIsFeltAtTheStepsEndAlone) {
         const double length = 1e-9 * static_cast<double>(span.nanoseconds());
         if (event.worker() != 0 && (kind == TimeKind::kGetWait || kind == TimeKind::kPushWait)) {
           seconds.push_back(length);
-        } else if (event.worker() != 0 && event.step() > 1 && kind == TimeKind::kOptimizerWait) {
+        } else if (event.worker() != 0 && event.step() > 1 && kind == TimeKind::kStepWait) {
           step_wait += length;
         }
       }

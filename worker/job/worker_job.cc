@@ -119,7 +119,7 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   attachment_->AddConnections(report);
   runner_->EndStep(report);
   time_kinds_.AtMicrobatch(-1);
-  time_kinds_.Enter(TimeKind::kOptimizerWait);
+  time_kinds_.Enter(TimeKind::kStepWait);
   AddTimes(before, report);
   if (!status.ok()) {
     report.set_failed(true);

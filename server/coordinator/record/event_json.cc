@@ -103,7 +103,7 @@ Json MeanShares(const std::vector<proto::LastStep>& steps) {
     for (const proto::LastStep& step : steps) {
       sum += (step.*share)();
     }
-    shares[name] = sum / static_cast<double>(steps.size());
+    shares[std::string(name)] = sum / static_cast<double>(steps.size());
   }
   return shares;
 }
