@@ -353,6 +353,7 @@ class JobRun {
   void TellWarning(const std::string& text);
   proto::StepEvent DescribeCommit(const StepTotals& totals, double learning_rate) const;
   void TakeCommitted(const proto::StepEvent& committed);
+  std::vector<proto::JobEvent> TakeTraces();
   void TellStep(proto::StepEvent committed, const std::vector<proto::CommitReply>& replies);
   void Append(proto::JobEvent event);
   void Append(std::vector<proto::JobEvent> events);

@@ -182,7 +182,7 @@ void JobRun::BeginAtServers(const std::function<void()>& then) {
 
 proto::StepWork JobRun::MakeWork() {
   proto::StepWork work;
-  work.set_trace(job_.trace && !validating_);
+  work.set_trace(job_.trace);
   work.set_step(step_);
   work.set_attempt(attempt_);
   work.set_generation(job_.shard_map.generation);

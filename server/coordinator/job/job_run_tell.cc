@@ -74,11 +74,23 @@ void JobRun::TakeCommitted(const proto::StepEvent& committed) {
   }
 }
 
+// The workers' part of the timeline of the attempt that ends.
+std::vector<proto::JobEvent> JobRun::TakeTraces() {
+  std::vector<proto::JobEvent> traces;
+  for (size_t worker = 0; worker < reports_.size(); ++worker) {
+    if (auto& report = reports_[worker]; report.has_value() && report->spans_size() > 0) {
+      traces.push_back(MakeTrace(static_cast<int>(worker), groups_.Place(worker), *report));
+    }
+  }
+  return traces;
+}
+
 void JobRun::TellStep(proto::StepEvent committed, const std::vector<proto::CommitReply>& replies) {
   if (!committed.skipped().empty()) {
     environment_.metrics.skipped_steps.Increment();
     LogWarning("step {} is skipped: {}", committed.step(), committed.skipped());
   }
+  std::vector<proto::JobEvent> events = TakeTraces();
   const absl::Time now = environment_.clock.Now();
   const double seconds = absl::ToDoubleSeconds(now - step_opened_);
   StepTiming timing{.step = step_,
@@ -112,13 +124,6 @@ void JobRun::TellStep(proto::StepEvent committed, const std::vector<proto::Commi
                               {.flops = flops,
                                .target_steps = job_.last_step,
                                .unix_seconds = absl::ToDoubleSeconds(now - absl::UnixEpoch())});
-  std::vector<proto::JobEvent> events;
-  for (size_t worker = 0; worker < timing.reports.size(); ++worker) {
-    if (timing.reports[worker].spans_size() > 0) {
-      events.push_back(
-          MakeTrace(static_cast<int>(worker), groups_.Place(worker), timing.reports[worker]));
-    }
-  }
   for (size_t server = 0; server < replies.size(); ++server) {
     if (replies[server].spans_size() > 0) {
       events.push_back(MakeServerTrace(static_cast<int>(server), step_, attempt_, replies[server]));

@@ -75,9 +75,9 @@ void JobRun::EndValidation() {
 
 void JobRun::TellValidation() {
   environment_.metrics.OnValidation(*validation_);
-  proto::JobEvent event;
-  *event.mutable_validation() = *validation_;
-  Append(std::move(event));
+  std::vector<proto::JobEvent> events = TakeTraces();
+  *events.emplace_back().mutable_validation() = *validation_;
+  Append(std::move(events));
 }
 
 // What an earlier life knew of it.

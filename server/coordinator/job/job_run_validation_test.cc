@@ -42,6 +42,18 @@ TEST(ValidationTest, ComesAtItsStepsAndAfterTheLast) {
   }
 }
 
+TEST(ValidationTest, IsInTheTimeline) {
+  SimWorld world({.workers = 2, .steps = 4, .validate_every = 2, .trace = true});
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  int traces = 0;
+  for (const proto::JobEvent& event : world.events()) {
+    if (event.has_validation()) {
+      EXPECT_EQ(traces, 2) << "of the workers, before it";
+    }
+    traces = event.has_trace() ? traces + 1 : 0;
+  }
+}
+
 TEST(ValidationTest, GoesWithDrawnPacksAndSums) {
   for (const bool draw : {false, true}) {
     SimWorld world({.steps = 4, .samples = 12, .validate_every = 2, .draw = draw, .sums = !draw});
