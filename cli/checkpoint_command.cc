@@ -59,7 +59,8 @@ server::ExportOptions ExportOptionsOf(const server::Checkpoint& checkpoint) {
   if (job.ok()) {
     options.chat_template = job->data.chat_template;
     std::error_code error;
-    options.tokenizer_folder = fs::exists(job->model + "/config.json", error) ? job->model : "";
+    options.config_folder = fs::exists(job->model + "/config.json", error) ? job->model : "";
+    options.tokenizer_folder = options.config_folder;
   }
   return options;
 }

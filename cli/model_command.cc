@@ -103,6 +103,11 @@ int64_t LargestWindow(const plan::ModelSpec& spec) {
   return window;
 }
 
+bool IsScaled(const plan::ModelSpec& spec) {
+  return std::ranges::any_of(
+      spec.kinds, [](const auto& kind) { return kind.attention.rope.scaling.has_value(); });
+}
+
 std::string WindowText(const plan::ModelSpec& spec) {
   int64_t layers = 0;
   for (int64_t layer = 0; layer < spec.layers; ++layer) {
@@ -126,7 +131,7 @@ nlohmann::json SpecJson(const plan::ModelSpec& spec) {
           {"head_dim", attention.head_dim},
           {"max_positions", spec.max_positions},
           {"rope_theta", attention.rope.theta},
-          {"rope_scaling", attention.rope.scaling.has_value()},
+          {"rope_scaling", IsScaled(spec)},
           {"norm_epsilon", spec.norm_epsilon},
           {"window", LargestWindow(spec)},
           {"norms", NameOf(spec.kind().norms)},
@@ -151,8 +156,8 @@ void PrintSpec(const std::string& folder, const plan::ModelSpec& spec, Streams& 
   table.Add({"key/value heads", std::to_string(attention.kv_heads)});
   table.Add({"head dimension", std::to_string(attention.head_dim)});
   table.Add({"positions", WithThousands(spec.max_positions)});
-  table.Add({"rope theta",
-             fmt::format("{}{}", attention.rope.theta, attention.rope.scaling ? " (scaled)" : "")});
+  table.Add(
+      {"rope theta", fmt::format("{}{}", attention.rope.theta, IsScaled(spec) ? " (scaled)" : "")});
   table.Add({"window of attention", WindowText(spec)});
   table.Add({"norms", NameOf(spec.kind().norms)});
   table.Add({"bias on q, k, v", attention.qkv_bias ? "yes" : "no"});

@@ -16,8 +16,8 @@ namespace shoal::plan {
 enum class QkvBias { kNever, kByKey, kAlways };  // kByKey: attention_bias, which puts one on o too
 
 // Who says whether attention looks at a window only: nobody, as there is none; sliding_window, in
-// all layers; or sliding_window where use_sliding_window is true, in layers from max_window_layers
-// on. In either case layer_types, where it is there, says in which layers.
+// all layers (all but some: full_layer_every); or sliding_window where use_sliding_window is true,
+// in layers from max_window_layers on. Where some layers may have none, layer_types says which.
 enum class WindowKeys { kNone, kSlidingWindow, kUseSlidingWindow };
 
 struct NameRule {
@@ -31,6 +31,7 @@ struct Family {
   // The library's own defaults, for keys that config.json may leave out.
   struct Defaults {
     int64_t max_positions = 0;
+    int64_t kv_heads = 0;  // 0: as heads
     int64_t head_dim = 0;  // 0: hidden / heads
     double norm_epsilon = 1e-6;
     double rope_theta = 10000.0;
@@ -42,6 +43,7 @@ struct Family {
   bool mlp_bias_key = false;  // mlp_bias
   WindowKeys window = WindowKeys::kNone;
   int64_t full_layer_every = 0;  // without layer_types, each such layer has no window; 0: none
+  bool scales_rotary = true;     // else it knows only ways that are not there
   bool scales_full_layers_only = false;  // rope_scaling is not for layers that have a window
   NameRule names[8] = {};  // where they are not the common ones; empty entries mean nothing
   // Tensors of files that hold several of ours, one after the other.

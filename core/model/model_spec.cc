@@ -12,7 +12,8 @@ namespace {
 
 // Far above any model; keeps products within 64 bits.
 constexpr int64_t kMaxDimension = int64_t{1} << 24;
-constexpr int64_t kMaxLayers = 10000;  // each is a unit with its own list of tensors
+constexpr double kMaxAttentionFactor = 100;  // libraries come to 1.5
+constexpr int64_t kMaxLayers = 10000;        // each is a unit with its own list of tensors
 
 // Appends tensors one after the other, each aligned.
 class UnitBuilder {
@@ -110,10 +111,12 @@ absl::Status ValidateScaling(const RopeScaling& scaling, double theta) {
   }
   if (scaling.type == RopeType::kYarn &&
       !(scaling.beta_fast >= scaling.beta_slow && scaling.beta_slow > 0 &&
-        scaling.original_max_positions > 0 && scaling.attention_factor > 0 && theta > 1)) {
+        scaling.original_max_positions > 0 && scaling.attention_factor > 0 &&
+        scaling.attention_factor <= kMaxAttentionFactor && theta > 1)) {
     return InvalidArgument(
-        "rope_scaling: yarn needs 0 < beta_slow <= beta_fast, attention_factor > 0 and rope_theta "
-        "> 1");
+        "rope_scaling: yarn needs 0 < beta_slow <= beta_fast, attention_factor above 0 and at most "
+        "{} and rope_theta > 1",
+        kMaxAttentionFactor);
   }
   return absl::OkStatus();
 }

@@ -201,6 +201,7 @@ absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& 
   SHOAL_RETURN_IF_ERROR(formats::WriteHfModel(output, manifest.spec, read,
                                               {.dtype = options.dtype,
                                                .tokenizer_folder = options.tokenizer_folder,
+                                               .config_folder = options.config_folder,
                                                .special = manifest.special}));
   return options.tokenizer_folder.empty() || options.chat_template == plan::Template::kAuto
              ? absl::OkStatus()
@@ -217,6 +218,7 @@ absl::Status ReplaceExport(const std::string& checkpoint, const std::string& out
       *opened, fresh,
       {.dtype = job.checkpoint.export_type == plan::ExportType::kBf16 ? DType::kBF16 : DType::kF32,
        .tokenizer_folder = job.model,
+       .config_folder = job.model,
        .chat_template = job.data.chat_template}));
   std::filesystem::remove_all(output, error);
   std::filesystem::rename(fresh, output, error);

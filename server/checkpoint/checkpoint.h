@@ -116,6 +116,7 @@ absl::StatusOr<std::string> HashOfState(const Checkpoint& checkpoint);
 struct ExportOptions {
   DType dtype = DType::kF32;
   std::string tokenizer_folder;  // whose files are copied; empty: none
+  std::string config_folder;     // whose config.json is, if it is of this model; empty: none
   // Goes with the tokenizer; auto: what lies in its folder.
   plan::Template chat_template = plan::Template::kAuto;
 };

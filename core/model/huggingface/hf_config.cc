@@ -67,8 +67,12 @@ absl::Status ParseSizes(const JsonObject& config, const Family& family, ModelSpe
   SHOAL_ASSIGN_OR_RETURN(spec.kinds[0].mlp.intermediate, config.Integer("intermediate_size"));
   SHOAL_ASSIGN_OR_RETURN(spec.layers, config.Integer("num_hidden_layers"));
   SHOAL_ASSIGN_OR_RETURN(attention.heads, config.Integer("num_attention_heads"));
-  SHOAL_ASSIGN_OR_RETURN(attention.kv_heads,
-                         config.IntegerOr("num_key_value_heads", attention.heads));
+  const bool kv_heads_absent = !config.json().contains("num_key_value_heads");  // null is as heads
+  SHOAL_ASSIGN_OR_RETURN(
+      attention.kv_heads,
+      config.IntegerOr("num_key_value_heads", kv_heads_absent && family.defaults.kv_heads > 0
+                                                  ? family.defaults.kv_heads
+                                                  : attention.heads));
   const bool head_dim_absent = !config.json().contains("head_dim");  // null is hidden / heads
   SHOAL_ASSIGN_OR_RETURN(
       attention.head_dim,
@@ -173,6 +177,7 @@ std::string ModelSpecToJson(const ModelSpec& spec, DType torch_dtype,
   if (family.mlp_bias_key) {
     config["mlp_bias"] = mlp.bias;
   }
+  config["pad_token_id"] = nullptr;  // the library's default may be beyond the vocabulary
   if (special.bos >= 0) {
     config["bos_token_id"] = special.bos;
   }

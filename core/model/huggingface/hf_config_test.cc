@@ -39,6 +39,11 @@ TEST(ParseModelSpec, FillsWhatAConfigLeavesOut) {
   config["head_dim"] = 32;
   EXPECT_EQ(Parse(config)->attention().kv_heads, 8);
   EXPECT_EQ(Parse(config)->attention().q_size(), 256);
+  config["num_attention_heads"] = 16;
+  config["architectures"] = {"MistralForCausalLM"};
+  EXPECT_EQ(Parse(config)->attention().kv_heads, 8);
+  config["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(Parse(config)->attention().kv_heads, 16);
   config.erase("architectures");
   config["model_type"] = "qwen2";
   EXPECT_EQ(Parse(config)->family, "qwen2");
@@ -123,6 +128,18 @@ TEST(ParseModelSpec, ReadsRopeByLayerType) {
   for (const plan::ModelSpec& spec : {*older, *sliding}) {
     EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(spec, DType::kF32, {}), "own"), spec);
   }
+  const json own = json::parse(ModelSpecToJson(*older, DType::kF32, {}));
+  EXPECT_EQ(own["rope_scaling"]["rope_type"], "linear") << "transformers 4 looks there alone";
+  config["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+  EXPECT_REFUSED(Parse(config).status(), "rope_parameters of olmo3 are by kind of layer");
+}
+
+TEST(ParseModelSpec, RefusesScalingThatTheLibraryReadsOtherwise) {
+  json config = Llama();
+  config["architectures"] = {"Phi3ForCausalLM"};
+  ASSERT_OK(Parse(config).status());
+  config["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}};
+  EXPECT_REFUSED(Parse(config).status(), "scaled is not supported for phi3");
 }
 
 TEST(ParseModelSpec, ReadsWindows) {
@@ -144,6 +161,13 @@ TEST(ParseModelSpec, ReadsWindows) {
   EXPECT_EQ(windows(mistral), Windows(5, 0));
   mistral["sliding_window"] = 7;
   EXPECT_EQ(windows(mistral), Windows(5, 7));
+  mistral["use_sliding_window"] = false;
+  EXPECT_EQ(windows(mistral), Windows(5, 7)) << "no key of this family's";
+  mistral["layer_types"] = json(5, "sliding_attention");
+  EXPECT_EQ(windows(mistral), Windows(5, 7));
+  mistral["layer_types"][2] = "full_attention";
+  EXPECT_REFUSED(Parse(mistral).status(), "layer_types contradicts sliding_window");
+  mistral.erase("layer_types");
   mistral["sliding_window"] = 0;
   EXPECT_REFUSED(Parse(mistral).status(), "config.json: sliding_window");
 
@@ -176,6 +200,9 @@ TEST(ParseModelSpec, RefusesByName) {
       {false, "rope_scaling", R"({"type": "linear"})", "rope_scaling: factor is missing"},
       {false, "rope_scaling", R"({"type": "linear", "factor": 0.5})", "factor is 0.5"},
       {false, "rope_scaling", R"({"type": "yarn", "factor": 4, "beta_fast": 0.5})", "yarn needs"},
+      {false, "rope_scaling",
+       R"({"type": "yarn", "factor": 1e13, "mscale": 1e308, "mscale_all_dim": 1})",
+       "attention_factor above 0 and at most 100"},
       {false, "rope_parameters", R"({"full_attention": null})",
        "rope_parameters: full_attention is null"},
       {false, "rope_scaling", R"({"rope_type": "llama3"})", "rope_scaling: factor is missing"},
@@ -189,7 +216,7 @@ TEST(ParseModelSpec, RefusesByName) {
        "layer_types has 2 layers; num_hidden_layers says 5"},
       {true, "layer_types",
        R"(["full_attention", "chunked_attention", "full_attention", "full_attention", 7])",
-       "layer_types: \"chunked_attention\" (layer 1) is not supported; full_attention, "
+       "layer_types: 'chunked_attention' (layer 1) is not supported; full_attention, "
        "sliding_attention are"},
       {true, "layer_types",
        R"(["full_attention", "full_attention", "full_attention", "full_attention",

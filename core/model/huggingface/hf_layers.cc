@@ -15,10 +15,12 @@ using plan::WindowKeys;
 
 // Keys that a query sees in layers that have a window; 0: none.
 absl::StatusOr<int64_t> ParseWindow(const JsonObject& config, const Family& family) {
-  const bool by_key = family.window == WindowKeys::kUseSlidingWindow;
-  SHOAL_ASSIGN_OR_RETURN(const bool use_window, config.BoolOr("use_sliding_window", !by_key));
-  if (!use_window) {
-    return 0;
+  if (family.window != WindowKeys::kSlidingWindow) {
+    const bool by_key = family.window == WindowKeys::kUseSlidingWindow;
+    SHOAL_ASSIGN_OR_RETURN(const bool use_window, config.BoolOr("use_sliding_window", !by_key));
+    if (!use_window) {
+      return 0;
+    }
   }
   if (family.window == WindowKeys::kNone) {
     return config.Find("sliding_window") == nullptr
@@ -45,9 +47,10 @@ absl::StatusOr<std::vector<bool>> ParseTypes(const JsonObject& config, int64_t l
   std::vector<bool> sliding;
   for (const Json& type : *types) {
     if (type != kFullAttention && type != kSlidingAttention) {
-      return InvalidArgument("{}: layer_types: {} (layer {}) is not supported; {}, {} are",
-                             config.where(), type.dump(-1, ' ', true), sliding.size(),
-                             kFullAttention, kSlidingAttention);
+      const std::string shown = type.is_string() ? type.get<std::string>() : type.type_name();
+      return InvalidArgument("{}: layer_types: '{}' (layer {}) is not supported; {}, {} are",
+                             config.where(), shown.substr(0, 60), sliding.size(), kFullAttention,
+                             kSlidingAttention);
     }
     sliding.push_back(type == kSlidingAttention);
   }
@@ -56,10 +59,16 @@ absl::StatusOr<std::vector<bool>> ParseTypes(const JsonObject& config, int64_t l
 
 absl::StatusOr<std::vector<bool>> SlidingLayers(const JsonObject& config, const Family& family,
                                                 int64_t layers, int64_t window) {
-  if (config.Find("layer_types") != nullptr) {
-    return ParseTypes(config, layers);
-  }
   std::vector<bool> sliding(static_cast<size_t>(layers), window > 0);
+  if (config.Find("layer_types") != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<bool> types, ParseTypes(config, layers));
+    const bool in_all = family.window == WindowKeys::kSlidingWindow && family.full_layer_every == 0;
+    if (in_all && types != sliding) {
+      return InvalidArgument("{}: layer_types contradicts sliding_window, which is of all layers",
+                             config.where());
+    }
+    return types;
+  }
   for (int64_t layer = 0; family.full_layer_every > 0 && layer < layers; ++layer) {
     if ((layer + 1) % family.full_layer_every == 0) {
       sliding[static_cast<size_t>(layer)] = false;

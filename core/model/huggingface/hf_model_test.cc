@@ -208,7 +208,7 @@ TEST(WriteHfModel, CopiesTheConfigThatWasRead) {
   config.insert(1, "\n  \"a_key\": [\"dtype\", 1.50],  \"dtype\" : \"float16\",");
   const auto written = [&] {
     EXPECT_THAT(
-        InitHfModel(to.path(), spec, 1, {.dtype = DType::kBF16, .tokenizer_folder = from.path()}),
+        InitHfModel(to.path(), spec, 1, {.dtype = DType::kBF16, .config_folder = from.path()}),
         IsOk());
     return *ReadFile(to / "config.json");
   };

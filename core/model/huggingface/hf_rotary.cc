@@ -126,22 +126,31 @@ absl::StatusOr<Ropes> ParseRotary(const JsonObject& config, const plan::Family& 
   Ropes ropes{.full = {.theta = theta}, .sliding = {.theta = theta}};
   if (config.Find("rope_parameters") != nullptr) {
     SHOAL_ASSIGN_OR_RETURN(const JsonObject parameters, config.Object("rope_parameters"));
-    if (!parameters.json().contains(kFullAttention) &&
-        !parameters.json().contains(kSlidingAttention)) {
+    if (parameters.json().contains(kFullAttention) ||
+        parameters.json().contains(kSlidingAttention)) {
+      SHOAL_ASSIGN_OR_RETURN(ropes.full,
+                             ParseRopeOf(parameters, kFullAttention, theta, max_positions));
+      SHOAL_ASSIGN_OR_RETURN(ropes.sliding,
+                             ParseRopeOf(parameters, kSlidingAttention, theta, max_positions));
+    } else {
       SHOAL_ASSIGN_OR_RETURN(ropes.full, ParseRope(parameters, theta, max_positions));
       ropes.sliding = ropes.full;
-      return ropes;
+      if (family.scales_full_layers_only && ropes.full.scaling) {
+        return InvalidArgument("{}: rope_parameters of {} are by kind of layer: {}, {}",
+                               config.where(), family.model_type, kFullAttention,
+                               kSlidingAttention);
+      }
     }
-    SHOAL_ASSIGN_OR_RETURN(ropes.full,
-                           ParseRopeOf(parameters, kFullAttention, theta, max_positions));
-    SHOAL_ASSIGN_OR_RETURN(ropes.sliding,
-                           ParseRopeOf(parameters, kSlidingAttention, theta, max_positions));
   } else if (config.Find("rope_scaling") != nullptr) {
     SHOAL_ASSIGN_OR_RETURN(const JsonObject scaling, config.Object("rope_scaling"));
     SHOAL_ASSIGN_OR_RETURN(ropes.full, ParseRope(scaling, theta, max_positions));
     if (!family.scales_full_layers_only) {
       ropes.sliding = ropes.full;
     }
+  }
+  if (!family.scales_rotary && (ropes.full.scaling || ropes.sliding.scaling)) {
+    return InvalidArgument("{}: a rotary embedding that is scaled is not supported for {}",
+                           config.where(), family.model_type);
   }
   return ropes;
 }
@@ -165,6 +174,9 @@ void AddRotary(const plan::ModelSpec& spec, const plan::Family& family,
       json =
           rope.scaling ? ToJson(*rope.scaling) : nlohmann::ordered_json({{"rope_type", "default"}});
       json["rope_theta"] = rope.theta;
+      if (family.scales_full_layers_only && kind.attention.window == 0 && rope.scaling) {
+        config["rope_scaling"] = ToJson(*rope.scaling);  // all that transformers 4 looks at
+      }
     }
   }
 }

@@ -147,10 +147,10 @@ std::string WithElementType(std::string text, std::string_view type) {
 // config.json of the folder the model came from, byte for byte but for the element type; one of our
 // own where that has none, or one of another model.
 std::string ConfigOf(const plan::ModelSpec& spec, const HfWriteOptions& options, std::string own) {
-  if (options.tokenizer_folder.empty()) {
+  if (options.config_folder.empty()) {
     return own;
   }
-  const absl::StatusOr<std::string> text = ReadFile(options.tokenizer_folder + "/config.json");
+  const absl::StatusOr<std::string> text = ReadFile(options.config_folder + "/config.json");
   if (!text.ok()) {
     return own;
   }
