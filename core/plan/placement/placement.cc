@@ -49,15 +49,16 @@ class Placement {
   }
 
   // Whoever has least, and among those least of its unit.
-  void AddToLeast(const PartitionSpec& partition) {
+  Relocation AddToLeast(const PartitionSpec& partition) {
     const auto least = std::ranges::min_element(at_, [&](const auto& a, const auto& b) {
       return std::pair(a.second.load, OfUnit(a.second, partition)) <
              std::pair(b.second.load, OfUnit(b.second, partition));
     });
     Add(least->first, partition);
+    return {partition.id, least->first};
   }
 
-  void Balance(int64_t within) {
+  void Balance(int64_t within, std::vector<Relocation>& relocations) {
     const auto less = [](const auto& a, const auto& b) { return a.second.load < b.second.load; };
     while (true) {
       const auto [least, most] = std::ranges::minmax_element(at_, less);
@@ -71,18 +72,8 @@ class Placement {
       --OfUnit(most->second, partition);
       most->second.held.erase(most->second.held.begin() + static_cast<std::ptrdiff_t>(chosen));
       Add(least->first, partition);
+      relocations.push_back({partition.id, least->first});
     }
-  }
-
-  ShardMap Map(int64_t generation) const {
-    ShardMap map{.generation = generation,
-                 .servers = std::vector<std::vector<int>>(partitions_.size())};
-    for (const auto& [server, at] : at_) {
-      for (const int id : at.held) {
-        map.servers[static_cast<size_t>(id)] = {server};
-      }
-    }
-    return map;
   }
 
  private:
@@ -123,8 +114,8 @@ std::vector<int> FirstServers(int64_t servers) {
   return first;
 }
 
-ShardMap PlanTarget(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
-                    std::span<const int> servers) {
+std::vector<Relocation> PlanRelocations(const std::vector<PartitionSpec>& partitions,
+                                        const ShardMap& now, std::span<const int> servers) {
   SHOAL_CHECK(!servers.empty());
   Placement placement(partitions, servers);
   std::vector<int> homeless;
@@ -138,11 +129,48 @@ ShardMap PlanTarget(const std::vector<PartitionSpec>& partitions, const ShardMap
   }
   const auto count = [&](int id) { return partitions[static_cast<size_t>(id)].count; };
   std::ranges::stable_sort(homeless, std::greater(), count);
+  std::vector<Relocation> relocations;
   for (const int id : homeless) {
-    placement.AddToLeast(partitions[static_cast<size_t>(id)]);
+    relocations.push_back(placement.AddToLeast(partitions[static_cast<size_t>(id)]));
   }
-  placement.Balance(LargestCount(partitions));
-  return placement.Map(now.generation + 1);
+  placement.Balance(LargestCount(partitions), relocations);
+  return relocations;
+}
+
+ShardMap Relocate(const ShardMap& now, std::span<const Relocation> relocations) {
+  ShardMap map = now;
+  ++map.generation;
+  for (const auto [partition, to] : relocations) {
+    map.servers[static_cast<size_t>(partition)] = {to};
+  }
+  return map;
+}
+
+ShardMap PlanTarget(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
+                    std::span<const int> servers) {
+  return Relocate(now, PlanRelocations(partitions, now, servers));
+}
+
+int64_t MovedBytes(const std::vector<PartitionSpec>& partitions,
+                   std::span<const Relocation> relocations) {
+  int64_t moved = 0;
+  for (const Relocation& relocation : relocations) {
+    moved += partitions[static_cast<size_t>(relocation.partition)].count;
+  }
+  return moved * kMovedBytes;
+}
+
+std::span<const Relocation> FirstOf(const std::vector<PartitionSpec>& partitions,
+                                    std::span<const Relocation> relocations, int64_t bytes) {
+  size_t first = 0;
+  int64_t moved = 0;
+  for (; first < relocations.size(); ++first) {
+    moved += MovedBytes(partitions, relocations.subspan(first, 1));
+    if (first > 0 && moved > bytes) {
+      break;
+    }
+  }
+  return relocations.first(first);
 }
 
 int64_t MovedBytes(const std::vector<PartitionSpec>& partitions, const ShardMap& from,

@@ -19,12 +19,35 @@ inline constexpr int64_t kMovedBytes = 12;
 // Returns 0, 1, ... below `servers`.
 std::vector<int> FirstServers(int64_t servers);
 
-// Returns `now` with its partitions on these servers alone, balanced, as the next generation.
+// A partition that is to change servers.
+struct Relocation {
+  int partition = 0;
+  int to = 0;
+  bool operator==(const Relocation&) const = default;
+};
+
+// Returns what brings the partitions to these servers alone, balanced; each moves once at most.
 // What others hold goes to whoever has least, largest first; then the most loaded gives to the
 // least loaded what brings the two nearest, until that is balanced. Spreads a unit over servers
-// where it has a choice. Deterministic.
+// where it has a choice. Deterministic; and what is planned anew once the first of them are done is
+// the rest of them.
+std::vector<Relocation> PlanRelocations(const std::vector<PartitionSpec>& partitions,
+                                        const ShardMap& now, std::span<const int> servers);
+
+// Returns `now` with those done, as the next generation.
+ShardMap Relocate(const ShardMap& now, std::span<const Relocation> relocations);
+
+// Does all of it.
 ShardMap PlanTarget(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
                     std::span<const int> servers);
+
+// Returns the bytes of those partitions.
+int64_t MovedBytes(const std::vector<PartitionSpec>& partitions,
+                   std::span<const Relocation> relocations);
+
+// Returns the first of them: as many as have `bytes` at most, and one where that is none.
+std::span<const Relocation> FirstOf(const std::vector<PartitionSpec>& partitions,
+                                    std::span<const Relocation> relocations, int64_t bytes);
 
 // Returns the bytes of partitions whose server differs.
 int64_t MovedBytes(const std::vector<PartitionSpec>& partitions, const ShardMap& from,

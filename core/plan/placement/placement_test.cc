@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <set>
+#include <span>
 
 #include "core/base/random.h"
 #include "gtest/gtest.h"
@@ -169,6 +170,43 @@ TEST(PlanTarget, PlansAModelOf70B) {
   ExpectPlaced(partitions, target, Servers(128));
   const int64_t least = LeastBytes(partitions, now, Servers(128));
   EXPECT_LE(MovedBytes(partitions, now, target), least + least / 20);
+}
+
+TEST(FirstOf, IsWhatFitsAndOneAtLeast) {
+  const std::vector<PartitionSpec> partitions = Partitions({5, 3, 2, 7});
+  const std::vector<Relocation> all = {{0, 1}, {1, 1}, {3, 1}};
+  const auto first = [&](int64_t elements) {
+    return FirstOf(partitions, all, elements * kMovedBytes).size();
+  };
+  EXPECT_EQ(first(0), 1U);
+  EXPECT_EQ(first(7), 1U);
+  EXPECT_EQ(first(8), 2U);
+  EXPECT_EQ(first(1000), 3U);
+  EXPECT_TRUE(FirstOf(partitions, {}, 100).empty());
+}
+
+// So waves need no memory of each other.
+TEST(PlanRelocations, TheRestPlannedAnewAfterAnyOfTheFirstIsTheSame) {
+  Random random(3);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<int64_t> counts(4 + random.Below(40));
+    std::ranges::generate(counts, [&] { return 1 + static_cast<int64_t>(random.Below(9)); });
+    const auto partitions = Partitions(counts);
+    const ShardMap now = PlaceShards(partitions, 1 + static_cast<int>(random.Below(5)), 1);
+    std::vector<int> servers = Servers(2 + static_cast<int>(random.Below(5)));
+    servers.erase(servers.begin() + static_cast<int>(random.Below(servers.size())));
+    const std::vector<Relocation> all = PlanRelocations(partitions, now, servers);
+    std::set<int> moved;
+    for (const Relocation& relocation : all) {
+      EXPECT_TRUE(moved.insert(relocation.partition).second) << "each once";
+    }
+    for (size_t first = 0; first <= all.size(); ++first) {
+      const std::span<const Relocation> done = std::span(all).first(first);
+      const std::vector<Relocation> rest =
+          PlanRelocations(partitions, Relocate(now, done), servers);
+      ASSERT_TRUE(std::ranges::equal(rest, std::span(all).subspan(first)));
+    }
+  }
 }
 
 }  // namespace

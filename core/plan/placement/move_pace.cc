@@ -1,0 +1,45 @@
+#include "core/plan/placement/move_pace.h"
+
+#include <algorithm>
+
+namespace shoal::plan {
+namespace {
+
+constexpr int kGoodWaves = 4;
+constexpr double kLeastSeconds = 0.001;  // of a wave: a shorter one is not told from it
+constexpr int64_t kMostBytes = int64_t{1} << 40;
+
+}  // namespace
+
+MovePace AfterWave(MovePace pace, int64_t bytes, double seconds) {
+  const double fits = static_cast<double>(bytes) * kWavePause / std::max(seconds, kLeastSeconds);
+  const auto fit = static_cast<int64_t>(std::min(fits, static_cast<double>(kMostBytes)));
+  if (seconds > kWavePause) {
+    return {.bytes = std::max<int64_t>(1, std::min(fit, bytes / 2))};
+  }
+  if (fit / 2 >= pace.bytes) {
+    return {.bytes = 2 * pace.bytes};
+  }
+  if (++pace.good == kGoodWaves) {
+    return {.bytes = std::min(kMostBytes, pace.bytes + pace.bytes / 4)};
+  }
+  return pace;
+}
+
+int64_t WavesSoon(double step_seconds) {
+  return step_seconds * static_cast<double>(kMostWaves) <= kSoon
+             ? kMostWaves
+             : 1 + static_cast<int64_t>(kSoon / step_seconds);
+}
+
+int64_t NextWaveBytes(const MovePace& pace, int64_t left, int64_t waves, int64_t most) {
+  const int64_t more = std::max<int64_t>(1, most - waves);
+  return std::max(pace.bytes, left / more + (left % more > 0 ? 1 : 0));
+}
+
+absl::Duration BeforeNextWave(int64_t bytes, int64_t rate) {
+  return rate > 0 ? absl::Seconds(static_cast<double>(bytes) / static_cast<double>(rate))
+                  : absl::ZeroDuration();
+}
+
+}  // namespace shoal::plan

@@ -1,0 +1,67 @@
+#include "core/plan/placement/move_pace.h"
+
+#include "gtest/gtest.h"
+
+namespace shoal::plan {
+namespace {
+
+constexpr int64_t kMega = 1'000'000;
+
+TEST(MovePace, GrowsFastWhereTwiceAsMuchFits) {
+  MovePace pace{.bytes = kMega};
+  pace = AfterWave(pace, kMega, 0.01);
+  EXPECT_EQ(pace.bytes, 2 * kMega);
+  pace = AfterWave(pace, 2 * kMega, 0);
+  EXPECT_EQ(pace.bytes, 4 * kMega);
+  pace = AfterWave(pace, 4 * kMega, 0.06);
+  EXPECT_EQ(pace.bytes, 4 * kMega);
+  // A last one, of less, says little of more.
+  EXPECT_EQ(AfterWave(pace, kMega, 0.06).bytes, 4 * kMega);
+  EXPECT_EQ(AfterWave(pace, 0, 0).bytes, 4 * kMega);
+}
+
+TEST(MovePace, AWaveThatTookTooLongHalvesItAndFourGoodOnesRaiseIt) {
+  MovePace pace{.bytes = 100 * kMega};
+  pace = AfterWave(pace, 100 * kMega, 0.11);
+  EXPECT_EQ(pace.bytes, 50 * kMega);
+  for (int wave = 0; wave < 3; ++wave) {
+    pace = AfterWave(pace, 50 * kMega, 0.1);
+    EXPECT_EQ(pace.bytes, 50 * kMega);
+  }
+  pace = AfterWave(pace, 50 * kMega, 0.1);
+  EXPECT_EQ(pace.bytes, 62'500'000);
+  pace = AfterWave(pace, 62'500'000, 0.06);
+  EXPECT_EQ(pace.bytes, 62'500'000) << "counted since it changed";
+  // Much too long: what would have fit.
+  EXPECT_EQ(AfterWave(pace, 62'500'000, 1).bytes, 6'250'000);
+  // One that was larger than the pace, since few waves were left, is judged by its own bytes.
+  EXPECT_EQ(AfterWave(pace, 1000 * kMega, 1).bytes, 100 * kMega);
+  EXPECT_EQ(AfterWave({.bytes = 1}, 1, 5).bytes, 1);
+}
+
+TEST(MovePace, SixteenWavesDo) {
+  const MovePace slow{.bytes = 10};
+  int64_t left = 1'000'003;
+  int64_t waves = 0;
+  for (; left > 0; ++waves) {
+    left -= NextWaveBytes(slow, left, waves);
+  }
+  EXPECT_EQ(waves, kMostWaves);
+  EXPECT_EQ(NextWaveBytes(slow, 500, 40), 500) << "what is left after them goes at once";
+  EXPECT_EQ(NextWaveBytes({.bytes = 70}, 100, 0), 70);
+}
+
+TEST(MovePace, WhatIsToGoSoonTakesNoMoreThanThat) {
+  EXPECT_EQ(WavesSoon(0.001), kMostWaves);
+  EXPECT_EQ(WavesSoon(1), 11);
+  EXPECT_EQ(WavesSoon(20), 1);
+  EXPECT_EQ(NextWaveBytes({.bytes = 1}, 100, 0, WavesSoon(20)), 100);
+}
+
+TEST(MovePace, ARateKeepsWavesApart) {
+  EXPECT_EQ(BeforeNextWave(50 * kMega, 200 * kMega), absl::Milliseconds(250));
+  EXPECT_EQ(BeforeNextWave(50 * kMega, 0), absl::ZeroDuration());
+}
+
+}  // namespace
+}  // namespace shoal::plan
