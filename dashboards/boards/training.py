@@ -122,9 +122,10 @@ TROUBLE = Row('Trouble', (
            Query('increase(shoal_train_workers_lost_total{JOB}[5m])', 'left or lost'),
            Query('increase(shoal_train_packs_taken_back_total{JOB}[5m])', 'packs taken over'))),
     Panel('State on its way between servers', 'Bytes that moved when servers were added or taken '
-          'away while the job trained, in five minutes. Good: as you wish, and each byte once.',
-          'bytes',
-          (Query('increase(shoal_move_bytes_total{JOB}[5m])', 'moved'),)),
+          'away while the job trained, in five minutes, and those that are left. Good: as you '
+          'wish, each byte once, and what is left falls to zero.', 'bytes',
+          (Query('increase(shoal_move_bytes_total{JOB}[5m])', 'moved'),
+           Query('shoal_move_bytes_left{JOB}', 'left'))),
     Panel('Pauses while state moves', 'How long steps waited for it, and moves that were given up '
           'in five minutes. Good: pauses of a step or less, none given up.', 's',
           (Query('histogram_quantile(0.99, sum by (le) '

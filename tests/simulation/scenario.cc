@@ -177,6 +177,7 @@ void DrawScaling(uint64_t seed, Nanoseconds horizon, Scenario& scenario) {
              fmt::format("server-{}", draw.Between(0, options.servers + options.spare_servers - 1)),
          .at = draw.Between(0, std::min<Nanoseconds>(horizon, 2 * kSecond))});
   }
+  options.wave_bytes = draw.Chance(0.5) ? draw.Between(1, 2000) : options.wave_bytes;
 }
 
 std::string EndOf(const SimCommand::Followed& job) {

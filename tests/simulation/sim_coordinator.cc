@@ -67,6 +67,7 @@ void SimCoordinator::Start() {
                              .durable = true,
                              .term = saved.term,
                              .started = process_.clock().Now(),
+                             .move_pace = {.bytes = options_.wave_bytes},
                              .superseded = [this](const absl::Status& why) { OnSuperseded(why); },
                              .reached = [this](const char* point) { OnReached(point); }});
   seen_changes_ = core_->changes();

@@ -61,6 +61,7 @@ std::string ToCode(const SimOptions& options) {
   SAY(min_workers);
   SAY(min_servers);
   SAY(elastic);
+  SAY(wave_bytes);
   SAY(max_restarts);
   SAY(stays);
   SAY(jobs);

@@ -13,6 +13,7 @@
 #include "core/base/clock.h"
 #include "core/job/job.h"
 #include "core/model/shard_map.h"
+#include "core/plan/placement/move_pace.h"
 #include "core/plan/step/cost_model.h"
 #include "proto/coordinator.pb.h"
 #include "proto/state.pb.h"
@@ -68,6 +69,7 @@ struct JobEnvironment {
   bool durable = false;  // `store` outlives the owner, which may have a next life
   int64_t term = 1;      // of the owner: commands carry it
   absl::Time started = absl::InfinitePast();  // the owner
+  plan::MovePace move_pace = {};              // of the first wave of state
   // Hears that a server, or the checkpoint folder, belongs to a later life of the owner: from now
   // on nothing may be told, recorded or answered.
   std::function<void(const absl::Status&)> superseded;

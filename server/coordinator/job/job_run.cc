@@ -41,7 +41,9 @@ JobRun::JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvir
       validation_(resume.has_value() ? resume->validation : std::nullopt),
       newest_checkpoint_(std::move(resume)),
       record_(std::in_place, environment_.disk,
-              [this](const std::string& lines) { return job_.checkpoints->Record(lines); }) {}
+              [this](const std::string& lines) { return job_.checkpoints->Record(lines); }) {
+  waves_.pace = environment_.move_pace;
+}
 
 JobRun::~JobRun() = default;
 

@@ -127,7 +127,7 @@ class JobRun {
   // Of a worker, "stage 1 of group 0"; empty without a pipeline.
   std::string PlaceOf(uint64_t incarnation) const;
   bool TakesPart(uint64_t incarnation) const;
-  // Whether the move under way makes this server part of the job.
+  // Whether this server is about to become part of the job.
   bool IsJoining(uint64_t incarnation) const;
   const std::vector<Member>& workers() const { return workers_; }
   // Where a worker's last committed step went; null: there is none.
@@ -147,28 +147,14 @@ class JobRun {
   const std::shared_ptr<EventLog>& events() const { return events_; }
   // Calls to its servers end with the last reference; none is made from now on.
   std::vector<std::shared_ptr<ServerClient>> ReleaseServers() {
-    return {std::move(control_), std::move(move_control_), std::move(retired_control_)};
+    return {std::move(control_), std::move(move_control_), std::move(retired_control_),
+            std::move(joiners_.control)};
   }
   // Moves whenever Join or Next may answer differently than before.
   int64_t changes() const { return changes_; }
 
  private:
-  enum class Phase {
-    kWaiting,      // for members
-    kTakingOver,   // servers of an earlier life's run are asked where they are
-    kConfiguring,  // servers load
-    kMoving,       // partitions change servers
-    kShort,        // of workers
-    kPlanning,     // the plan of the step to come is not ready yet
-    kBeginning,
-    kRunning,
-    kPreparing,
-    kCommitting,
-    kPinning,               // servers pin the version to be written; training goes on after that
-    kWaitingForCheckpoint,  // the next one is due before the last is complete
-    kFinishing,             // no more steps; the last checkpoint
-    kOver,
-  };
+  using Phase = JobPhase;
 
   // Nothing more is done for it: it is over, once followers may know.
   bool closed() const { return phase_ == Phase::kOver; }
@@ -257,25 +243,38 @@ class JobRun {
   absl::Status CheckFits(const std::set<uint64_t>& leaving, int64_t servers) const;
   void Wish(int64_t servers);
   void SetWanted(int64_t servers);
+  void SetBytesLeft(int64_t bytes);
   proto::ScaleReply DescribeScaling() const;
   proto::ScaleReply DescribeWish(int64_t servers) const;
   bool CanMove() const;
+  bool IsToMove() const;
   bool BeginMove();
+  absl::StatusOr<bool> IsReadyToMove();
+  std::vector<int> PlacesToBe() const;
+  void BeginWave(std::span<const plan::Relocation> relocations);
   template <typename Request, typename Reply>
   void CallForMove(ServerMethod<Request, Reply> method, const std::map<int, Request>& requests,
                    const std::type_identity_t<std::function<void(std::map<int, Reply>)>>& then);
-  void ConfigureJoiners(int64_t generation);
   void ReserveForMove();
   void FetchForMove();
-  void EndMove(int64_t bytes);
+  void EndWave(int64_t bytes);
+  void TellWave(int64_t bytes, size_t servers_before);
   void AdmitAgain();
-  void ReleaseAt(const std::vector<int>& members);
+  void ReleaseAt(ServerClient& control, const std::vector<int>& members);
   void Retire(std::shared_ptr<ServerClient> control);
   void OnMoveFailed(size_t member, const absl::Status& status);
   void GiveUpMove(const std::string& why);
-  void LoseJoiner(const Member& member);
   std::map<int, proto::HeldPartitions> HeldByMap() const;
   void OnMapTold();
+
+  // job_run_joiners.cc
+  void LoadAhead();
+  absl::StatusOr<bool> LoadJoiners(const std::vector<Member>& needed);
+  void AskToLoad(const std::vector<Member>& servers);
+  void OnJoinerLoaded(const Member& joiner, const absl::Status& status);
+  void OnJoinerAnswered(uint64_t incarnation);
+  void ReleaseJoiners(const std::vector<Member>& kept = {});
+  void LoseJoiner(const Member& member);
 
   // job_run_drain.cc
   std::set<uint64_t> Leaving() const;
@@ -294,6 +293,7 @@ class JobRun {
   bool Suits(const Member& worker);
   void AdmitWorkers();
   int64_t present() const;
+  bool IsShort() const { return present() + joining_.ready() < least_workers(); }
   int64_t least_workers() const;
   // Between steps: without those that are lost, with those that have joined. False: too few.
   bool Regroup();
@@ -418,14 +418,13 @@ class JobRun {
   std::vector<Member> kept_;
   // With cluster.elastic: when those that come and go are taken together.
   absl::Time settled_at_ = absl::InfiniteFuture();
-  proto::ScaleReply scaling_;          // of the last wish
-  std::optional<PartitionMove> move_;  // under way
-  int64_t move_number_ = 0;
-  absl::Time move_began_;
+  proto::ScaleReply scaling_;  // of the last wish
+  Waves waves_;
+  Joiners joiners_;
+  std::optional<PartitionMove> move_;           // a wave, under way
   std::shared_ptr<ServerClient> move_control_;  // of move_->members
   std::shared_ptr<ServerClient> retired_control_;
-  int64_t moves_ = 0;                       // that ended well
-  std::optional<int64_t> move_held_up_by_;  // the first checkpoint since it could begin
+  int64_t moves_ = 0;  // after which servers_ were others
   std::vector<Member> workers_;
   WorkerGroups groups_;                                 // of workers_
   std::vector<std::string> names_;                      // of workers_, with their places

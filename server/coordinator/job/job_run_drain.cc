@@ -25,6 +25,7 @@ void JobRun::OfferServers(std::vector<Member> spares) {
   if (!same) {
     Settle();
   }
+  LoadAhead();
 }
 
 void JobRun::Settle() { settled_at_ = environment_.clock.Now() + kTakenTogether; }
@@ -106,6 +107,7 @@ int64_t JobRun::OneFewer() const {
 proto::ScaleReply JobRun::Drain(const Member& server) {
   departures_[server.incarnation].drained = true;
   Wish(OneFewer());
+  SetBytesLeft(DescribeWish(job_.servers).bytes_moved());
   Depart(server, "shoal drain");
   return DescribeScaling();
 }

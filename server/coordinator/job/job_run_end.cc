@@ -299,9 +299,7 @@ void JobRun::ReleaseMembers() {
   if (!environment_.stays) {
     return;  // members end with the coordinator
   }
-  if (move_.has_value()) {
-    ReleaseAt(move_->joiners());
-  }
+  ReleaseJoiners();
   for (size_t server = 0; server < servers_.size(); ++server) {
     if (!gone_.contains(servers_[server].incarnation)) {
       Release(server);

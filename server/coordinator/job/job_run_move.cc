@@ -1,7 +1,8 @@
 // More servers, or fewer, while a job trains: between two steps partitions are copied to the
 // servers that are to have them, then the map that says so is recorded, and the next step begins by
 // it. Until it is recorded nothing has changed: what was reserved is given back, and the job goes
-// on as it was.
+// on as it was. Steps wait for that, so it is done in waves, with steps between
+// (core/plan/placement/move_pace.h); each is planned from where partitions are then.
 #include <algorithm>
 
 #include "core/base/bytes.h"
@@ -17,7 +18,13 @@ namespace {
 
 constexpr int64_t kGenerationsOfALife = int64_t{1} << 20;
 constexpr int64_t kMostServers = 4096;
-constexpr int kMostWaves = 64;  // that are told of
+constexpr int kMostWavesTold = 64;
+
+// Whoever was told by a signal to leave may be ended some time after it.
+bool IsUrgent(const std::map<uint64_t, Departure>& departures) {
+  return std::ranges::any_of(departures,
+                             [](const auto& departure) { return !departure.second.drained; });
+}
 
 }  // namespace
 
@@ -68,22 +75,38 @@ absl::Status JobRun::CheckFits(const std::set<uint64_t>& leaving, int64_t server
   std::vector<Member> there = servers_;
   there.insert(there.end(), spare_servers_.begin(), spare_servers_.end());
   const plan::ShardMap target = plan::PlanTarget(job_.pushes.partitions, job_.shard_map,
-                                                 PlacesToBe(servers_, leaving, servers));
+                                                 server::PlacesToBe(servers_, leaving, servers));
   return CheckRoom(job_.pushes.partitions, job_.shard_map, target, there, job_.job.service);
 }
 
 absl::StatusOr<proto::ScaleReply> JobRun::Scale(const proto::ScaleRequest& request) {
-  const int64_t wish = request.cancel() ? std::ssize(servers_) : request.servers();
+  const int64_t there = std::ssize(move_.has_value() ? move_->after : servers_);
+  const int64_t wish = request.cancel() ? there : request.servers();
+  if (request.rate() < 0) {
+    return InvalidArgument("a rate of {} bytes a second is none", request.rate());
+  }
   if (wish != 0 || request.cancel()) {
     SHOAL_RETURN_IF_ERROR(CheckWish(wish));
   }
   if (request.dry_run()) {
     return DescribeWish(wish);
   }
-  if (wish != 0 && wish != job_.servers) {
+  if (wish == 0) {
+    return DescribeScaling();
+  }
+  waves_.follow = !request.cancel();
+  const bool is_new = wish != job_.servers || request.rate() != waves_.rate;
+  waves_.rate = request.rate();
+  if (is_new) {
     Wish(wish);
   }
+  SetBytesLeft(request.cancel() ? 0 : DescribeWish(wish).bytes_moved());
   return DescribeScaling();
+}
+
+void JobRun::SetBytesLeft(int64_t bytes) {
+  scaling_.set_bytes_left(bytes);
+  environment_.metrics.move_bytes_left.Set(static_cast<double>(bytes));
 }
 
 void JobRun::Wish(int64_t servers) {
@@ -91,6 +114,7 @@ void JobRun::Wish(int64_t servers) {
   Record({{"event", "scale"}, {"step", version_}, {"servers", servers}});
   scaling_ = {};
   scaling_.set_least_bytes(DescribeWish(servers).least_bytes());
+  waves_.ended = 0;
   SetWanted(servers);
 }
 
@@ -110,6 +134,11 @@ proto::ScaleReply JobRun::DescribeScaling() const {
   reply.set_wanted(IsElastic() && settled_at_ != absl::InfiniteFuture() ? ServersToBe()
                                                                         : job_.servers);
   reply.set_moving(move_.has_value());
+  for (const Member& server : servers_) {
+    if (departures_.contains(server.incarnation)) {
+      reply.add_draining(server.index);
+    }
+  }
   if (!servers_.empty()) {
     reply.set_imbalance(Imbalance(job_.pushes.partitions, job_.shard_map,
                                   plan::FirstServers(std::ssize(servers_))));
@@ -120,19 +149,17 @@ proto::ScaleReply JobRun::DescribeScaling() const {
 // What that would move, from where partitions are now.
 proto::ScaleReply JobRun::DescribeWish(int64_t servers) const {
   const std::vector<plan::PartitionSpec>& partitions = job_.pushes.partitions;
-  const std::vector<int> places = PlacesToBe(servers_, Leaving(), servers);
-  const plan::ShardMap target = plan::PlanTarget(partitions, job_.shard_map, places);
+  const std::vector<int> places = server::PlacesToBe(servers_, Leaving(), servers);
+  const std::vector<plan::Relocation> relocations =
+      plan::PlanRelocations(partitions, job_.shard_map, places);
   proto::ScaleReply reply;
   reply.set_job_id(job_.id);
   reply.set_servers(std::ssize(servers_));
   reply.set_wanted(servers);
-  reply.set_bytes_moved(plan::MovedBytes(partitions, job_.shard_map, target));
+  reply.set_bytes_moved(plan::MovedBytes(partitions, relocations));
   reply.set_least_bytes(plan::LeastBytes(partitions, job_.shard_map, places));
-  for (const plan::PartitionSpec& partition : partitions) {
-    const bool moves = target.primary(partition.id) != job_.shard_map.primary(partition.id);
-    reply.set_partitions_moved(reply.partitions_moved() + (moves ? 1 : 0));
-  }
-  reply.set_imbalance(Imbalance(partitions, target, places));
+  reply.set_partitions_moved(std::ssize(relocations));
+  reply.set_imbalance(Imbalance(partitions, plan::Relocate(job_.shard_map, relocations), places));
   return reply;
 }
 
@@ -143,46 +170,93 @@ bool JobRun::WantsServers() const {
 
 // Servers have what the map says once they have begun a step by it.
 bool JobRun::CanMove() const {
-  return (ServersToBe() != std::ssize(servers_) || !departures_.empty()) && IsSettled() &&
-         !AtEnd() && told_generation_ == job_.shard_map.generation;
+  return IsToMove() && IsSettled() && !AtEnd() && told_generation_ == job_.shard_map.generation &&
+         (environment_.clock.Now() >= waves_.next || IsShort() || IsUrgent(departures_));
+}
+
+bool JobRun::IsToMove() const {
+  return ServersToBe() != std::ssize(servers_) || !departures_.empty() || waves_.follow;
 }
 
 // Between steps. False: nothing is to be moved, or not now.
 bool JobRun::BeginMove() {
+  if (!IsToMove()) {
+    ReleaseJoiners();
+  }
   if (!CanMove()) {
-    move_held_up_by_.reset();
+    waves_.held_up_by.reset();
+    return false;
+  }
+  const absl::StatusOr<bool> ready = IsReadyToMove();
+  if (!ready.ok()) {
+    phase_ = Phase::kMoving;
+    settled_at_ = absl::InfiniteFuture();
+    GiveUpMove(std::string(Message(ready.status())));
+    OpenStep();
+    return true;
+  }
+  if (!*ready) {
+    return false;
+  }
+  const std::vector<plan::Relocation> relocations =
+      plan::PlanRelocations(job_.pushes.partitions, job_.shard_map, PlacesToBe());
+  if (relocations.empty()) {
+    waves_.follow = false;  // after another wish, or an earlier life did the last
+    SetBytesLeft(0);
+  }
+  if (!IsToMove()) {
     return false;
   }
   if (checkpoint_in_progress_) {  // it reads partitions where they are
-    const bool another = move_held_up_by_.value_or(checkpoint_.step) != checkpoint_.step;
+    const bool another = waves_.held_up_by.value_or(checkpoint_.step) != checkpoint_.step;
     if (another && checkpoint_.step == version_) {
       AwaitCheckpoint();  // else each is followed by the next
       return true;
     }
-    move_held_up_by_ = move_held_up_by_.value_or(checkpoint_.step);
+    waves_.held_up_by = waves_.held_up_by.value_or(checkpoint_.step);
     return false;
   }
-  move_held_up_by_.reset();
-  phase_ = Phase::kMoving;
-  settled_at_ = absl::InfiniteFuture();
-  if (const absl::Status can = CheckDepartures(Leaving(), job_.servers); !can.ok()) {
-    GiveUpMove(std::string(Message(can)));
-    OpenStep();
-    return true;
-  }
-  const int64_t generation = NextGeneration();
-  const int64_t servers = ServersToBe();
-  if (IsElastic() && servers != job_.servers) {
+  waves_.held_up_by.reset();
+  if (const int64_t servers = ServersToBe(); IsElastic() && servers != job_.servers) {
     Wish(servers);
   }
-  SetState(fmt::format("moving state: {} to {} servers", servers_.size(), servers));
-  move_ = PlanMove(job_.pushes.partitions, job_.shard_map, servers_, spare_servers_,
-                   PlacesToBe(servers_, Leaving(), servers), NextGeneration());
-  move_began_ = environment_.clock.Now();
-  ++move_number_;
-  move_control_ = environment_.make_clients(move_->members);
-  ConfigureJoiners(generation);
+  BeginWave(relocations);
   return true;
+}
+
+std::vector<int> JobRun::PlacesToBe() const {
+  return server::PlacesToBe(servers_, Leaving(), ServersToBe());
+}
+
+// Those that come must have loaded the job. Not OK: it cannot be at all.
+absl::StatusOr<bool> JobRun::IsReadyToMove() {
+  SHOAL_RETURN_IF_ERROR(CheckDepartures(Leaving(), job_.servers));
+  return LoadJoiners(JoinersOf(servers_, spare_servers_, PlacesToBe()));
+}
+
+void JobRun::BeginWave(std::span<const plan::Relocation> relocations) {
+  const absl::Time now = environment_.clock.Now();
+  const std::vector<int> places = PlacesToBe();
+  const int64_t left = plan::MovedBytes(job_.pushes.partitions, relocations);
+  const int64_t most = IsUrgent(departures_)
+                           ? plan::WavesSoon(absl::ToDoubleSeconds(now - step_opened_))
+                           : plan::kMostWaves;
+  waves_.ended = waves_.follow ? waves_.ended : 0;
+  move_ = PlanWave(job_.pushes.partitions, job_.shard_map, servers_, spare_servers_, places,
+                   relocations,
+                   IsShort() ? left : plan::NextWaveBytes(waves_.pace, left, waves_.ended, most),
+                   NextGeneration());
+  phase_ = Phase::kMoving;
+  waves_.follow = move_->bytes_left > 0;
+  waves_.began = now;
+  settled_at_ = waves_.follow ? now : absl::InfiniteFuture();
+  SetBytesLeft(left);
+  SetState(fmt::format("moving state: {} to {} servers", servers_.size(), places.size()));
+  ++waves_.number;
+  move_control_ = move_->members.size() == servers_.size()
+                      ? control_
+                      : environment_.make_clients(move_->members);
+  ReserveForMove();
 }
 
 template <typename Request, typename Reply>
@@ -198,9 +272,9 @@ void JobRun::CallForMove(
     Request request = asked;
     request.set_job_id(job_.id);
     request.set_term(environment_.term);
-    const auto on_reply = [this, replies, then, member, number = move_number_,
+    const auto on_reply = [this, replies, then, member, number = waves_.number,
                            missing = requests.size()](const absl::StatusOr<Reply>& reply) {
-      if (closed() || !move_.has_value() || number != move_number_ ||
+      if (closed() || !move_.has_value() || number != waves_.number ||
           EndsBySuccessor(reply.status())) {
         return;
       }
@@ -218,28 +292,6 @@ void JobRun::CallForMove(
                           post([on_reply, reply] { on_reply(reply); });
                         });
   }
-}
-
-// Those that come load the job, and hold nothing of it.
-void JobRun::ConfigureJoiners(int64_t generation) {
-  proto::ConfigureRequest request;
-  *request.mutable_job() = plan::ToMessage(job_.job);
-  request.set_servers(static_cast<int>(move_->members.size()));
-  request.set_run(job_.run);
-  *request.mutable_shard_map() = plan::ToMessage(job_.shard_map);
-  request.mutable_shard_map()->set_generation(generation);
-  if (loaded_version_ > 0) {
-    request.set_checkpoint(newest_checkpoint_->path);
-  }
-  std::map<int, proto::ConfigureRequest> requests;
-  for (const int member : move_->joiners()) {
-    request.set_server_index(member);
-    requests[member] = request;
-  }
-  CallForMove(&rpc::ParameterServerService::Configure, requests, [this](const auto&) {
-    environment_.reached("joined");
-    ReserveForMove();
-  });
 }
 
 void JobRun::ReserveForMove() {
@@ -271,17 +323,14 @@ void JobRun::FetchForMove() {
     for (const auto& [member, reply] : replies) {
       bytes += reply.bytes();
     }
-    EndMove(bytes);
+    EndWave(bytes);
   });
 }
 
 // From the record on the new map counts.
-void JobRun::EndMove(int64_t bytes) {
-  const size_t before = servers_.size();
-  const std::vector<Member> servers_before = servers_;
-  const plan::ShardMap map_before = job_.shard_map;
-  servers_ = move_->after;
-  job_.shard_map = move_->map;
+void JobRun::EndWave(int64_t bytes) {
+  const std::vector<Member> servers_before = std::exchange(servers_, move_->after);
+  const plan::ShardMap map_before = std::exchange(job_.shard_map, move_->map);
   if (const absl::Status saved =
           SHOAL_PLANTED("move-unrecorded")
               ? absl::OkStatus()
@@ -294,37 +343,47 @@ void JobRun::EndMove(int64_t bytes) {
     return;
   }
   environment_.reached("moved");
-  server_gpus_.resize(servers_.size());
+  TellWave(bytes, servers_before.size());
+  const PartitionMove move = *std::exchange(move_, std::nullopt);
+  ReleaseAt(*move_control_, move.leavers);
+  if (!std::ranges::equal(servers_, servers_before, {}, &Member::incarnation,
+                          &Member::incarnation)) {
+    server_gpus_.resize(servers_.size());
+    Retire(std::exchange(control_, environment_.make_clients(servers_)));
+    std::erase_if(spare_servers_,
+                  [this](const Member& spare) { return TakesPart(spare.incarnation); });
+    std::erase_if(departures_, [this](const auto& server) { return !TakesPart(server.first); });
+    ++moves_;
+    AdmitAgain();
+  }
+  // Last, so that its calls to those that leave go on.
+  Retire(std::move(move_control_));
+  OpenStep();
+}
+
+void JobRun::TellWave(int64_t bytes, size_t servers_before) {
   proto::Wave& wave = *scaling_.add_waves();
   wave.set_step(version_ + 1);
   wave.set_bytes(bytes);
-  if (scaling_.waves_size() > kMostWaves) {
+  if (scaling_.waves_size() > kMostWavesTold) {
     scaling_.mutable_waves()->DeleteSubrange(0, 1);
   }
+  ++waves_.ended;
+  waves_.next = waves_.began + plan::BeforeNextWave(bytes, waves_.rate);
+  SetBytesLeft(waves_.follow ? move_->bytes_left : 0);
   scaling_.set_bytes_moved(scaling_.bytes_moved() + bytes);
   environment_.metrics.moved_bytes.Increment(static_cast<double>(bytes));
   scaling_.set_partitions_moved(scaling_.partitions_moved() + move_->partitions);
   scaling_.clear_refusal();
-  LogInfo("{} goes on with {} servers: {} of state in {} partitions moved", job_.id,
-          servers_.size(), FormatBytes(bytes), move_->partitions);
+  LogInfo("{} goes on with {} servers: {} of state in {} partitions moved, {} are left", job_.id,
+          servers_.size(), FormatBytes(bytes), move_->partitions, FormatBytes(move_->bytes_left));
   Record({{"event", "moved"},
           {"step", version_ + 1},
           {"servers", servers_.size()},
-          {"servers_before", before},
+          {"servers_before", servers_before},
           {"bytes", bytes},
           {"partitions", move_->partitions},
           {"held", Held()}});
-  ReleaseAt(move_->leavers);
-  Retire(std::exchange(control_, environment_.make_clients(servers_)));
-  // Last, so that its calls to those that leave go on.
-  Retire(std::move(move_control_));
-  move_.reset();
-  std::erase_if(spare_servers_,
-                [this](const Member& spare) { return TakesPart(spare.incarnation); });
-  std::erase_if(departures_, [this](const auto& server) { return !TakesPart(server.first); });
-  ++moves_;
-  AdmitAgain();
-  OpenStep();
 }
 
 // Of those that come no worker knows yet, nor they of any.
@@ -340,15 +399,15 @@ void JobRun::AdmitAgain() {
   AdmitWorkers();
 }
 
-// These members of the move have nothing of the job any more.
-void JobRun::ReleaseAt(const std::vector<int>& members) {
+// These have nothing of the job any more.
+void JobRun::ReleaseAt(ServerClient& control, const std::vector<int>& members) {
   proto::ReleaseJobRequest request;
   request.set_job_id(job_.id);
   request.set_term(environment_.term);
   request.set_run(job_.run);
   for (const int member : members) {
-    move_control_->Call(member, &rpc::ParameterServerService::ReleaseJob, request,
-                        [](const absl::StatusOr<proto::ReleaseJobReply>&) {});
+    control.Call(member, &rpc::ParameterServerService::ReleaseJob, request,
+                 [](const absl::StatusOr<proto::ReleaseJobReply>&) {});
   }
 }
 
@@ -382,30 +441,14 @@ void JobRun::GiveUpMove(const std::string& why) {
   scaling_.set_rollbacks(scaling_.rollbacks() + 1);
   environment_.metrics.given_up_moves.Increment();
   scaling_.set_refusal(why);
+  waves_.follow = false;
+  SetBytesLeft(0);
   if (move_.has_value()) {
-    ReleaseAt(move_->joiners());
     move_.reset();
     Retire(std::move(move_control_));
   }
+  ReleaseJoiners();
   GiveUpDepartures(why);
-}
-
-// Of a member that is lost: it comes no more.
-void JobRun::LoseJoiner(const Member& member) {
-  std::erase_if(spare_servers_,
-                [&member](const Member& spare) { return spare.incarnation == member.incarnation; });
-  if (IsJoining(member.incarnation)) {
-    GiveUpMove(NameOf(member) + " is lost");
-    OpenStep();
-  }
-}
-
-bool JobRun::IsJoining(uint64_t incarnation) const {
-  if (!move_.has_value() || closed()) {
-    return false;
-  }
-  const auto joiners = std::span(move_->members).subspan(move_->before);
-  return std::ranges::find(joiners, incarnation, &Member::incarnation) != joiners.end();
 }
 
 // What each server holds by the map, where servers are not known to know it.
@@ -429,11 +472,12 @@ void JobRun::OnMapTold() {
   told_generation_ = job_.shard_map.generation;
   formations_.assign(workers_.size(), ++formation_);
   joining_.Reform(formation_);
-  if (scaling_.waves_size() > 0 && move_began_ != absl::Time()) {
-    const double pause =
-        absl::ToDoubleSeconds(environment_.clock.Now() - std::exchange(move_began_, absl::Time()));
-    scaling_.mutable_waves()->rbegin()->set_pause_seconds(pause);
-    environment_.metrics.move_pause.Observe(pause);
+  if (scaling_.waves_size() > 0 && waves_.began != absl::Time()) {
+    proto::Wave& wave = *scaling_.mutable_waves()->rbegin();
+    wave.set_pause_seconds(absl::ToDoubleSeconds(environment_.clock.Now() -
+                                                 std::exchange(waves_.began, absl::Time())));
+    environment_.metrics.move_pause.Observe(wave.pause_seconds());
+    waves_.pace = plan::AfterWave(waves_.pace, wave.bytes(), wave.pause_seconds());
   }
   Change();
 }

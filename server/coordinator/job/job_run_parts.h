@@ -4,14 +4,37 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "core/plan/placement/move_pace.h"
+#include "server/coordinator/job/server_client.h"
 #include "server/coordinator/job/takeover.h"
+#include "server/coordinator/members/membership.h"
 
 namespace shoal::server {
+
+// Where a job is.
+enum class JobPhase {
+  kWaiting,      // for members
+  kTakingOver,   // servers of an earlier life's run are asked where they are
+  kConfiguring,  // servers load
+  kMoving,       // partitions change servers
+  kShort,        // of workers
+  kPlanning,     // the plan of the step to come is not ready yet
+  kBeginning,
+  kRunning,
+  kPreparing,
+  kCommitting,
+  kPinning,               // servers pin the version to be written; training goes on after that
+  kWaitingForCheckpoint,  // the next one is due before the last is complete
+  kFinishing,             // no more steps; the last checkpoint
+  kOver,
+};
 
 // A run of an earlier life, until servers have said where it is.
 struct Takeover {
@@ -34,6 +57,29 @@ struct Question {
   size_t unanswered = 0;
   absl::Time until;
   std::function<void()> then;
+};
+
+// Of a move: what it needs in steps between.
+struct Waves {
+  int64_t number = 0;                 // of the newest: what is answered to others is late
+  std::optional<int64_t> held_up_by;  // the first checkpoint since it could begin
+  bool follow = false;                // more are to
+  int64_t ended = 0;                  // of the move
+  absl::Time began;                   // the newest
+  absl::Time next;                    // not before that, by the rate
+  int64_t rate = 0;                   // bytes a second, at most; 0: no bound
+  plan::MovePace pace;
+};
+
+// Servers that load the job, before they get some of it.
+struct Joiners {
+  std::vector<Member> servers;
+  // Incarnations: of those that have not answered, that have loaded it, and that cannot, with why.
+  std::set<uint64_t> asked;
+  std::set<uint64_t> loaded;
+  std::map<uint64_t, std::string> refused;
+  int64_t number = 0;  // of those asked together
+  std::shared_ptr<ServerClient> control;
 };
 
 // Of a server that is to go.

@@ -122,7 +122,7 @@ std::string JobRun::Missing() const {
 }
 
 bool JobRun::Regroup() {
-  if (present() + joining_.ready() < least_workers()) {
+  if (IsShort()) {
     return false;
   }
   if (joining_.ready() == 0 && present() == std::ssize(workers_)) {

@@ -1,14 +1,12 @@
 #include "server/coordinator/job/partition_move.h"
 
 #include <algorithm>
-#include <numeric>
 #include <ranges>
 
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/plan/memory/server_memory.h"
-#include "core/plan/placement/placement.h"
 
 namespace shoal::server {
 namespace {
@@ -35,10 +33,9 @@ std::vector<proto::PartitionSource> PartitionMove::SourcesFor(int member) const 
   return all;
 }
 
-std::vector<int> PartitionMove::joiners() const {
-  std::vector<int> all(members.size() - before);
-  std::iota(all.begin(), all.end(), static_cast<int>(before));
-  return all;
+bool PartitionMove::Joins(uint64_t incarnation) const {
+  const auto joiners = std::span(members).subspan(before);
+  return std::ranges::find(joiners, incarnation, &Member::incarnation) != joiners.end();
 }
 
 std::vector<int> PlacesToBe(const std::vector<Member>& servers, const std::set<uint64_t>& leaving,
@@ -53,39 +50,54 @@ std::vector<int> PlacesToBe(const std::vector<Member>& servers, const std::set<u
   return places;
 }
 
-PartitionMove PlanMove(const std::vector<plan::PartitionSpec>& partitions,
+std::vector<Member> JoinersOf(const std::vector<Member>& servers, const std::vector<Member>& spares,
+                              const std::vector<int>& places) {
+  std::vector<Member> joiners;
+  for (const int place : places) {
+    if (place >= static_cast<int>(servers.size())) {
+      joiners.push_back(spares.at(static_cast<size_t>(place) - servers.size()));
+    }
+  }
+  return joiners;
+}
+
+PartitionMove PlanWave(const std::vector<plan::PartitionSpec>& partitions,
                        const plan::ShardMap& now, const std::vector<Member>& servers,
                        const std::vector<Member>& spares, const std::vector<int>& places,
+                       std::span<const plan::Relocation> relocations, int64_t bytes,
                        int64_t generation) {
+  const auto first = plan::FirstOf(partitions, relocations, bytes);
   PartitionMove move;
+  move.bytes_left = plan::MovedBytes(partitions, relocations.subspan(first.size()));
+  move.partitions = std::ssize(first);
   move.members = servers;
   move.before = servers.size();
-  const int64_t comes = std::ranges::count_if(
-      places, [&](int place) { return place >= static_cast<int>(servers.size()); });
-  SHOAL_CHECK(comes <= std::ssize(spares));
-  move.members.insert(move.members.end(), spares.begin(), spares.begin() + comes);
-  std::map<int, int> place_after;
-  for (const int place : places) {
-    place_after[place] = static_cast<int>(move.after.size());
-    move.after.push_back(move.members.at(static_cast<size_t>(place)));
+  const std::vector<Member> joiners = JoinersOf(servers, spares, places);
+  move.members.insert(move.members.end(), joiners.begin(), joiners.end());
+  for (const auto [partition, to] : first) {
+    move.comes[to].push_back(partition);
   }
-  for (int server = 0; server < static_cast<int>(servers.size()); ++server) {
-    if (!place_after.contains(server)) {
-      move.leavers.push_back(server);
-    }
-  }
-  move.map = plan::PlanTarget(partitions, now, places);
+  move.map = plan::Relocate(now, first);
   move.map.generation = generation;
+  std::set<int> holders;
   for (const plan::PartitionSpec& partition : partitions) {
-    const int from = now.primary(partition.id);
-    std::vector<int>& holders = move.map.servers[static_cast<size_t>(partition.id)];
-    const int to = holders.front();
-    holders = {place_after.at(to)};
-    move.giver.push_back(from);
-    if (from != to) {
-      move.comes[to].push_back(partition.id);
-      ++move.partitions;
+    move.giver.push_back(now.primary(partition.id));
+    holders.insert(move.map.primary(partition.id));
+  }
+  const bool last = move.bytes_left == 0;
+  std::map<int, int> place_after;
+  for (int member = 0; member < static_cast<int>(move.members.size()); ++member) {
+    const bool has_place = std::ranges::find(places, member) != places.end();
+    const bool came = member < static_cast<int>(servers.size());
+    if (holders.contains(member) || (has_place && (came || last))) {
+      place_after[member] = static_cast<int>(move.after.size());
+      move.after.push_back(move.members[static_cast<size_t>(member)]);
+    } else if (came) {
+      move.leavers.push_back(member);
     }
+  }
+  for (std::vector<int>& holder : move.map.servers) {
+    holder = {place_after.at(holder.front())};
   }
   return move;
 }

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "core/job/job.h"
 #include "core/model/partition.h"
 #include "core/model/shard_map.h"
+#include "core/plan/placement/placement.h"
 #include "proto/server.pb.h"
 #include "server/coordinator/members/membership.h"
 
@@ -27,8 +29,9 @@ struct PartitionMove {
   std::map<int, std::vector<int>> comes;
   std::vector<int> giver;  // by partition
   int64_t partitions = 0;
+  int64_t bytes_left = 0;  // that are to move after it
 
-  std::vector<int> joiners() const;  // members that come
+  bool Joins(uint64_t incarnation) const;  // a member that is to come
   std::vector<proto::PartitionSource> SourcesFor(int member) const;
 };
 
@@ -37,10 +40,17 @@ struct PartitionMove {
 std::vector<int> PlacesToBe(const std::vector<Member>& servers, const std::set<uint64_t>& leaving,
                             int64_t wanted);
 
-// To those places, of which there must be as many spares as they say. `generation`: of the map.
-PartitionMove PlanMove(const std::vector<plan::PartitionSpec>& partitions,
+// Those of these spares that are to hold some.
+std::vector<Member> JoinersOf(const std::vector<Member>& servers, const std::vector<Member>& spares,
+                              const std::vector<int>& places);
+
+// One wave: the first of `relocations`, which bring the partitions to those places, as many as have
+// `bytes` at most, and one at least. Members come with the first that they get, and go with the
+// last that they have. `generation`: of the map.
+PartitionMove PlanWave(const std::vector<plan::PartitionSpec>& partitions,
                        const plan::ShardMap& now, const std::vector<Member>& servers,
                        const std::vector<Member>& spares, const std::vector<int>& places,
+                       std::span<const plan::Relocation> relocations, int64_t bytes,
                        int64_t generation);
 
 // ResourceExhausted, with its name and bytes, for the first of these servers whose host had too

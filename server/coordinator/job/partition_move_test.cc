@@ -40,6 +40,12 @@ class PartitionMoveTest : public ::testing::Test {
                      service_);
   }
 
+  PartitionMove Plan(const std::vector<Member>& servers, const std::vector<Member>& spares,
+                     const std::vector<int>& places, int64_t bytes = int64_t{1} << 40) const {
+    return PlanWave(partitions_, now_, servers, spares, places,
+                    plan::PlanRelocations(partitions_, now_, places), bytes, /*generation=*/5);
+  }
+
   std::vector<plan::PartitionSpec> partitions_;
   plan::ShardMap now_{.generation = 1, .servers = {}};
   plan::ServiceOptions service_;
@@ -64,8 +70,7 @@ TEST_F(PartitionMoveTest, WhatAServerHasAndWhatComesMustFit) {
 TEST_F(PartitionMoveTest, SourcesAreThoseThatHaveThem) {
   const std::vector<Member> servers = {Server(0, 0), Server(1, 0)};
   const PartitionMove move =
-      PlanMove(partitions_, now_, servers, {Server(7, 0), Server(8, 0), Server(9, 0)},
-               PlacesToBe(servers, {}, 4), 5);
+      Plan(servers, {Server(7, 0), Server(8, 0), Server(9, 0)}, PlacesToBe(servers, {}, 4));
   EXPECT_EQ(move.map.generation, 5);
   ASSERT_EQ(move.after.size(), 4U);
   EXPECT_EQ(move.after[2].index, 7);
@@ -80,14 +85,16 @@ TEST_F(PartitionMoveTest, SourcesAreThoseThatHaveThem) {
   }
   EXPECT_EQ(Imbalance(partitions_, move.map, plan::FirstServers(4)), 0);
   EXPECT_THAT(move.leavers, IsEmpty());
-  EXPECT_THAT(move.joiners(), ElementsAre(2, 3));
+  EXPECT_TRUE(move.Joins(107) && move.Joins(108));
+  EXPECT_FALSE(move.Joins(100) || move.Joins(109));
+  EXPECT_EQ(move.bytes_left, 0);
 }
 
 TEST_F(PartitionMoveTest, AnyServerMayGoAndTheOthersMoveUp) {
   const std::vector<Member> servers = {Server(3, 0), Server(4, 0)};
   const auto check = [&](const std::vector<Member>& spares, int64_t wanted) {
     const std::vector<int> places = PlacesToBe(servers, {servers[0].incarnation}, wanted);
-    PartitionMove move = PlanMove(partitions_, now_, servers, spares, places, 5);
+    PartitionMove move = Plan(servers, spares, places);
     EXPECT_THAT(move.leavers, ElementsAre(0));
     EXPECT_EQ(move.partitions, 4) << "those of the one that goes, and no others";
     for (const plan::PartitionSpec& partition : partitions_) {
@@ -99,11 +106,45 @@ TEST_F(PartitionMoveTest, AnyServerMayGoAndTheOthersMoveUp) {
     }
     return move;
   };
-  EXPECT_THAT(check({}, 1).joiners(), IsEmpty());
+  EXPECT_EQ(check({}, 1).members.size(), 2U);
   // Its replacement gets what it had.
   const PartitionMove replaced = check({Server(9, 0)}, 2);
-  EXPECT_THAT(replaced.joiners(), ElementsAre(2));
+  EXPECT_TRUE(replaced.Joins(109));
   EXPECT_THAT(replaced.comes.at(2), ElementsAre(0, 2, 4, 6));
+}
+
+// A server comes with the first that it gets, and goes with the last that it has.
+TEST_F(PartitionMoveTest, InWavesNoServerIsEmpty) {
+  std::vector<Member> servers = {Server(0, 0), Server(1, 0), Server(2, 0)};
+  std::vector<Member> spares = {Server(3, 0), Server(4, 0)};
+  now_.servers[0] = {2};
+  const std::set<uint64_t> leaving = {servers[1].incarnation};
+  std::vector<size_t> sizes;
+  int64_t left = 1;
+  while (left > 0) {
+    const PartitionMove move =
+        Plan(servers, spares, PlacesToBe(servers, leaving, 4), 12 * kElements);
+    EXPECT_EQ(move.partitions, 1);
+    std::set<int> holders;
+    for (const plan::PartitionSpec& partition : partitions_) {
+      const Member& holder = move.after.at(static_cast<size_t>(move.map.primary(partition.id)));
+      holders.insert(holder.index);
+      const int from = now_.primary(partition.id);
+      const bool moved = holder.index != servers[static_cast<size_t>(from)].index;
+      EXPECT_EQ(moved, std::ranges::any_of(move.comes, [&](const auto& comes) {
+                  return comes.second == std::vector<int>{partition.id};
+                }));
+    }
+    EXPECT_EQ(holders.size(), move.after.size());
+    sizes.push_back(holders.size());
+    left = move.bytes_left;
+    now_ = move.map;
+    servers = move.after;
+    std::erase_if(spares, [&](const Member& spare) { return holders.contains(spare.index); });
+  }
+  EXPECT_THAT(sizes, ElementsAre(4, 5, 5, 4, 4));
+  EXPECT_TRUE(
+      std::ranges::none_of(servers, [](const Member& member) { return member.index == 1; }));
 }
 
 }  // namespace

@@ -68,6 +68,7 @@ struct CoordinatorMetrics {
   Metrics::Counter& workers_lost;  // by a job that went on without
   Metrics::Counter& flops;
   Metrics::Counter& moved_bytes;
+  Metrics::Gauge& move_bytes_left;
   Metrics::Counter& given_up_moves;
   Metrics::Histogram& move_pause;
   Metrics::Histogram& step_duration;

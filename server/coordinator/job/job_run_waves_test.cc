@@ -1,0 +1,141 @@
+// State that moves in waves with steps between, under simulation.
+#include "core/base/testing/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/simulation/sim_world.h"
+
+namespace shoal::server {
+namespace {
+
+using simulation::SimOptions;
+using simulation::SimWorld;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class WavesTest : public ::testing::Test {
+ protected:
+  // The first wave is of one partition.
+  static SimOptions Options(int64_t steps) {
+    return {.servers = 1,
+            .spare_servers = 2,
+            .workers = 2,
+            .steps = steps,
+            .exact = true,
+            .wave_bytes = 1,
+            .stays = true};
+  }
+  static proto::ScaleRequest Wish(int64_t servers) {
+    proto::ScaleRequest request;
+    request.set_servers(servers);
+    return request;
+  }
+  void Look(SimWorld& world) {
+    if (const auto reply = world.Scale({}); reply.ok()) {
+      last = *reply;
+    }
+  }
+
+  proto::ScaleReply last;
+};
+
+// Of one partition at first; steps run between them, and all of them move what one would.
+TEST_F(WavesTest, AWishIsMetInWavesWithStepsBetween) {
+  SimWorld world(Options(/*steps=*/60));
+  int64_t dry = 0;
+  world.At("committed", 2, [&] {
+    proto::ScaleRequest request = Wish(3);
+    request.set_dry_run(true);
+    dry = world.Scale(request)->bytes_moved();
+    EXPECT_EQ(world.Scale(Wish(3))->bytes_left(), dry);
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  Look(world);
+  EXPECT_EQ(last.servers(), 3);
+  EXPECT_EQ(last.bytes_moved(), dry);
+  EXPECT_EQ(last.bytes_left(), 0);
+  EXPECT_LE(last.imbalance(), 1);
+  ASSERT_GE(last.waves_size(), 2);
+  EXPECT_EQ(last.waves_size(), last.partitions_moved());
+  for (int wave = 1; wave < last.waves_size(); ++wave) {
+    EXPECT_GT(last.waves(wave).step(), last.waves(wave - 1).step());
+    EXPECT_GT(last.waves(wave).pause_seconds(), 0);
+  }
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_move_bytes_left 0"));
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_dropped_attempts_total 0"));
+}
+
+TEST_F(WavesTest, AWishBetweenWavesIsPlannedFromWherePartitionsAre) {
+  for (const int64_t wish : {1, 2, 0}) {
+    SimWorld world(Options(/*steps=*/60));
+    int64_t left = 0;
+    world.At("committed", 2, [&] { EXPECT_TRUE(world.Scale(Wish(3)).ok()); });
+    world.At("fetch", 1, [&] {
+      proto::ScaleRequest request = Wish(wish);
+      request.set_cancel(wish == 0);
+      const auto reply = world.Scale(request);
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      left = reply->bytes_left();
+    });
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+    ASSERT_TRUE(world.done().has_value()) << world.failure();
+    Look(world);
+    EXPECT_EQ(last.wanted(), last.servers());
+    EXPECT_EQ(last.bytes_left(), 0);
+    if (wish == 0) {
+      EXPECT_EQ(left, 0);
+      EXPECT_EQ(last.servers(), 2);
+      EXPECT_EQ(last.waves_size(), 1) << "the one under way is the last";
+    } else {
+      EXPECT_EQ(last.servers(), wish);
+      EXPECT_LE(last.imbalance(), 1);
+    }
+    EXPECT_EQ(last.rollbacks(), 0);
+  }
+}
+
+// With the rate that they were wished with.
+TEST_F(WavesTest, ANextLifeOfTheCoordinatorGoesOnWithTheWavesThatAreLeft) {
+  SimWorld world(Options(/*steps=*/400));
+  world.At("committed", 2, [&] {
+    proto::ScaleRequest request = Wish(3);
+    request.set_rate(500);
+    EXPECT_TRUE(world.Scale(request).ok());
+  });
+  world.At("fetch", 1, [&] {
+    world.loop.After(absl::Milliseconds(300), [&] {
+      Look(world);
+      world.coordinator().process().End();
+      world.loop.After(absl::Seconds(0.2), [&] { world.coordinator().Start(); });
+    });
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_GT(last.bytes_left(), 0);
+  const int64_t moved = last.bytes_moved();
+  const int64_t all = moved + last.bytes_left();
+  Look(world);
+  EXPECT_EQ(last.servers(), 3);
+  EXPECT_LE(last.imbalance(), 1);
+  EXPECT_LE(moved + last.bytes_moved(), all);
+}
+
+TEST_F(WavesTest, ARateKeepsWavesApart) {
+  const auto steps_for = [&](int64_t rate) {
+    SimWorld world(Options(/*steps=*/400));
+    world.At("committed", 2, [&] {
+      proto::ScaleRequest request = Wish(3);
+      request.set_rate(rate);
+      EXPECT_TRUE(world.Scale(request).ok());
+    });
+    EXPECT_THAT(world.RunAndCheck(), IsEmpty());
+    Look(world);
+    EXPECT_EQ(last.servers(), 3);
+    EXPECT_EQ(last.bytes_left(), 0);
+    return last.waves().rbegin()->step() - last.waves(0).step();
+  };
+  EXPECT_GT(steps_for(500), 2 * steps_for(0));
+}
+
+}  // namespace
+}  // namespace shoal::server
