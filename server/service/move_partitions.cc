@@ -10,6 +10,7 @@
 namespace shoal::server {
 
 absl::StatusOr<proto::ReserveReply> HostedJob::Reserve(const proto::ReserveRequest& request) {
+  const absl::MutexLock no_handshake(&connect_mutex_);  // which reads what is exposed
   return core_->Reserve(request, [&] { return ReserveExtent(request); });
 }
 
