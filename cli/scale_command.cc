@@ -13,6 +13,7 @@
 #include "core/base/clock.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
+#include "core/job/job_values.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
 #include "nlohmann/json.hpp"
@@ -26,7 +27,8 @@ struct ScaleOptions {
   JobAccess access;
   std::string id;  // of the job; empty: the one submitted last
   int64_t servers = 0;
-  std::string drained;  // "server-3"
+  std::optional<std::string> rate;  // "200MB/s"
+  std::string drained;              // "server-3"
   bool wait = false;
   bool dry_run = false;
   bool cancel = false;
@@ -46,7 +48,9 @@ void Print(const proto::ScaleReply& reply, bool json, Streams& streams) {
                             {"servers", reply.servers()},
                             {"wanted", reply.wanted()},
                             {"moving", reply.moving()},
+                            {"draining", reply.draining()},
                             {"bytes_moved", reply.bytes_moved()},
+                            {"bytes_left", reply.bytes_left()},
                             {"least_bytes", reply.least_bytes()},
                             {"partitions_moved", reply.partitions_moved()},
                             {"rollbacks", reply.rollbacks()},
@@ -58,9 +62,13 @@ void Print(const proto::ScaleReply& reply, bool json, Streams& streams) {
   streams.out << fmt::format(
       "{}: {} servers{}", MakePrintable(reply.job_id()), reply.servers(),
       reply.wanted() == reply.servers() ? "" : fmt::format(", {} wanted", reply.wanted()));
-  streams.out << fmt::format("; {} of state in {} partitions moved ({} at least)\n",
-                             FormatBytes(reply.bytes_moved()), reply.partitions_moved(),
-                             FormatBytes(reply.least_bytes()));
+  streams.out << fmt::format(
+      "; {} of state in {} partitions moved ({} at least){}\n", FormatBytes(reply.bytes_moved()),
+      reply.partitions_moved(), FormatBytes(reply.least_bytes()),
+      reply.bytes_left() == 0 ? "" : fmt::format(", {} left", FormatBytes(reply.bytes_left())));
+  for (const int server : reply.draining()) {
+    streams.out << fmt::format("  server-{} is to go\n", server);
+  }
   for (const proto::Wave& wave : reply.waves()) {
     streams.out << fmt::format("  before step {}: {} in a pause of {:.2f} s\n", wave.step(),
                                FormatBytes(wave.bytes()), wave.pause_seconds());
@@ -70,10 +78,23 @@ void Print(const proto::ScaleReply& reply, bool json, Streams& streams) {
   }
 }
 
+// Bytes a second.
+absl::StatusOr<int64_t> RateOf(const std::string& text) {
+  const absl::StatusOr<double> rate = plan::ParseRate(text);
+  if (!rate.ok() || *rate < 1 || *rate > 1e18) {
+    return InvalidArgument("--rate: is '{}', expected a rate like 200MB/s", MakePrintable(text));
+  }
+  return static_cast<int64_t>(*rate);
+}
+
 absl::StatusOr<proto::ScaleReply> Ask(const ScaleOptions& options, rpc::Channel& coordinator,
                                       bool with_wish) {
   proto::ScaleRequest request;
   request.set_job_id(options.id);
+  if (with_wish && options.rate.has_value()) {
+    SHOAL_ASSIGN_OR_RETURN(const int64_t rate, RateOf(*options.rate));
+    request.set_rate(rate);
+  }
   if (with_wish) {
     request.set_servers(options.servers);
     request.set_dry_run(options.dry_run);
@@ -100,7 +121,7 @@ absl::StatusOr<proto::ScaleReply> Await(ScaleOptions options, proto::ScaleReply 
                                         rpc::Channel& coordinator) {
   options.id = reply.job_id();
   const int64_t rollbacks = reply.rollbacks();
-  while (reply.servers() != options.servers || reply.moving() ||
+  while (reply.servers() != options.servers || reply.moving() || reply.bytes_left() > 0 ||
          (reply.waves_size() > 0 && reply.waves().rbegin()->pause_seconds() == 0)) {
     if (reply.rollbacks() > rollbacks) {
       return Unavailable("{} keeps {} servers: {}", options.id, reply.servers(), reply.refusal());
@@ -231,6 +252,8 @@ void AddScale(CLI::App& app, CommandAction& action) {
   AddAccess(*command, *options);
   command->add_option("--servers", options->servers, "How many the job is to have")
       ->check(AtLeast(1));
+  command->add_option("--rate", options->rate,
+                      "State moves no faster than that, as 200MB/s: waves are so far apart");
   CLI::Option* wait =
       command->add_flag("--wait", options->wait, "Until it has them, or that was given up");
   command->add_flag("--dry-run", options->dry_run, "Only say what would move")->excludes(wait);

@@ -38,8 +38,26 @@ TEST_F(ScaleCommandTest, SaysWhatIsWantedAndWithWaitWhatIsThere) {
   EXPECT_EQ(told["wanted"], 4);
   EXPECT_EQ(told["bytes_moved"], 12'000);
   EXPECT_EQ(told["least_bytes"], 11'000);
+  EXPECT_EQ(told["bytes_left"], 0);
+  EXPECT_EQ(told["draining"], nlohmann::json::array());
   EXPECT_EQ(told["waves"][0]["pause_seconds"], 0.25);
   EXPECT_THAT(Scale({"status"}).out, HasSubstr("before step 7: 11.7 KiB in a pause of 0.25 s"));
+}
+
+// As many servers as are wanted may be there before all has moved.
+TEST_F(ScaleCommandTest, WaitsForTheLastWave) {
+  const Outcome waited = Scale({"--servers", "5", "--rate", "3GB/s", "--wait", "--json"});
+  EXPECT_EQ(waited.code, 0) << waited.err;
+  EXPECT_EQ(nlohmann::json::parse(waited.out)["bytes_left"], 0);
+  EXPECT_EQ(coordinator_.rate(), 3'000'000'000);
+  EXPECT_EQ(coordinator_.bytes_left(), 0);
+}
+
+TEST_F(ScaleCommandTest, SaysWhatIsLeftAndWhoIsToGo) {
+  EXPECT_EQ(Scale({"--servers", "5"}).code, 0);
+  const Outcome told = Scale({"status"});
+  EXPECT_THAT(told.out, HasSubstr(", 2.9 KiB left"));
+  EXPECT_THAT(told.out, HasSubstr("  server-3 is to go\n"));
 }
 
 TEST_F(ScaleCommandTest, SaysWhyItIsGivenUp) {
@@ -59,6 +77,9 @@ TEST_F(ScaleCommandTest, WhatCannotBeIsOneLine) {
   expect({}, "--servers");
   expect({"--servers", "0"}, "--servers: is '0', expected an integer of at least 1");
   expect({"--servers", "12"}, "job-1 can have 1 to 9");
+  for (const char* rate : {"0", "0MB/s", "-3MB/s", "200", "200MB", "fast", ""}) {
+    expect({"--servers", "4", "--rate", rate}, "--rate");
+  }
   expect({"--servers", "4", "--wait", "--dry-run"}, "--dry-run");
 }
 

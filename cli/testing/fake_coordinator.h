@@ -1,6 +1,7 @@
 // For tests: a coordinator behind real gRPC whose events the test writes.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -94,6 +95,14 @@ class FakeCoordinator : public rpc::CoordinatorService {
   int streams() const {
     absl::MutexLock lock(&mutex_);
     return streams_;
+  }
+  int64_t rate() const {
+    absl::MutexLock lock(&mutex_);
+    return rate_;
+  }
+  int64_t bytes_left() const {
+    absl::MutexLock lock(&mutex_);
+    return bytes_left_;
   }
 
   absl::Status WatchJob(const proto::WatchJobRequest& request,
@@ -194,7 +203,13 @@ class FakeCoordinator : public rpc::CoordinatorService {
     }
     absl::MutexLock lock(&mutex_);
     wanted_ = request.servers() > 0 && !request.dry_run() ? request.servers() : wanted_;
+    rate_ = request.servers() > 0 ? request.rate() : rate_;
+    bytes_left_ = request.servers() == 5 ? 4'000 : std::max<int64_t>(0, bytes_left_ - 1'000);
     proto::ScaleReply reply;
+    reply.set_bytes_left(bytes_left_);
+    if (bytes_left_ > 0) {
+      reply.add_draining(3);
+    }
     reply.set_job_id("job-1");
     reply.set_servers(request.servers() > 0 ? 2 : wanted_);
     reply.set_wanted(wanted_);
@@ -247,6 +262,8 @@ class FakeCoordinator : public rpc::CoordinatorService {
   int streams_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stops_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t wanted_ ABSL_GUARDED_BY(mutex_) = 2;  // servers
+  int64_t rate_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t bytes_left_ ABSL_GUARDED_BY(mutex_) = 0;  // fewer with each question
   bool down_ ABSL_GUARDED_BY(mutex_) = false;
   std::unique_ptr<rpc::Server> server_;
   std::string address_;
