@@ -162,6 +162,7 @@ TEST_F(LocalRestart, ServersThatAreAddedAndTakenAwayCostNoBit) {
   Start({"--set", "data.validation.path=" + *folder_ + "/train.jsonl", "--set",
          "data.validation.every_steps=1", "--set", "data.validation.limit=8"});
   AwaitStep(5);
+  size_t waves = 0;
   for (const int servers : {8, 3}) {
     const ProgramResult scaled = RunShoal(
         {"scale", "--run", directory_, "--servers", std::to_string(servers), "--wait", "--json"});
@@ -171,11 +172,14 @@ TEST_F(LocalRestart, ServersThatAreAddedAndTakenAwayCostNoBit) {
     EXPECT_EQ(told["rollbacks"], 0);
     EXPECT_LE(told["imbalance"], 1.0);
     EXPECT_LE(told["bytes_moved"].get<double>(), 1.05 * told["least_bytes"].get<double>());
-    EXPECT_EQ(told["waves"].size(), 1U);
+    EXPECT_EQ(told["bytes_left"], 0);
+    EXPECT_GT(told["waves"].size(), 1U) << "steps ran between";
+    EXPECT_LE(told["waves"].size(), 16U);
+    waves += told["waves"].size();
   }
   ASSERT_TRUE(run_->Running()) << "the run was over before the servers were scaled";
   ExpectTheSameEnd();
-  EXPECT_THAT(Events("moved"), SizeIs(2));
+  EXPECT_THAT(Events("moved"), SizeIs(waves));
   EXPECT_THAT(Events("attempt_dropped"), IsEmpty());
 }
 
