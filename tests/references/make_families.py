@@ -94,36 +94,50 @@ def loss_of(model, sequences):
     return total / targets, torch.cat(logits)
 
 
-def golden_of(name, kind, keys):
-    config = config_of(kind, keys)
-    torch.set_default_dtype(torch.float64)
-    model = getattr(transformers, kind + 'ForCausalLM')(config).double()
+def model_of(kind, keys):
+    model = getattr(transformers, kind + 'ForCausalLM')(config_of(kind, keys)).double()
     with torch.no_grad():
         for tensor_name, tensor in model.named_parameters():
             tensor.copy_(weight_of(tensor_name, tuple(tensor.shape)))
+    return model
+
+
+def optimizer_of(model):
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    vectors = [p for p in model.parameters() if p.dim() == 1]
+    return torch.optim.AdamW(
+        [dict(params=matrices, weight_decay=ADAMW['weight_decay']),
+         dict(params=vectors, weight_decay=0)],
+        lr=ADAMW['lr'], betas=(ADAMW['beta1'], ADAMW['beta2']), eps=ADAMW['eps'])
+
+
+def clipped_norm(model):
+    """Clips the gradients and returns the norm that they had."""
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), float('inf')).item()
+    for p in model.parameters():
+        p.grad *= min(1.0, ADAMW['clip_norm'] / (norm + 1e-6))
+    return norm
+
+
+def golden_of(name, kind, keys):
+    torch.set_default_dtype(torch.float64)
+    model = model_of(kind, keys)
     numbers = value_of('tokens of ' + name, sum(LENGTHS))
     tokens = [int(abs(x) * 1e6) % keys['vocab_size'] for x in numbers]
     sequences = [tokens[sum(LENGTHS[:i]):sum(LENGTHS[:i + 1])] for i in range(len(LENGTHS))]
     golden = dict(versions=f'transformers {transformers.__version__}, torch {torch.__version__}',
                   sequences=sequences, positions=POSITIONS, adamw=ADAMW, losses=[])
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    vectors = [p for p in model.parameters() if p.dim() == 1]
-    optimizer = torch.optim.AdamW(
-        [dict(params=matrices, weight_decay=ADAMW['weight_decay']),
-         dict(params=vectors, weight_decay=0)],
-        lr=ADAMW['lr'], betas=(ADAMW['beta1'], ADAMW['beta2']), eps=ADAMW['eps'])
+    optimizer = optimizer_of(model)
     for step in range(STEPS):
         optimizer.zero_grad()
         loss, logits = loss_of(model, sequences)
         loss.backward()
         golden['losses'].append(loss.item())
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), float('inf')).item()
         if step == 0:
             golden['logits'] = [[float(f'{x:.7g}') for x in logits[p].tolist()] for p in POSITIONS]
             golden['gradients'] = {n: gradient_of(n, p.grad) for n, p in model.named_parameters()}
-            golden['gradient_norm'] = norm
-        for p in model.parameters():
-            p.grad *= min(1.0, ADAMW['clip_norm'] / (norm + 1e-6))
+        norm = clipped_norm(model)
+        golden.setdefault('gradient_norm', norm)
         optimizer.step()
     return golden
 

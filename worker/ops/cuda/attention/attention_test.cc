@@ -299,12 +299,13 @@ TEST_P(CudaAttention, AgreesForOddShapes) {
 
 // Windows below a warp's rows or keys, of a tile, and between.
 TEST_P(CudaAttention, AgreesInWindows) {
-  for (const int64_t window : {1, 5, 64, 70, 200}) {
-    Check({GetParam().dtype, {4, 2, 64, window}, {0, 5, 6, 230}, 240});
-    Check({GetParam().dtype, {3, 1, 128, window}, {0, 190}, 192});
+  for (const int64_t window : {1, 64, 70}) {
+    Check({GetParam().dtype, {4, 2, 64, window}, {0, 5, 6, 150}, 160});
+    Check({GetParam().dtype, {3, 1, 128, window}, {0, 140}, 144});
   }
+  Check({GetParam().dtype, {1, 1, 64, 200}, {0, 300}, 300});
   Check({GetParam().dtype, {1, 1, 256, 40}, {0, 150}, 150});
-  Check({GetParam().dtype, {2, 2, 32, 90}, {0, 400}, 400});
+  Check({GetParam().dtype, {1, 1, 32, 90}, {0, 300}, 300});
   Check({GetParam().dtype, {3, 1, 5, 33}, {0, 40, 170}, 172});
 }
 
