@@ -146,7 +146,7 @@ TEST_F(PreflightTest, WarnsOfLongSamplesAndLargeMinibatches) {
 TEST_F(PreflightTest, WhatIsNotCompleteCountsAsRoom) {
   plan::ModelSpec spec = spec_;
   while (CheckRoom(job_, spec, false).ok()) {
-    spec.layers *= 2;
+    spec.vocabulary *= 2;
   }
   const std::string left = server::CheckpointPath(folder_.path(), 3) + ".run";
   std::filesystem::create_directories(left);

@@ -1,5 +1,5 @@
-// What a worker spends its time on. Metrics, records, tables, the timelines of real runs and those of
-// the simulator use the same names; messages have the numbers.
+// What a worker spends its time on. Metrics, records, tables, the timelines of real runs and those
+// of the simulator use the same names; messages have the numbers.
 #pragma once
 
 #include <array>
