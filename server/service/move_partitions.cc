@@ -8,6 +8,12 @@
 #include "server/service/hosted_job.h"
 
 namespace shoal::server {
+namespace {
+
+// A connection reaches transport::kMaxExposedRegions, and a job has others besides.
+constexpr size_t kMostExtents = 100;
+
+}  // namespace
 
 absl::StatusOr<proto::ReserveReply> HostedJob::Reserve(const proto::ReserveRequest& request) {
   const absl::MutexLock no_handshake(&connect_mutex_);  // which reads what is exposed
@@ -29,6 +35,12 @@ absl::StatusOr<int64_t> HostedJob::ReserveExtent(const proto::ReserveRequest& re
   }
   store_->DropArriving();
   FollowExtents();
+  if (resident_.size() >= kMostExtents) {
+    return ResourceExhausted(
+        "what it holds came in {} moves, and connections reach no more; a job that is resumed has "
+        "it in one",
+        resident_.size());
+  }
   const StoreBytes bytes = CountStoreBytes(comes, store_options_);
   SHOAL_RETURN_IF_ERROR(CheckMemory(bytes));
   SHOAL_ASSIGN_OR_RETURN(auto regions, AllocateWeights(bytes.weights));

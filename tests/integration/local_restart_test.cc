@@ -164,8 +164,9 @@ TEST_F(LocalRestart, ServersThatAreAddedAndTakenAwayCostNoBit) {
   AwaitStep(5);
   size_t waves = 0;
   for (const int servers : {8, 3}) {
-    const ProgramResult scaled = RunShoal(
-        {"scale", "--run", directory_, "--servers", std::to_string(servers), "--wait", "--json"});
+    const ProgramResult scaled =
+        RunShoal({"scale", "--run", directory_, "--servers", std::to_string(servers), "--rate",
+                  "100GB/s", "--wait", "--json"});
     ASSERT_EQ(scaled.exit_code, 0) << scaled.errors;
     const nlohmann::json told = nlohmann::json::parse(scaled.output);
     EXPECT_EQ(told["servers"], servers);

@@ -185,9 +185,11 @@ class Campaign(processes.Cluster):
         return f'shoal drain {name}'
 
     def scale(self, fault):
-        servers = self.random.randint(1, SERVERS)
-        self.ask(fault, 'scale', '--servers', servers)
-        return f'shoal scale --servers {servers}'
+        words = ['scale', '--servers', str(self.random.randint(1, SERVERS))]
+        if self.random.random() < 0.5:  # in waves
+            words += ['--rate', '10MB/s']
+        self.ask(fault, *words)
+        return f'shoal {" ".join(words)}'
 
     def join(self, _):
         if GUEST not in self.running or GUEST in self.away:

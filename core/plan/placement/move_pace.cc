@@ -26,20 +26,13 @@ MovePace AfterWave(MovePace pace, int64_t bytes, double seconds) {
   return pace;
 }
 
-int64_t WavesSoon(double step_seconds) {
-  return step_seconds * static_cast<double>(kMostWaves) <= kSoon
-             ? kMostWaves
-             : 1 + static_cast<int64_t>(kSoon / step_seconds);
-}
-
-int64_t NextWaveBytes(const MovePace& pace, int64_t left, int64_t waves, int64_t most) {
-  const int64_t more = std::max<int64_t>(1, most - waves);
+int64_t NextWaveBytes(const MovePace& pace, int64_t left, int64_t waves) {
+  const int64_t more = std::max<int64_t>(1, kMostWaves - waves);
   return std::max(pace.bytes, left / more + (left % more > 0 ? 1 : 0));
 }
 
 absl::Duration BeforeNextWave(int64_t bytes, int64_t rate) {
-  return rate > 0 ? absl::Seconds(static_cast<double>(bytes) / static_cast<double>(rate))
-                  : absl::ZeroDuration();
+  return absl::Seconds(static_cast<double>(bytes) / static_cast<double>(rate));
 }
 
 }  // namespace shoal::plan

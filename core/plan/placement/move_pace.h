@@ -1,5 +1,5 @@
-// How much state moves between two steps, which wait for it: as much as makes a short pause. So a
-// move of much is many waves, with steps between. Pure.
+// How much state moves between two steps, which wait for it, where a wish has a rate: as much as
+// makes a short pause. So a move of much is many waves, with steps between. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,6 @@ inline constexpr double kWavePause = 0.1;  // seconds, that a wave is to take at
 // Each makes an extent at whoever gets some, and a connection reaches 128 of those at most
 // (kMaxExposedRegions).
 inline constexpr int64_t kMostWaves = 16;
-// Of a wish that is to be met soon, seconds from its first wave to its last.
-inline constexpr double kSoon = 10;
 
 struct MovePace {
   int64_t bytes = int64_t{1} << 18;  // of a wave; at first what takes no server long
@@ -24,15 +22,12 @@ struct MovePace {
 // twice as much where that would have been short enough, and more after some good ones.
 MovePace AfterWave(MovePace pace, int64_t bytes, double seconds);
 
-// Returns how many waves a wish may have that is to be met soon, with steps of so many seconds.
-int64_t WavesSoon(double step_seconds);
-
-// Returns the bytes of the next wave, where so many are left and so many of `most` waves were:
-// more than the pace has where those would not do.
-int64_t NextWaveBytes(const MovePace& pace, int64_t left, int64_t waves, int64_t most = kMostWaves);
+// Returns the bytes of the next wave, where so many are left and so many waves were: more than the
+// pace has where kMostWaves of those would not do.
+int64_t NextWaveBytes(const MovePace& pace, int64_t left, int64_t waves);
 
 // Returns how long after a wave of so many bytes began the next one may, so that no more than
-// `rate` bytes a second move; 0: there is no such bound.
+// `rate` bytes a second move, which is positive.
 absl::Duration BeforeNextWave(int64_t bytes, int64_t rate);
 
 }  // namespace shoal::plan

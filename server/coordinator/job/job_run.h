@@ -241,7 +241,7 @@ class JobRun {
   absl::Status CheckTrains() const;
   absl::Status CheckWish(int64_t servers) const;
   absl::Status CheckFits(const std::set<uint64_t>& leaving, int64_t servers) const;
-  void Wish(int64_t servers);
+  void Wish(int64_t servers, int64_t rate);
   void SetWanted(int64_t servers);
   void SetBytesLeft(int64_t bytes);
   proto::ScaleReply DescribeScaling() const;

@@ -30,9 +30,11 @@ void JobRun::OfferServers(std::vector<Member> spares) {
 
 void JobRun::Settle() { settled_at_ = environment_.clock.Now() + kTakenTogether; }
 
-// While it waits for workers no later step would begin with a move.
+// While it waits for workers no later step would begin with a move. What was given up waits for
+// others to come or go.
 bool JobRun::IsSettled() const {
-  return !IsElastic() || phase_ == Phase::kShort || environment_.clock.Now() >= settled_at_;
+  return !IsElastic() || (phase_ == Phase::kShort ? settled_at_ != absl::InfiniteFuture()
+                                                  : environment_.clock.Now() >= settled_at_);
 }
 
 std::set<uint64_t> JobRun::Leaving() const {
@@ -106,7 +108,7 @@ int64_t JobRun::OneFewer() const {
 
 proto::ScaleReply JobRun::Drain(const Member& server) {
   departures_[server.incarnation].drained = true;
-  Wish(OneFewer());
+  Wish(OneFewer(), /*rate=*/0);
   SetBytesLeft(DescribeWish(job_.servers).bytes_moved());
   Depart(server, "shoal drain");
   return DescribeScaling();

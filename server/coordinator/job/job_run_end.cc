@@ -300,6 +300,7 @@ void JobRun::ReleaseMembers() {
     return;  // members end with the coordinator
   }
   ReleaseJoiners();
+  SetBytesLeft(0);
   for (size_t server = 0; server < servers_.size(); ++server) {
     if (!gone_.contains(servers_[server].incarnation)) {
       Release(server);

@@ -20,8 +20,8 @@ void JobRun::LoadAhead() {
 // cannot.
 absl::StatusOr<bool> JobRun::LoadJoiners(const std::vector<Member>& needed) {
   const auto is_asked = [this](const Member& joiner) {
-    return std::ranges::find(joiners_.servers, joiner.incarnation, &Member::incarnation) !=
-           joiners_.servers.end();
+    return joiners_.asked.contains(joiner.incarnation) ||
+           joiners_.loaded.contains(joiner.incarnation);
   };
   for (const Member& joiner : needed) {
     if (const auto refused = joiners_.refused.find(joiner.incarnation);

@@ -1,8 +1,8 @@
 // More servers, or fewer, while a job trains: between two steps partitions are copied to the
 // servers that are to have them, then the map that says so is recorded, and the next step begins by
 // it. Until it is recorded nothing has changed: what was reserved is given back, and the job goes
-// on as it was. Steps wait for that, so it is done in waves, with steps between
-// (core/plan/placement/move_pace.h); each is planned from where partitions are then.
+// on as it was. Steps wait for that; where a wish has a rate it is done in waves, with steps
+// between (core/plan/placement/move_pace.h), each planned from where partitions are then.
 #include <algorithm>
 
 #include "core/base/bytes.h"
@@ -95,12 +95,11 @@ absl::StatusOr<proto::ScaleReply> JobRun::Scale(const proto::ScaleRequest& reque
     return DescribeScaling();
   }
   waves_.follow = !request.cancel();
-  const bool is_new = wish != job_.servers || request.rate() != waves_.rate;
-  waves_.rate = request.rate();
-  if (is_new) {
-    Wish(wish);
+  if (wish != job_.servers || request.rate() != waves_.rate) {
+    Wish(wish, request.rate());
   }
-  SetBytesLeft(request.cancel() ? 0 : DescribeWish(wish).bytes_moved());
+  const bool none = request.cancel() && departures_.empty();
+  SetBytesLeft(none ? 0 : DescribeWish(wish).bytes_moved());
   return DescribeScaling();
 }
 
@@ -109,12 +108,15 @@ void JobRun::SetBytesLeft(int64_t bytes) {
   environment_.metrics.move_bytes_left.Set(static_cast<double>(bytes));
 }
 
-void JobRun::Wish(int64_t servers) {
+// `rate` of state that moves for it, bytes a second; 0: all of it moves at once.
+void JobRun::Wish(int64_t servers, int64_t rate) {
   LogInfo("{} is to have {} servers", job_.id, servers);
   Record({{"event", "scale"}, {"step", version_}, {"servers", servers}});
   scaling_ = {};
   scaling_.set_least_bytes(DescribeWish(servers).least_bytes());
   waves_.ended = 0;
+  waves_.rate = rate;
+  waves_.next = absl::Time();
   SetWanted(servers);
 }
 
@@ -190,7 +192,6 @@ bool JobRun::BeginMove() {
   const absl::StatusOr<bool> ready = IsReadyToMove();
   if (!ready.ok()) {
     phase_ = Phase::kMoving;
-    settled_at_ = absl::InfiniteFuture();
     GiveUpMove(std::string(Message(ready.status())));
     OpenStep();
     return true;
@@ -218,7 +219,7 @@ bool JobRun::BeginMove() {
   }
   waves_.held_up_by.reset();
   if (const int64_t servers = ServersToBe(); IsElastic() && servers != job_.servers) {
-    Wish(servers);
+    Wish(servers, /*rate=*/0);
   }
   BeginWave(relocations);
   return true;
@@ -238,14 +239,11 @@ void JobRun::BeginWave(std::span<const plan::Relocation> relocations) {
   const absl::Time now = environment_.clock.Now();
   const std::vector<int> places = PlacesToBe();
   const int64_t left = plan::MovedBytes(job_.pushes.partitions, relocations);
-  const int64_t most = IsUrgent(departures_)
-                           ? plan::WavesSoon(absl::ToDoubleSeconds(now - step_opened_))
-                           : plan::kMostWaves;
+  const bool at_once = waves_.rate == 0 || IsShort() || IsUrgent(departures_);
   waves_.ended = waves_.follow ? waves_.ended : 0;
-  move_ = PlanWave(job_.pushes.partitions, job_.shard_map, servers_, spare_servers_, places,
-                   relocations,
-                   IsShort() ? left : plan::NextWaveBytes(waves_.pace, left, waves_.ended, most),
-                   NextGeneration());
+  move_ = PlanWave(
+      job_.pushes.partitions, job_.shard_map, servers_, spare_servers_, places, relocations,
+      at_once ? left : plan::NextWaveBytes(waves_.pace, left, waves_.ended), NextGeneration());
   phase_ = Phase::kMoving;
   waves_.follow = move_->bytes_left > 0;
   waves_.began = now;
@@ -346,6 +344,9 @@ void JobRun::EndWave(int64_t bytes) {
   TellWave(bytes, servers_before.size());
   const PartitionMove move = *std::exchange(move_, std::nullopt);
   ReleaseAt(*move_control_, move.leavers);
+  for (const int leaver : move.leavers) {
+    joiners_.loaded.erase(move.members[static_cast<size_t>(leaver)].incarnation);
+  }
   if (!std::ranges::equal(servers_, servers_before, {}, &Member::incarnation,
                           &Member::incarnation)) {
     server_gpus_.resize(servers_.size());
@@ -369,7 +370,9 @@ void JobRun::TellWave(int64_t bytes, size_t servers_before) {
     scaling_.mutable_waves()->DeleteSubrange(0, 1);
   }
   ++waves_.ended;
-  waves_.next = waves_.began + plan::BeforeNextWave(bytes, waves_.rate);
+  if (waves_.rate > 0) {
+    waves_.next = waves_.began + plan::BeforeNextWave(bytes, waves_.rate);
+  }
   SetBytesLeft(waves_.follow ? move_->bytes_left : 0);
   scaling_.set_bytes_moved(scaling_.bytes_moved() + bytes);
   environment_.metrics.moved_bytes.Increment(static_cast<double>(bytes));
@@ -442,6 +445,7 @@ void JobRun::GiveUpMove(const std::string& why) {
   environment_.metrics.given_up_moves.Increment();
   scaling_.set_refusal(why);
   waves_.follow = false;
+  settled_at_ = absl::InfiniteFuture();
   SetBytesLeft(0);
   if (move_.has_value()) {
     move_.reset();

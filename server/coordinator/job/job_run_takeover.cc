@@ -239,6 +239,7 @@ void JobRun::GoOn(const TakeoverDecision& decision) {
   event.mutable_restart()->set_term(environment_.term);
   Append(std::move(event));
   LogInfo("{} goes on after step {}", job_.id, version_);
+  SetBytesLeft(DescribeWish(job_.servers).bytes_moved());
   checkpoint_started_ = now;
   checkpoint_again_ = OwesCheckpoint() ? now : absl::InfiniteFuture();
   takeover_.reset();

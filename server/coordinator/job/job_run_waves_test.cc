@@ -1,4 +1,4 @@
-// State that moves in waves with steps between, under simulation.
+// State that moves in waves with steps between, as wishes with a rate have it, under simulation.
 #include "core/base/testing/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -27,6 +27,7 @@ class WavesTest : public ::testing::Test {
   static proto::ScaleRequest Wish(int64_t servers) {
     proto::ScaleRequest request;
     request.set_servers(servers);
+    request.set_rate(int64_t{1} << 40);  // no wave waits for it
     return request;
   }
   void Look(SimWorld& world) {
@@ -134,7 +135,31 @@ TEST_F(WavesTest, ARateKeepsWavesApart) {
     EXPECT_EQ(last.bytes_left(), 0);
     return last.waves().rbegin()->step() - last.waves(0).step();
   };
-  EXPECT_GT(steps_for(500), 2 * steps_for(0));
+  EXPECT_GT(steps_for(500), 2 * steps_for(int64_t{1} << 40));
+  EXPECT_EQ(steps_for(0), 0) << "all at once";
+}
+
+// One that is given back within a series of wishes loads the job anew for the next.
+TEST_F(WavesTest, AServerThatWentComesAgain) {
+  SimWorld world(Options(/*steps=*/120));
+  int next = 0;
+  const std::vector<int64_t> wishes = {3, 1, 3};
+  world.hook = [&, before = world.hook](const char* point, int index) {
+    before(point, index);
+    if (point != std::string_view("committed") || next == 3) {
+      return;
+    }
+    Look(world);
+    if (next == 0 || (last.servers() == wishes[static_cast<size_t>(next) - 1] && !last.moving())) {
+      EXPECT_TRUE(world.Scale(Wish(wishes[static_cast<size_t>(next++)])).ok());
+    }
+  };
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_EQ(next, 3);
+  Look(world);
+  EXPECT_EQ(last.servers(), 3);
+  EXPECT_EQ(last.rollbacks(), 0);
 }
 
 }  // namespace
