@@ -22,26 +22,39 @@ class GenerateTest : public testing::Test {
       : model_(*Transformer::Create(spec, {.threads = 2})),
         weights_(RandomWeights(model_->units(), DType::kF32, 1)) {}
 
+  // The cache gives the same as running the whole text again for each token.
+  void ExpectTheLargestLogitOfTheWholeText() {
+    const auto tokens = Generate(*model_, weights_, prompt_, {.max_new_tokens = 12});
+    ASSERT_TRUE(tokens.ok()) << tokens.status().message();
+    std::vector<int32_t> text = prompt_;
+    for (const int32_t token : *tokens) {
+      PackedBatch batch;
+      batch.AppendNextToken(text);
+      const int32_t last[] = {static_cast<int32_t>(text.size()) - 1};
+      const std::vector<float> logits = *ComputeLogits(*model_, batch, last, weights_);
+      EXPECT_EQ(token, std::max_element(logits.begin(), logits.end()) - logits.begin());
+      text.push_back(token);
+    }
+    EXPECT_EQ(text.size(), 15u);
+    EXPECT_EQ(weights_.held(), 0);
+  }
+
   const std::vector<int32_t> prompt_ = {1, 7, 3};
   std::unique_ptr<Transformer> model_;
   MemoryUnitSource weights_;
 };
 
-// The cache gives the same as running the whole text again for each token.
 TEST_F(GenerateTest, GreedyIsTheLargestLogitOfTheWholeText) {
-  const auto tokens = Generate(*model_, weights_, prompt_, {.max_new_tokens = 12});
-  ASSERT_TRUE(tokens.ok()) << tokens.status().message();
-  std::vector<int32_t> text = prompt_;
-  for (const int32_t token : *tokens) {
-    PackedBatch batch;
-    batch.AppendNextToken(text);
-    const int32_t last[] = {static_cast<int32_t>(text.size()) - 1};
-    const std::vector<float> logits = *ComputeLogits(*model_, batch, last, weights_);
-    EXPECT_EQ(token, std::max_element(logits.begin(), logits.end()) - logits.begin());
-    text.push_back(token);
-  }
-  EXPECT_EQ(text.size(), 15u);
-  EXPECT_EQ(weights_.held(), 0);
+  ExpectTheLargestLogitOfTheWholeText();
+}
+
+class NormedOutputsGenerateTest : public GenerateTest {
+ protected:
+  NormedOutputsGenerateTest() : GenerateTest(testing_model::PostNormSpec()) {}
+};
+
+TEST_F(NormedOutputsGenerateTest, GreedyIsTheLargestLogitOfTheWholeText) {
+  ExpectTheLargestLogitOfTheWholeText();
 }
 
 TEST_F(GenerateTest, TheSeedDecides) {
