@@ -125,7 +125,7 @@ TROUBLE = Row('Trouble', (
           'away while the job trained, in five minutes, and those that are left. Good: as you '
           'wish, each byte once, and what is left falls to zero.', 'bytes',
           (Query('increase(shoal_move_bytes_total{JOB}[5m])', 'moved'),
-           Query('shoal_move_bytes_left{JOB}', 'left'))),
+           Query('shoal_move_left_bytes{JOB}', 'left'))),
     Panel('Pauses while state moves', 'How long steps waited for it, and moves that were given up '
           'in five minutes. Good: pauses of a step or less, none given up.', 's',
           (Query('histogram_quantile(0.99, sum by (le) '

@@ -62,7 +62,7 @@ TEST_F(WavesTest, AWishIsMetInWavesWithStepsBetween) {
     EXPECT_GT(last.waves(wave).step(), last.waves(wave - 1).step());
     EXPECT_GT(last.waves(wave).pause_seconds(), 0);
   }
-  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_move_bytes_left 0"));
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_move_left_bytes 0"));
   EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_dropped_attempts_total 0"));
 }
 

@@ -32,7 +32,7 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
                             "and backward.")),
       moved_bytes(metrics.counter("shoal_move_bytes_total",
                                   "Bytes of state that went from server to server.")),
-      move_bytes_left(metrics.gauge("shoal_move_bytes_left",
+      move_bytes_left(metrics.gauge("shoal_move_left_bytes",
                                     "Bytes of state that are still to go from server to server.")),
       given_up_moves(metrics.counter("shoal_move_rollbacks_total",
                                      "Moves of state between servers that were given up.")),
