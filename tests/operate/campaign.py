@@ -239,7 +239,7 @@ class Campaign(processes.Cluster):
         self.pump(all_of_it=True)
         if GUEST in self.running and GUEST not in self.away:
             self.join(None)
-        wanted = len(self.groups) - 1
+        wanted = len(self.groups) - 1  # but for the guest
 
         def whole():
             self.pump()

@@ -139,7 +139,7 @@ TEST_F(WavesTest, ARateKeepsWavesApart) {
   EXPECT_EQ(steps_for(0), 0) << "all at once";
 }
 
-// One that is given back within a series of wishes loads the job anew for the next.
+// Each wish is met before the next: those that went load the job once more.
 TEST_F(WavesTest, AServerThatWentComesAgain) {
   SimWorld world(Options(/*steps=*/120));
   int next = 0;
