@@ -239,6 +239,10 @@ class FakeCoordinator : public rpc::CoordinatorService {
     return None();
   }
   absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest&) override { return None(); }
+  absl::StatusOr<rpc::HeldCall<proto::HoldConnectionReply>> HoldConnection(
+      const proto::HoldConnectionRequest&) override {
+    return None();
+  }
   absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest&) override {
     return None();
   }

@@ -40,6 +40,8 @@ struct CallersOf<proto::RenewLeaseRequest> : Callers<Role::kServer, Role::kWorke
 template <>
 struct CallersOf<proto::LeaveRequest> : Callers<Role::kServer, Role::kWorker> {};
 template <>
+struct CallersOf<proto::HoldConnectionRequest> : Callers<Role::kServer, Role::kWorker> {};
+template <>
 struct CallersOf<proto::JoinJobRequest> : Callers<Role::kWorker> {};
 template <>
 struct CallersOf<proto::NextStepRequest> : Callers<Role::kWorker> {};

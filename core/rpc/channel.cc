@@ -10,7 +10,7 @@
 #include <grpcpp/support/async_unary_call.h>
 #include <grpcpp/support/sync_stream.h>
 
-#include <set>
+#include <map>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -108,12 +108,13 @@ struct Channel::State {
 
   absl::Mutex mutex;
   bool cancelled ABSL_GUARDED_BY(mutex) = false;
-  std::set<grpc::ClientContext*> calls ABSL_GUARDED_BY(mutex);
+  int64_t begun ABSL_GUARDED_BY(mutex) = 0;
+  std::map<int64_t, grpc::ClientContext*> calls ABSL_GUARDED_BY(mutex);  // by number
 
-  // Puts deadline and token on the context and lists it for Cancel(). False, and not listed, if the
-  // channel was cancelled.
-  bool Begin(grpc::ClientContext& context, const CallOptions& options);
-  void End(grpc::ClientContext& context);
+  // Puts deadline and token on the context and lists it for Cancel(). Returns its number; 0, and
+  // not listed, if the channel was cancelled.
+  int64_t Begin(grpc::ClientContext& context, const CallOptions& options);
+  void End(int64_t call);
 };
 
 namespace {
@@ -131,6 +132,7 @@ struct Running {
   std::shared_ptr<Channel> channel;
   grpc::ClientContext context;
   const GrpcMethod method;
+  int64_t number = 0;  // at the channel
   std::unique_ptr<grpc::ClientAsyncResponseReader<MessageLite>> reader = nullptr;
   grpc::Status status = {};
   std::function<void(std::unique_ptr<Running>)> end;
@@ -157,20 +159,21 @@ grpc::CompletionQueue& EndsOfCalls() {
 
 }  // namespace
 
-bool Channel::State::Begin(grpc::ClientContext& context, const CallOptions& options) {
+int64_t Channel::State::Begin(grpc::ClientContext& context, const CallOptions& options) {
   context.set_deadline(SteadyDeadline(options.deadline));
   context.set_wait_for_ready(options.wait_for_connection);
   context.AddMetadata("authorization", "Bearer " + security.token().secret());
   absl::MutexLock lock(&mutex);
-  if (!cancelled) {
-    calls.insert(&context);
+  if (cancelled) {
+    return 0;
   }
-  return !cancelled;
+  calls[++begun] = &context;
+  return begun;
 }
 
-void Channel::State::End(grpc::ClientContext& context) {
+void Channel::State::End(int64_t call) {
   absl::MutexLock lock(&mutex);
-  calls.erase(&context);
+  calls.erase(call);
 }
 
 Channel::Channel(const std::string& target, Security security, Role peer, const std::string& name)
@@ -192,8 +195,15 @@ std::shared_ptr<Channel> Channel::Create(const std::string& target, Security sec
 void Channel::Cancel() {
   absl::MutexLock lock(&state_->mutex);
   state_->cancelled = true;
-  for (grpc::ClientContext* call : state_->calls) {
+  for (const auto& [number, call] : state_->calls) {
     call->TryCancel();
+  }
+}
+
+void Channel::Cancel(int64_t call) {
+  absl::MutexLock lock(&state_->mutex);
+  if (const auto found = state_->calls.find(call); found != state_->calls.end()) {
+    found->second->TryCancel();
   }
 }
 
@@ -206,29 +216,31 @@ absl::Status Channel::CallError(const Message& request, const absl::Status& stat
 absl::Status Channel::CallAndWait(const Message& request, Message& reply,
                                   const CallOptions& options) {
   grpc::ClientContext context;
-  if (!state_->Begin(context, options)) {
+  const int64_t call = state_->Begin(context, options);
+  if (call == 0) {
     return CallError(request, Leaving());
   }
   const GrpcMethod method(request, grpc::internal::RpcMethod::NORMAL_RPC);
   const absl::Status status = FromGrpc(grpc::internal::BlockingUnaryCall<MessageLite, MessageLite>(
       state_->channel.get(), method.method, &context, request, &reply));
-  state_->End(context);
+  state_->End(call);
   return CallError(request, status);
 }
 
-void Channel::Start(const Message& request, Message& reply, const CallOptions& options,
-                    std::function<void(const absl::Status&)> done) {
+int64_t Channel::Start(const Message& request, Message& reply, const CallOptions& options,
+                       std::function<void(const absl::Status&)> done) {
   auto call = std::unique_ptr<Running>(new Running{
       .channel = shared_from_this(),
       .context = {},
       .method = {request, grpc::internal::RpcMethod::NORMAL_RPC},
       .end = [&request, done = std::move(done)](std::unique_ptr<Running> ended) {
         const absl::Status answer = ended->channel->CallError(request, FromGrpc(ended->status));
-        ended->channel->state_->End(ended->context);
+        ended->channel->state_->End(ended->number);
         ended.reset();
         done(answer);
       }});
-  if (!state_->Begin(call->context, options)) {
+  const int64_t number = call->number = state_->Begin(call->context, options);
+  if (number == 0) {
     call->context.TryCancel();  // still made, so that `done` does not run within this call
   }
   call->reader.reset(grpc::internal::ClientAsyncResponseReaderHelper::Create<MessageLite>(
@@ -237,13 +249,15 @@ void Channel::Start(const Message& request, Message& reply, const CallOptions& o
   call->reader->StartCall();
   Running& running = *call.release();  // which EndsOfCalls takes
   running.reader->Finish(&reply, &running.status, &running);
+  return number;
 }
 
 absl::Status Channel::ReadEvents(const Message& request, Message& event,
                                  const std::function<bool()>& on_event,
                                  const CallOptions& options) {
   grpc::ClientContext context;
-  if (!state_->Begin(context, options)) {
+  const int64_t call = state_->Begin(context, options);
+  if (call == 0) {
     return CallError(request, Leaving());
   }
   const GrpcMethod method(request, grpc::internal::RpcMethod::SERVER_STREAMING);
@@ -258,7 +272,7 @@ absl::Status Channel::ReadEvents(const Message& request, Message& event,
     context.TryCancel();
   }
   const absl::Status status = FromGrpc(reader->Finish());
-  state_->End(context);
+  state_->End(call);
   return wanted ? CallError(request, status) : absl::OkStatus();
 }
 

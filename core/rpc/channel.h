@@ -10,6 +10,7 @@
 // 127.0.0.1:4000: Register: ...".
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,6 +27,8 @@ namespace shoal::rpc {
 
 template <typename Event>
 struct EventStream;  // server.h
+template <typename Reply>
+struct HeldCall;  // server.h
 
 struct CallOptions {
   absl::Duration deadline = absl::Seconds(10);
@@ -75,9 +78,24 @@ class Channel : public std::enable_shared_from_this<Channel> {
           });
   }
 
-  // CallAsync for messages of any type, which must live until `done` runs.
-  void Start(const google::protobuf::Message& request, google::protobuf::Message& reply,
-             const CallOptions& options, std::function<void(const absl::Status&)> done);
+  // Begins a call that the peer does not answer; `on_end` gets why it is over, as CallAsync's done
+  // does. Returns the call's number, for Cancel.
+  template <typename Service, typename Request, typename Reply>
+  int64_t Hold(absl::StatusOr<HeldCall<Reply>> (Service::*)(const Request&),
+               const std::type_identity_t<Request>& request,
+               std::function<void(const absl::Status&)> on_end) {
+    auto messages = std::make_shared<std::pair<Request, Reply>>(request, Reply());
+    return Start(
+        messages->first, messages->second, {.deadline = absl::InfiniteDuration()},
+        [messages, on_end = std::move(on_end)](const absl::Status& status) { on_end(status); });
+  }
+  // Ends that call, if it still goes on.
+  void Cancel(int64_t call);
+
+  // CallAsync for messages of any type, which must live until `done` runs. Returns the call's
+  // number.
+  int64_t Start(const google::protobuf::Message& request, google::protobuf::Message& reply,
+                const CallOptions& options, std::function<void(const absl::Status&)> done);
 
   // Calls on_event for each event that the method writes until it ends (OK), the connection breaks
   // (an error), or on_event returns false (OK). `options.deadline` bounds the whole stream.

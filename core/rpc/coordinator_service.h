@@ -27,6 +27,8 @@ class CoordinatorService {
   virtual absl::StatusOr<proto::RenewLeaseReply> RenewLease(
       const proto::RenewLeaseRequest& request) = 0;
   virtual absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest& request) = 0;
+  virtual absl::StatusOr<HeldCall<proto::HoldConnectionReply>> HoldConnection(
+      const proto::HoldConnectionRequest& request) = 0;
   virtual absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest& request) = 0;
   virtual absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) = 0;
   virtual absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(

@@ -102,10 +102,39 @@ MemberSession::~MemberSession() { Leave(""); }
 bool MemberSession::AwaitNext() {
   const Clock& clock = RealClock();
   absl::MutexLock lock(&mutex_);
-  while (!stopping_ && clock.Now() < core_.next()) {
+  while (!stopping_ && !broke_ && clock.Now() < core_.next()) {
     stop_.Wait(&mutex_, core_.next() - clock.Now());
   }
+  broke_ = false;
   return !stopping_;
+}
+
+void MemberSession::HoldConnection() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(connected_, true)) {
+      return;
+    }
+  }
+  proto::HoldConnectionRequest request;
+  request.set_incarnation(incarnation_);
+  connection_ = coordinator_->Hold(&CoordinatorService::HoldConnection, request,
+                                   [this](const absl::Status& why) { OnConnectionEnd(why); });
+}
+
+// Where the coordinator refuses it there is no hurry to ask again.
+void MemberSession::OnConnectionEnd(const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  connected_ = false;
+  broke_ = absl::IsUnavailable(why) || absl::IsCancelled(why) || absl::IsDeadlineExceeded(why);
+  stop_.SignalAll();
+}
+
+void MemberSession::EndConnection() {
+  coordinator_->Cancel(connection_);
+  absl::MutexLock lock(&mutex_);
+  const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !connected_; };
+  mutex_.Await(absl::Condition(&ended));
 }
 
 void MemberSession::Act() {
@@ -135,11 +164,15 @@ void MemberSession::Act() {
 }
 
 void MemberSession::Keep() {
+  HoldConnection();
   while (AwaitNext()) {
     Act();
     if (core_.what() == MemberCore::What::kEnd) {
       on_end_(core_.end());
       return;
+    }
+    if (!told_) {
+      HoldConnection();
     }
   }
 }
@@ -175,6 +208,7 @@ void MemberSession::Leave(const std::string& reason) {
       !left.ok()) {
     LogDebug("leaving: {}", Message(left));
   }
+  EndConnection();
 }
 
 }  // namespace shoal::rpc

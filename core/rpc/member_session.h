@@ -1,5 +1,6 @@
 // Registers a server or worker with the coordinator, keeps its membership in the background
-// (member_core.h decides), and says when that is over.
+// (member_core.h decides) and a connection by whose end the coordinator sees at once that the
+// process is gone, and says when the membership is over.
 #pragma once
 
 #include <cstdint>
@@ -70,6 +71,10 @@ class MemberSession {
   // False: Leave was called.
   bool AwaitNext();
   void Act();
+  // Unless there is one.
+  void HoldConnection();
+  void OnConnectionEnd(const absl::Status& why);
+  void EndConnection();
 
   const std::shared_ptr<Channel> coordinator_;
   const int index_;
@@ -84,6 +89,9 @@ class MemberSession {
   absl::Mutex mutex_;
   SteadyCondition stop_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
+  bool broke_ ABSL_GUARDED_BY(mutex_) = false;  // since the last renewal
+  int64_t connection_ = 0;                      // the call's number, of the thread
   std::thread thread_;
 };
 

@@ -81,6 +81,12 @@ class Registrar final : public CoordinatorService {
     ++leaves;
     return proto::LeaveReply();
   }
+  absl::StatusOr<HeldCall<proto::HoldConnectionReply>> HoldConnection(
+      const proto::HoldConnectionRequest& request) override {
+    EXPECT_EQ(request.incarnation(), 77U);
+    ++connections;
+    return HeldCall<proto::HoldConnectionReply>{.on_end = [this] { --connections; }};
+  }
   absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest&) override {
     return Unimplemented("not here");
   }
@@ -99,6 +105,7 @@ class Registrar final : public CoordinatorService {
   std::atomic<bool> forgotten = false;
   std::atomic<bool> takes_back = false;
   std::atomic<bool> needed = false;  // by a job, whoever asks to leave
+  std::atomic<int> connections = 0;  // that are held
   std::atomic<int> renewals = 0;
   std::atomic<int> leaves = 0;
   std::string reason;
@@ -107,10 +114,14 @@ class Registrar final : public CoordinatorService {
 
 class MemberSessionTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Serve(0); }
+  // In the place of the one before.
+  void Serve(int port) {
+    server_.reset();
     std::vector<std::unique_ptr<Service>> services;
     services.push_back(MakeCoordinatorService(&registrar_));
-    auto server = Server::Start({.security = token_}, std::move(services));
+    auto server = Server::Start({.listen = fmt::format("127.0.0.1:{}", port), .security = token_},
+                                std::move(services));
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = std::move(*server);
   }
@@ -161,6 +172,22 @@ TEST_F(MemberSessionTest, WhoAsksToLeaveStaysAMemberMeanwhile) {
   EXPECT_EQ(registrar_.leaves, 0);
   registrar_.needed = false;
   EXPECT_TRUE(*session->AskToLeave("SIGTERM"));
+}
+
+TEST_F(MemberSessionTest, HoldsOneConnectionUntilItLeaves) {
+  const auto await = [this](int connections) {
+    const absl::Time patience = absl::Now() + absl::Seconds(30);
+    while (registrar_.connections != connections && absl::Now() < patience) {
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    EXPECT_EQ(registrar_.connections, connections);
+  };
+  const auto session = Join();
+  await(1);
+  Serve(server_->port());  // what was held breaks
+  await(1);
+  session->Leave("done");
+  await(0);
 }
 
 TEST(MemberSession, ACoordinatorThatIsNotThereIsNamedAtOnce) {

@@ -60,6 +60,10 @@ class FakeCoordinator final : public CoordinatorService {
   absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest&) override {
     return proto::LeaveReply();
   }
+  absl::StatusOr<HeldCall<proto::HoldConnectionReply>> HoldConnection(
+      const proto::HoldConnectionRequest&) override {
+    return Unimplemented("not here");
+  }
   absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest&) override {
     return proto::JoinJobReply();
   }

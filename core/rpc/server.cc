@@ -137,6 +137,9 @@ void Server::Shutdown(absl::Duration grace) {
   }
   state_->down = true;
   state_->listener->Stop();
+  for (const auto& service : state_->services) {
+    service->EndHeldCalls();
+  }
   state_->server->Shutdown(SteadyDeadline(grace));
   state_->server->Wait();
 }

@@ -30,12 +30,22 @@ struct EventStream {
   std::function<bool()> gone;
 };
 
+// What a method returns that takes no thread while its call goes on: that is answered, with
+// Unavailable, only when the server goes down. `on_end` runs once, when the call is over because of
+// that, or since its caller or the connection is gone; it must not block for long.
+template <typename Reply>
+struct HeldCall {
+  std::function<void()> on_end;
+};
+
 // A service behind gRPC: made by MakeCoordinatorService, MakeParameterServerService and
 // MakeStageService.
 class Service {
  public:
   virtual ~Service() = default;
   virtual grpc::Service* grpc_service() = 0;
+  // Those under way, and later ones.
+  virtual void EndHeldCalls() {}
 
   const Security& security() const { return security_; }
   void set_security(Security security) { security_ = std::move(security); }

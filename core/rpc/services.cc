@@ -1,6 +1,7 @@
 // Puts the classes that services implement behind gRPC.
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/impl/codegen/server_callback_handlers.h>
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/method_handler.h>
@@ -17,6 +18,7 @@
 #include "core/rpc/access.h"
 #include "core/rpc/coordinator_service.h"
 #include "core/rpc/grpc_support.h"
+#include "core/rpc/held_calls.h"
 #include "core/rpc/parameter_server_service.h"
 #include "core/rpc/server.h"
 #include "core/rpc/stage_service.h"
@@ -24,7 +26,7 @@
 namespace shoal::rpc {
 namespace {
 
-bool HasToken(const Token& token, const grpc::ServerContext& context) {
+bool HasToken(const Token& token, const grpc::ServerContextBase& context) {
   constexpr std::string_view kPrefix = "Bearer ";
   const auto& metadata = context.client_metadata();
   const auto entry = metadata.find("authorization");
@@ -36,7 +38,7 @@ bool HasToken(const Token& token, const grpc::ServerContext& context) {
 }
 
 // Of a connection over TLS; who it is was checked when it began.
-absl::StatusOr<Role> RoleOfCaller(const grpc::ServerContext& context) {
+absl::StatusOr<Role> RoleOfCaller(const grpc::ServerContextBase& context) {
   const auto names = context.auth_context()->FindPropertyValues(GRPC_PEER_SPIFFE_ID_PROPERTY_NAME);
   const auto name = names.empty() ? grpc::string_ref() : names.front();
   SHOAL_ASSIGN_OR_RETURN(const Identity caller,
@@ -54,7 +56,7 @@ absl::Status CheckRole(Role role) {
 }
 
 template <typename Request>
-absl::Status Refuse(const Security& security, const grpc::ServerContext& context,
+absl::Status Refuse(const Security& security, const grpc::ServerContextBase& context,
                     Refusals::Reason reason, const absl::Status& why) {
   return security.refusals().Refuse(
       reason,
@@ -76,7 +78,7 @@ absl::Status NoToken(bool commands) {
 // its certificate; without TLS nobody.
 template <typename Request>
 absl::StatusOr<std::optional<Role>> CheckCaller(const Security& security,
-                                                const grpc::ServerContext& context) {
+                                                const grpc::ServerContextBase& context) {
   constexpr bool kCommands = IsCommand<Request>();
   if (!HasToken(kCommands ? security.command_token() : security.token(), context)) {
     return Refuse<Request>(security, context, Refusals::Reason::kToken, NoToken(kCommands));
@@ -93,7 +95,7 @@ absl::StatusOr<std::optional<Role>> CheckCaller(const Security& security,
 
 // Whether a caller that may make the call says in it who it is.
 template <typename Request>
-absl::Status CheckRequest(const Security& security, const grpc::ServerContext& context,
+absl::Status CheckRequest(const Security& security, const grpc::ServerContextBase& context,
                           std::optional<Role> caller, const Request& request) {
   if (!caller.has_value() || SaysItsRole(request, *caller)) {
     return absl::OkStatus();
@@ -104,29 +106,34 @@ absl::Status CheckRequest(const Security& security, const grpc::ServerContext& c
                        RoleName(*caller)));
 }
 
+// An exception (such as out of memory) ends only the call.
+template <typename Method>
+absl::Status Catching(Method method) {
+  try {
+    return method();
+  } catch (const std::exception& error) {
+    return Internal("unexpected exception: {}", error.what());
+  }
+}
+
 // Reads the request, and runs `method` (of it; returns absl::Status), if the caller may. Of a
 // caller that may not nothing is read, and so nothing is held: gRPC keeps what arrives of a message
-// that it was asked for, however large, until all is there. An exception (such as out of memory)
-// ends only the call.
+// that it was asked for, however large, until all is there.
 template <typename Request, typename Reader, typename Method>
-grpc::Status Guard(const Security& security, const grpc::ServerContext& context, Reader& reader,
+grpc::Status Guard(const Security& security, const grpc::ServerContextBase& context, Reader& reader,
                    Method method) {
   const absl::StatusOr<std::optional<Role>> caller = CheckCaller<Request>(security, context);
   if (!caller.ok()) {
     return ToGrpc(caller.status());
   }
-  try {
+  return ToGrpc(Catching([&]() -> absl::Status {
     Request request;
     if (!reader.Read(&request)) {
-      return ToGrpc(Internal("the call has no request, or one that cannot be read"));
+      return Internal("the call has no request, or one that cannot be read");
     }
-    if (const absl::Status may = CheckRequest(security, context, *caller, request); !may.ok()) {
-      return ToGrpc(may);
-    }
-    return ToGrpc(method(request));
-  } catch (const std::exception& error) {
-    return ToGrpc(Internal("unexpected exception: {}", error.what()));
-  }
+    SHOAL_RETURN_IF_ERROR(CheckRequest(security, context, *caller, request));
+    return method(request);
+  }));
 }
 
 // The methods of `T`, one per rpc of a proto's service. All take a stream, which is the same on the
@@ -140,6 +147,7 @@ class GrpcService final : public grpc::Service, public Service {
     SHOAL_CHECK(static_cast<int>(paths_.size()) == described_->method_count());
   }
   grpc::Service* grpc_service() override { return this; }
+  void EndHeldCalls() override { held_.EndAll(); }
 
  private:
   template <typename Request, typename Reply>
@@ -176,6 +184,29 @@ class GrpcService final : public grpc::Service, public Service {
             this));
   }
 
+  template <typename Request, typename Reply>
+  void Add(absl::StatusOr<HeldCall<Reply>> (T::*method)(const Request&)) {
+    AddHandler<Request>(grpc::internal::RpcMethod::CLIENT_STREAMING, nullptr);
+    MarkMethodCallback(
+        static_cast<int>(paths_.size()) - 1,
+        new grpc::internal::CallbackClientStreamingHandler<Request, Reply>(
+            [this, method](grpc::CallbackServerContext* context, Reply* /*reply*/) {
+              const auto caller = CheckCaller<Request>(security(), *context);
+              return new HeldReactor<Request>(
+                  held_, caller.status(),
+                  [this, context, caller,
+                   method](const Request& request) -> absl::StatusOr<std::function<void()>> {
+                    SHOAL_RETURN_IF_ERROR(CheckRequest(security(), *context, *caller, request));
+                    HeldCall<Reply> held;
+                    SHOAL_RETURN_IF_ERROR(Catching([&]() -> absl::Status {
+                      SHOAL_ASSIGN_OR_RETURN(held, (service_.*method)(request));
+                      return absl::OkStatus();
+                    }));
+                    return std::move(held.on_end);
+                  });
+            }));
+  }
+
   template <typename Request>
   void AddHandler(grpc::internal::RpcMethod::RpcType type, grpc::internal::MethodHandler* handler) {
     const google::protobuf::MethodDescriptor& method = MethodTaking(*Request::descriptor());
@@ -186,6 +217,7 @@ class GrpcService final : public grpc::Service, public Service {
   }
 
   T& service_;
+  HeldCalls held_;
   const google::protobuf::ServiceDescriptor* described_ = nullptr;
   std::list<std::string> paths_;  // gRPC keeps pointers to them
 };
@@ -194,10 +226,10 @@ class GrpcService final : public grpc::Service, public Service {
 
 std::unique_ptr<Service> MakeCoordinatorService(CoordinatorService* service) {
   using S = CoordinatorService;
-  return std::make_unique<GrpcService<S>>(service, &S::SubmitJob, &S::StopJob, &S::GetStatus,
-                                          &S::ListJobs, &S::ReadLog, &S::Scale, &S::Register,
-                                          &S::RenewLease, &S::Leave, &S::JoinJob, &S::NextStep,
-                                          &S::DrawMicrobatch, &S::WatchJob);
+  return std::make_unique<GrpcService<S>>(
+      service, &S::SubmitJob, &S::StopJob, &S::GetStatus, &S::ListJobs, &S::ReadLog, &S::Scale,
+      &S::Register, &S::RenewLease, &S::Leave, &S::HoldConnection, &S::JoinJob, &S::NextStep,
+      &S::DrawMicrobatch, &S::WatchJob);
 }
 
 std::unique_ptr<Service> MakeParameterServerService(ParameterServerService* service) {

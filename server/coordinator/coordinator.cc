@@ -296,6 +296,20 @@ absl::StatusOr<proto::RenewLeaseReply> Coordinator::RenewLease(
   return Ask(request, &CoordinatorCore::Renew);
 }
 
+absl::StatusOr<rpc::HeldCall<proto::HoldConnectionReply>> Coordinator::HoldConnection(
+    const proto::HoldConnectionRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  SHOAL_RETURN_IF_ERROR(CheckOpen());
+  SHOAL_RETURN_IF_ERROR(core_.OnConnected(request.incarnation()));
+  return rpc::HeldCall<proto::HoldConnectionReply>{
+      .on_end = [this, incarnation = request.incarnation()] {
+        Post([this, incarnation] {
+          mutex_.AssertHeld();  // by Post
+          core_.OnDisconnected(incarnation);
+        });
+      }};
+}
+
 absl::StatusOr<proto::LeaveReply> Coordinator::Leave(const proto::LeaveRequest& request) {
   return Ask(request, &CoordinatorCore::Leave);
 }

@@ -56,6 +56,8 @@ class Coordinator final : public rpc::CoordinatorService {
   absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request) override;
   absl::StatusOr<proto::RenewLeaseReply> RenewLease(
       const proto::RenewLeaseRequest& request) override;
+  absl::StatusOr<rpc::HeldCall<proto::HoldConnectionReply>> HoldConnection(
+      const proto::HoldConnectionRequest& request) override;
   absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest& request) override;
   absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest& request) override;
   absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) override;

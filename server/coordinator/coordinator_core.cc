@@ -288,6 +288,7 @@ void CoordinatorCore::AddLog(const Member& member, const proto::NewLines& lines)
 absl::StatusOr<proto::RenewLeaseReply> CoordinatorCore::Renew(
     const proto::RenewLeaseRequest& request) {
   SHOAL_RETURN_IF_ERROR(Touch(request.incarnation()));
+  members_.OnRenewed(request.incarnation());
   if (const Member* member = members_.Find(request.incarnation()); member != nullptr) {
     AddLog(*member, request.log());
   }
@@ -297,6 +298,10 @@ absl::StatusOr<proto::RenewLeaseReply> CoordinatorCore::Renew(
   reply.set_term(environment_.term);
   reply.set_coordinator_patience_seconds(absl::ToDoubleSeconds(patience_));
   return reply;
+}
+
+void CoordinatorCore::OnDisconnected(uint64_t incarnation) {
+  members_.OnDisconnected(incarnation, environment_.clock.Now());
 }
 
 absl::StatusOr<std::optional<proto::JoinJobReply>> CoordinatorCore::Join(
@@ -341,11 +346,17 @@ absl::StatusOr<proto::DrawMicrobatchReply> CoordinatorCore::Draw(
   return run->Draw(request);
 }
 
+std::string CoordinatorCore::WhyLost(const Member& expired) {
+  return expired.cut_off == absl::InfiniteFuture()
+             ? fmt::format("its lease of {:g} s is over", absl::ToDoubleSeconds(expired.lease))
+             : fmt::format("its connection broke, and it was not back within {:g} s",
+                           absl::ToDoubleSeconds(kComeBackWithin));
+}
+
 void CoordinatorCore::Tick() {
   const std::vector<Member> expired = members_.TakeExpired(environment_.clock.Now());
   for (const Member& member : expired) {
-    const std::string why =
-        fmt::format("its lease of {:g} s is over", absl::ToDoubleSeconds(member.lease));
+    const std::string why = WhyLost(member);
     environment_.metrics.OnMemberLost(member.role);
     LogWarning("{} is lost: {}", NameOf(member), why);
     Unrecord(member);

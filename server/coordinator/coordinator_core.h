@@ -76,6 +76,9 @@ class CoordinatorCore {
   // That member is gone, as its address shows.
   void TakeOver(const proto::RegisterRequest& request);
   absl::StatusOr<proto::RenewLeaseReply> Renew(const proto::RenewLeaseRequest& request);
+  // A member holds a connection from now on, or holds it no longer.
+  absl::Status OnConnected(uint64_t incarnation) { return members_.OnConnected(incarnation); }
+  void OnDisconnected(uint64_t incarnation);
   absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest& request);
   absl::StatusOr<std::optional<proto::JoinJobReply>> Join(const proto::JoinJobRequest& request);
   absl::StatusOr<std::optional<proto::NextStepReply>> Next(const proto::NextStepRequest& request);
@@ -134,6 +137,7 @@ class CoordinatorCore {
   // From the record too.
   std::optional<Member> Remove(uint64_t incarnation);
   void Unrecord(const Member& member);
+  static std::string WhyLost(const Member& expired);
   bool KeepsFromLeaving(const proto::LeaveRequest& request);
   bool IsHeld(uint64_t incarnation) const;
   void TellLeaving(JobRun& run, const Member& member, const std::string& why);

@@ -150,6 +150,20 @@ TEST_F(Service, ALostMemberCostsNoJob) {
   }
 }
 
+TEST_F(Service, AKilledMemberIsNoticedByItsConnection) {
+  SlowDownWorkers();
+  const std::string id = Submit(
+      "noticed", {"--set", fmt::format("cluster={{coordinator: \"{}\", servers: 2, workers: 2, "
+                                       "lease_seconds: 3600}}",
+                                       access_.address)});
+  AwaitStep(id, 2);
+  members_[1]->Signal(SIGKILL);
+  EXPECT_EQ(AwaitEnd(id), "done");
+  EXPECT_EQ(HashOf(DirectoryOf("noticed")), *hash_);
+  EXPECT_THAT(Ask(access_, {"logs", id}).output,
+              ContainsRegex("worker [01] .* its connection broke, and it was not back within 1 s"));
+}
+
 // Another gets what it holds; with the only one gone, its next life goes on from a checkpoint.
 TEST_F(Service, AServerThatIsToldToLeaveCostsNoStep) {
   SlowDownWorkers();

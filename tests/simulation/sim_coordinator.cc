@@ -9,6 +9,7 @@ namespace shoal::simulation {
 namespace {
 
 constexpr absl::Duration kWatchInterval = absl::Seconds(1);
+constexpr absl::Duration kUntilABreakShows = absl::Milliseconds(1);
 
 }  // namespace
 
@@ -136,6 +137,46 @@ server::Executor SimCoordinator::InOrder(bool disk) {
   };
 }
 
+void SimCoordinator::HoldConnection(SimProcess& from, uint64_t incarnation,
+                                    Done<proto::HoldConnectionReply> done) {
+  if (SimCoordinator& other = ReachedBy(from); &other != this) {
+    other.HoldConnection(from, incarnation, std::move(done));
+    return;
+  }
+  context_.network.Call<proto::HoldConnectionReply>(
+      from, process_, {.deadline = absl::InfiniteDuration()},
+      [this, &from, life = from.life(), incarnation](const auto& answer) {
+        if (const absl::Status held = core_->OnConnected(incarnation); !held.ok()) {
+          answer(held);
+          return;
+        }
+        held_.push_back({.from = &from, .incarnation = incarnation, .answer = answer});
+        if (!from.alive() || from.life() != life) {
+          BreakConnections(from);
+        }
+      },
+      std::move(done));
+}
+
+void SimCoordinator::BreakConnections(const SimProcess& from) {
+  if (successor != nullptr) {
+    successor->BreakConnections(from);
+  }
+  std::vector<Held> broken;
+  std::erase_if(held_, [&](const Held& held) {
+    if (held.from == &from) {
+      broken.push_back(held);
+    }
+    return held.from == &from;
+  });
+  for (const Held& held : broken) {
+    process_.After(kUntilABreakShows, [this, held] {
+      core_->OnDisconnected(held.incarnation);
+      held.answer(Unavailable("the connection broke"));
+    });
+  }
+}
+
 void SimCoordinator::Wait(absl::Duration at_most, Look look) {
   if (look(false) || core_ == nullptr) {
     return;
@@ -227,6 +268,7 @@ SimCoordinator& SimCoordinator::ReachedBy(const SimProcess& from) {
 void SimCoordinator::OnEnd() {
   context_.network.Break(process_.id());
   waiting_.clear();
+  held_.clear();
   context_.loop.After(absl::ZeroDuration(), [core = std::shared_ptr(std::move(core_))] {});
 }
 

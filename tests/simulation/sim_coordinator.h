@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/metrics.h"
 #include "server/coordinator/coordinator_core.h"
@@ -54,6 +55,11 @@ class SimCoordinator {
   void Ask(SimProcess& from, absl::Duration deadline, Request request,
            absl::StatusOr<Reply> (server::CoordinatorCore::*method)(const Request&),
            Done<Reply> done);
+  // A call of a member's that is over when its connection breaks; `done` gets why.
+  void HoldConnection(SimProcess& from, uint64_t incarnation,
+                      Done<proto::HoldConnectionReply> done);
+  // Those of this process do.
+  void BreakConnections(const SimProcess& from);
   // Waits at the coordinator as long as the request says, and then for nothing in particular.
   template <typename Request, typename Reply>
   void AskAndWait(
@@ -75,6 +81,12 @@ class SimCoordinator {
  private:
   // Looks again; returns whether it is answered. `expired`: it has waited long enough.
   using Look = std::function<bool(bool expired)>;
+
+  struct Held {
+    const SimProcess* from;
+    uint64_t incarnation;
+    std::function<void(absl::StatusOr<proto::HoldConnectionReply>)> answer;
+  };
 
   template <typename Request>
   void Tell(const Request& request, const absl::Status& status) {
@@ -111,6 +123,7 @@ class SimCoordinator {
   SimProcess process_;
   std::unique_ptr<server::CoordinatorCore> core_;
   std::list<std::shared_ptr<Look>> waiting_;
+  std::vector<Held> held_;
   std::map<int, bool> connected_;  // by process, once there is a successor
   int64_t term_ = 0;
   int crashes_ = 0;  // at named points

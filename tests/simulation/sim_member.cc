@@ -25,7 +25,9 @@ SimMember::SimMember(SimContext& context, const SimOptions& options, SimCoordina
       coordinator_(coordinator),
       process_(process),
       role_(role),
-      index_(index) {}
+      index_(index) {
+  process_.on_gone = [this] { coordinator_.BreakConnections(process_); };
+}
 
 void SimMember::Start() {
   if (process_.alive() || retired_) {
@@ -33,7 +35,7 @@ void SimMember::Start() {
   }
   process_.Begin();
   registered_ = false;
-  leaving_ = asks_to_leave_ = false;
+  leaving_ = asks_to_leave_ = connected_ = false;
   nonce_ = context_.random.Next() | 1;
   context_.Note("start", static_cast<uint64_t>(process_.id()), [&] { return process_.name(); });
   Register();
@@ -131,6 +133,7 @@ void SimMember::Register() {
           on_registered();
           OnRegistered();
           Keep();
+          HoldConnection();
         } else if (absl::IsUnavailable(reply.status()) ||
                    absl::IsDeadlineExceeded(reply.status())) {
           process_.After(kBetweenTries, [this] { Register(); });
@@ -141,20 +144,40 @@ void SimMember::Register() {
 }
 
 void SimMember::Keep() {
-  process_.After(std::max(core_->next() - process_.clock().Now(), absl::ZeroDuration()), [this] {
-    if (!leaving_) {
-      Act();
-    }
-  });
+  process_.After(std::max(core_->next() - process_.clock().Now(), absl::ZeroDuration()),
+                 [this, number = ++keeps_] {
+                   if (!leaving_ && number == keeps_) {
+                     Act();
+                   }
+                 });
+}
+
+void SimMember::HoldConnection() {
+  if (leaving_ || !process_.alive() || std::exchange(connected_, true)) {
+    return;
+  }
+  coordinator_.HoldConnection(process_, incarnation_,
+                              [this](const absl::StatusOr<proto::HoldConnectionReply>& end) {
+                                connected_ = false;
+                                if (absl::IsUnavailable(end.status()) && !leaving_) {
+                                  Act();
+                                }
+                              });
 }
 
 void SimMember::Act() {
+  if (context_.faults.Fires("a member's connection breaks", context_.loop.now())) {
+    coordinator_.BreakConnections(process_);
+  }
   const absl::Time asked = process_.clock().Now();
-  const auto go_on = [this] {
+  const auto go_on = [this](const absl::Status& no_answer) {
     if (core_->what() == rpc::MemberCore::What::kEnd) {
       Leave(std::string(Message(core_->end())));
-    } else {
-      Keep();
+      return;
+    }
+    Keep();
+    if (no_answer.ok()) {
+      HoldConnection();
     }
   };
   if (core_->what() == rpc::MemberCore::What::kRegister) {
@@ -167,8 +190,7 @@ void SimMember::Act() {
         process_, core_->deadline(), request, &server::CoordinatorCore::Register,
         [this, asked, go_on](const absl::StatusOr<proto::RegisterReply>& reply) {
           if (!leaving_) {
-            core_->OnRegistered(reply, asked, process_.clock().Now()).IgnoreError();
-            go_on();
+            go_on(core_->OnRegistered(reply, asked, process_.clock().Now()));
           }
         });
     return;
@@ -179,8 +201,7 @@ void SimMember::Act() {
       process_, core_->deadline(), request, &server::CoordinatorCore::Renew,
       [this, asked, go_on](const absl::StatusOr<proto::RenewLeaseReply>& reply) {
         if (!leaving_) {
-          core_->OnRenewed(reply, asked, process_.clock().Now()).IgnoreError();
-          go_on();
+          go_on(core_->OnRenewed(reply, asked, process_.clock().Now()));
         }
       });
 }

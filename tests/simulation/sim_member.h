@@ -57,6 +57,8 @@ class SimMember {
   // Does what rpc::MemberCore says, when it says it.
   void Keep();
   void Act();
+  // Unless there is one.
+  void HoldConnection();
   // `answered`: when the coordinator did last.
   void AskToLeave(absl::Time answered);
   void StartAfter(Nanoseconds delay);
@@ -67,6 +69,8 @@ class SimMember {
   uint64_t nonce_ = 0;
   bool registered_ = false;
   bool leaving_ = false;
+  bool connected_ = false;
+  int64_t keeps_ = 0;  // the newest is the one that counts
   bool asks_to_leave_ = false;
   int crashes_ = 0;  // at named points
   uint64_t incarnation_ = 0;

@@ -35,6 +35,9 @@ void SimProcess::End() {
   if (on_end) {
     on_end();
   }
+  if (on_gone) {
+    on_gone();
+  }
 }
 
 void SimProcess::Freeze(Nanoseconds duration) {

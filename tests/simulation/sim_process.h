@@ -74,6 +74,8 @@ class SimProcess {
   std::function<void(absl::Duration frozen)> on_thaw;
   std::function<void()> on_begin;
   std::function<void()> on_end;
+  // After that: its connections break.
+  std::function<void()> on_gone;
 
  private:
   EventLoop& loop_;

@@ -21,6 +21,8 @@ class AnyCoordinator : public CoordinatorService {
   MOCK_METHOD(absl::StatusOr<proto::RenewLeaseReply>, RenewLease,
               (const proto::RenewLeaseRequest&));
   MOCK_METHOD(absl::StatusOr<proto::LeaveReply>, Leave, (const proto::LeaveRequest&));
+  MOCK_METHOD(absl::StatusOr<HeldCall<proto::HoldConnectionReply>>, HoldConnection,
+              (const proto::HoldConnectionRequest&));
   MOCK_METHOD(absl::StatusOr<proto::JoinJobReply>, JoinJob, (const proto::JoinJobRequest&));
   MOCK_METHOD(absl::StatusOr<proto::NextStepReply>, NextStep, (const proto::NextStepRequest&));
   MOCK_METHOD(absl::StatusOr<proto::DrawMicrobatchReply>, DrawMicrobatch,

@@ -11,6 +11,8 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 256;
 constexpr int kMaxGpus = 64;  // of a host
+// Of a member, which holds one: until the coordinator hears that the one before is gone.
+constexpr int kMaxConnections = 8;
 // The low bits of an incarnation are a durable count, so that none repeats in this or a later life
 // of the coordinator; the high bits are random, so that another coordinator's is never taken for
 // one of ours.
@@ -146,8 +148,8 @@ Member FromSaved(const proto::SavedMember& saved) {
   return member;
 }
 
-bool LeaseIsOver(absl::Time renewed, absl::Time now, absl::Duration lease) {
-  return now >= renewed + lease;
+absl::Time LeaseEnd(const Member& member) {
+  return std::min(member.renewed + member.lease, member.cut_off + kComeBackWithin);
 }
 
 Membership::Membership(const MembershipOptions& options)
@@ -252,6 +254,31 @@ absl::Status Membership::Renew(uint64_t incarnation, absl::Time now) {
   return absl::OkStatus();
 }
 
+void Membership::OnRenewed(uint64_t incarnation) {
+  if (const auto found = members_.find(incarnation); found != members_.end()) {
+    found->second.cut_off = absl::InfiniteFuture();
+  }
+}
+
+absl::Status Membership::OnConnected(uint64_t incarnation) {
+  SHOAL_RETURN_IF_ERROR(CheckMember(incarnation));
+  Member& member = members_.at(incarnation);
+  if (member.connections == kMaxConnections) {
+    return ResourceExhausted("{} holds {} connections already", NameOf(member), member.connections);
+  }
+  ++member.connections;
+  member.cut_off = absl::InfiniteFuture();
+  return absl::OkStatus();
+}
+
+void Membership::OnDisconnected(uint64_t incarnation, absl::Time now) {
+  const auto found = members_.find(incarnation);
+  if (found != members_.end() && found->second.connections > 0 &&
+      --found->second.connections == 0) {
+    found->second.cut_off = now;
+  }
+}
+
 std::optional<Member> Membership::Remove(uint64_t incarnation) {
   const auto found = members_.find(incarnation);
   if (found == members_.end()) {
@@ -284,13 +311,14 @@ Member Membership::SetDrained(uint64_t incarnation, bool drained) {
 void Membership::ExtendLeases(absl::Duration by) {
   for (auto& [incarnation, member] : members_) {
     member.renewed += by;
+    member.cut_off += by;
   }
 }
 
 std::vector<Member> Membership::TakeExpired(absl::Time now) {
   std::vector<Member> expired;
   for (auto it = members_.begin(); it != members_.end();) {
-    if (LeaseIsOver(it->second.renewed, now, it->second.lease)) {
+    if (now >= LeaseEnd(it->second)) {
       expired.push_back(std::move(it->second));
       it = members_.erase(it);
     } else {
@@ -320,7 +348,7 @@ std::vector<Member> Membership::members(proto::Role role) const {
 absl::Time Membership::NextExpiry() const {
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [incarnation, member] : members_) {
-    next = std::min(next, member.renewed + member.lease);
+    next = std::min(next, LeaseEnd(member));
   }
   return next;
 }

@@ -45,6 +45,9 @@ struct Member {
   bool leaving = false;      // takes none from now on
   bool drained = false;      // and is told to go once it has none
   absl::Time renewed;
+  int connections = 0;  // that it holds
+  // When the last of them broke, and it is not back since.
+  absl::Time cut_off = absl::InfiniteFuture();
   absl::Duration lease;  // as it was told last, so that a change of the lease never ends one that
                          // is being kept
 };
@@ -54,8 +57,10 @@ std::string NameOf(const Member& member);
 // "server" or "worker".
 const char* RoleName(proto::Role role);
 
-// Decides on a lease: a member that renewed at `renewed` is lost from renewed + lease on.
-bool LeaseIsOver(absl::Time renewed, absl::Time now, absl::Duration lease);
+// Who is cut off has so long to be back: a process that is there connects anew at once.
+inline constexpr absl::Duration kComeBackWithin = absl::Seconds(1);
+// Decides on a lease: from when on the member is lost, if it does not come back or renew before.
+absl::Time LeaseEnd(const Member& member);
 
 struct MembershipOptions {
   std::string version;  // that members must have
@@ -90,6 +95,12 @@ class Membership {
   absl::Status CheckMember(uint64_t incarnation) const;
   // Whether an earlier life may have given it without a record, and it has not come back yet.
   bool MayComeBack(uint64_t incarnation) const;
+  // It holds a connection from now on, or holds it no longer: without any it is cut off, until it
+  // connects again or asks for its renewal itself. Errors as Renew's, ResourceExhausted for too
+  // many.
+  absl::Status OnConnected(uint64_t incarnation);
+  void OnDisconnected(uint64_t incarnation, absl::Time now);
+  void OnRenewed(uint64_t incarnation);
   // Takes back a registration that could not be recorded: it may come again.
   void Undo(uint64_t incarnation);
   std::optional<Member> Remove(uint64_t incarnation);

@@ -175,11 +175,46 @@ TEST_F(MembershipTest, FactsOfAHostAreBounded) {
 }
 
 TEST_F(MembershipTest, ALeaseEndsExactlyWhenItsTimeIsUp) {
-  const absl::Time start = absl::UnixEpoch();
-  EXPECT_FALSE(LeaseIsOver(start, start, absl::Seconds(10)));
-  EXPECT_FALSE(
-      LeaseIsOver(start, start + absl::Seconds(10) - absl::Nanoseconds(1), absl::Seconds(10)));
-  EXPECT_TRUE(LeaseIsOver(start, start + absl::Seconds(10), absl::Seconds(10)));
+  const Member member = Add(proto::ROLE_WORKER, 41);
+  EXPECT_EQ(LeaseEnd(member), clock_.Now() + absl::Seconds(10));
+  clock_.Advance(absl::Seconds(10) - absl::Nanoseconds(1));
+  EXPECT_TRUE(members_.TakeExpired(clock_.Now()).empty());
+  clock_.Advance(absl::Nanoseconds(1));
+  EXPECT_EQ(members_.TakeExpired(clock_.Now()).size(), 1U);
+}
+
+TEST_F(MembershipTest, WhoseConnectionBreaksHasASecondToBeBack) {
+  const Member gone = Add(proto::ROLE_WORKER, 41);
+  const Member back = Add(proto::ROLE_WORKER, 42);
+  const Member renews = Add(proto::ROLE_WORKER, 43);
+  const Member never_connected = Add(proto::ROLE_WORKER, 44);
+  for (const Member& member : {gone, back, renews}) {
+    ASSERT_TRUE(members_.OnConnected(member.incarnation).ok());
+    members_.OnDisconnected(member.incarnation, clock_.Now());
+  }
+  EXPECT_EQ(members_.NextExpiry(), clock_.Now() + absl::Seconds(1));
+  ASSERT_TRUE(members_.OnConnected(back.incarnation).ok());
+  members_.OnRenewed(renews.incarnation);
+  // What it had asked before may still be looked at.
+  EXPECT_TRUE(members_.Renew(gone.incarnation, clock_.Now()).ok());
+  clock_.Advance(absl::Seconds(1));
+  const std::vector<Member> expired = members_.TakeExpired(clock_.Now());
+  ASSERT_EQ(expired.size(), 1U);
+  EXPECT_EQ(expired[0].incarnation, gone.incarnation);
+  EXPECT_TRUE(absl::IsNotFound(members_.OnConnected(gone.incarnation)));
+  members_.OnDisconnected(gone.incarnation, clock_.Now());  // nothing to do
+}
+
+TEST_F(MembershipTest, WhoHoldsAnotherConnectionIsNotCutOff) {
+  const Member member = Add(proto::ROLE_SERVER, 41);
+  ASSERT_TRUE(members_.OnConnected(member.incarnation).ok());
+  ASSERT_TRUE(members_.OnConnected(member.incarnation).ok());  // before the first one's end shows
+  members_.OnDisconnected(member.incarnation, clock_.Now());
+  EXPECT_EQ(members_.NextExpiry(), clock_.Now() + absl::Seconds(10));
+  for (int more = 0; more < 7; ++more) {
+    ASSERT_TRUE(members_.OnConnected(member.incarnation).ok());
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(members_.OnConnected(member.incarnation)));
 }
 
 TEST_F(MembershipTest, ALostMemberIsReportedOnce) {
