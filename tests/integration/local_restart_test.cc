@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "core/base/file.h"
 #include "core/base/random.h"
 #include "fmt/format.h"
@@ -23,7 +24,9 @@ namespace shoal::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::AnyOf;
+using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Le;
@@ -178,6 +181,10 @@ TEST_F(LocalRestart, ServersThatAreAddedAndTakenAwayCostNoBit) {
     waves += told["waves"].size();
   }
   EXPECT_GT(waves, 2U) << "no step ran between";
+  // Where servers are the same, workers keep all but their ties to them.
+  const std::string logs = RunShoal({"logs", "--run", directory_}).output;
+  const std::vector<std::string> parts = absl::StrSplit(logs, "worker-0 takes part in ");
+  EXPECT_THAT(parts, SizeIs(AllOf(Ge(2U), Le(waves + 1)))) << logs;
   ASSERT_TRUE(run_->Running()) << "the run was over before the servers were scaled";
   ExpectTheSameEnd();
   EXPECT_THAT(Events("moved"), SizeIs(waves));

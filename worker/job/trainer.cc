@@ -70,18 +70,22 @@ void Trainer::Join(const WorkerJobOptions& options) {
     options.stage_service->Reset();
   }
   while (Next() == WorkerCore::What::kJoin) {
-    const auto reply =
-        coordinator_->Call(&rpc::CoordinatorService::JoinJob, core_->join_question(), kPollAnswer);
-    {
-      absl::MutexLock lock(&mutex_);
-      core_->OnJoined(reply);
-    }
-    clock_.SleepFor(core_->pause());
+    AskToJoin();
   }
 }
 
-absl::StatusOr<std::unique_ptr<WorkerJob>> Trainer::MakeJob(const WorkerJobOptions& options,
-                                                            Cancellation& ends) {
+void Trainer::AskToJoin() {
+  const auto reply =
+      coordinator_->Call(&rpc::CoordinatorService::JoinJob, core_->join_question(), kPollAnswer);
+  {
+    absl::MutexLock lock(&mutex_);
+    core_->OnJoined(reply);
+  }
+  clock_.SleepFor(core_->pause());
+}
+
+bool Trainer::Make(const WorkerJobOptions& options, Cancellation& ends,
+                   const std::function<absl::Status()>& make) {
   const proto::JoinJobReply& join = core_->join();
   std::atomic<bool> left_behind = false;
   proto::JoinJobRequest question;
@@ -98,7 +102,7 @@ absl::StatusOr<std::unique_ptr<WorkerJob>> Trainer::MakeJob(const WorkerJobOptio
     left_behind = true;
     ends.Cancel(Cancelled("{} goes on with others", join.job_id()));
   };
-  absl::StatusOr<std::unique_ptr<WorkerJob>> job;
+  absl::Status made;
   {
     RunWatch watch({.patience = kBetweenQuestions,
                     .interval = kBetweenQuestions,
@@ -106,9 +110,37 @@ absl::StatusOr<std::unique_ptr<WorkerJob>> Trainer::MakeJob(const WorkerJobOptio
                     .end = end},
                    clock_);
     watch.BeginStep();
-    job = WorkerJob::Create(join, options, &metrics_, clock_);
+    made = make();
   }
-  return left_behind ? nullptr : std::move(job);
+  // What it was told may be older than what servers know by now.
+  left_behind = left_behind || (!made.ok() && ends.status().ok() && is_over());
+  absl::MutexLock lock(&mutex_);
+  if (left_behind) {
+    core_->OnLeftBehind();
+  } else if (!made.ok()) {
+    core_->Fail(made);
+  }
+  return made.ok() && !left_behind;
+}
+
+void Trainer::SetJob(WorkerJob* job) {
+  absl::MutexLock lock(&mutex_);
+  job_ = job;
+  if (job != nullptr) {
+    core_->OnMade(job->pushes());
+    grace_ = absl::Seconds(job->grace_seconds());
+  }
+}
+
+bool Trainer::StaysPart(const WorkerJobOptions& options, Cancellation& ends, WorkerJob& job) {
+  SetJob(nullptr);
+  if (job.knows_others() || Next() != WorkerCore::What::kJoin || !core_->has_part()) {
+    return false;
+  }
+  job.Detach();
+  AskToJoin();
+  return Next() == WorkerCore::What::kMake && job.IsStill(core_->join()) &&
+         Make(options, ends, [&] { return job.Attach(core_->join()); });
 }
 
 void Trainer::TakePart(const WorkerJobOptions& options) {
@@ -127,24 +159,20 @@ void Trainer::TakePart(const WorkerJobOptions& options) {
   const Cancellation::Listener stops(
       &cancellation_, [&ends_job](const absl::Status& why) { ends_job.Cancel(why); });
   metrics_.StartJob();
-  const auto job = MakeJob(own, ends_job);
-  if (!job.ok() || *job == nullptr) {
-    absl::MutexLock lock(&mutex_);
-    job.ok() ? core_->OnLeftBehind() : core_->Fail(job.status());
+  std::unique_ptr<WorkerJob> job;
+  if (!Make(own, ends_job, [&]() -> absl::Status {
+        SHOAL_ASSIGN_OR_RETURN(job, WorkerJob::Create(join, own, &metrics_, clock_));
+        return absl::OkStatus();
+      })) {
     return;
   }
   const Cancellation::Listener ends(&ends_job,
-                                    [&job](const absl::Status& why) { (*job)->Cancel(why); });
-  {
-    absl::MutexLock lock(&mutex_);
-    core_->OnMade((*job)->pushes());
-    job_ = job->get();
-    grace_ = absl::Seconds((*job)->grace_seconds());
-  }
-  RunSteps(**job);
+                                    [&job](const absl::Status& why) { job->Cancel(why); });
+  do {
+    SetJob(job.get());
+    RunSteps(*job);
+  } while (StaysPart(own, ends_job, *job));
   SetLogContext("");
-  absl::MutexLock lock(&mutex_);
-  job_ = nullptr;
 }
 
 void Trainer::RunSteps(WorkerJob& job) {

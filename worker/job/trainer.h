@@ -44,13 +44,19 @@ class Trainer {
   WorkerCore::What Next();
   // Until it has a job, or will have none.
   void Join(const WorkerJobOptions& options);
+  void AskToJoin();
   // Until it has none any more.
   void TakePart(const WorkerJobOptions& options);
-  // Null where the job goes on with others meanwhile: a worker may wait for another of its group
-  // that is lost. `ends` is the cancellation of `options`.
-  absl::StatusOr<std::unique_ptr<WorkerJob>> MakeJob(const WorkerJobOptions& options,
-                                                     Cancellation& ends);
+  // Makes its part, or what ties it to the servers. False where that failed, or the job goes on
+  // with others meanwhile: a worker may wait for another of its group that is lost. `ends` is the
+  // cancellation of `options`.
+  bool Make(const WorkerJobOptions& options, Cancellation& ends,
+            const std::function<absl::Status()>& make);
   void RunSteps(WorkerJob& job);
+  // Joins anew, where no more than the partitions of servers has changed. False: it has another
+  // part, or none, or waits for one: then what it holds is not kept meanwhile.
+  bool StaysPart(const WorkerJobOptions& options, Cancellation& ends, WorkerJob& job);
+  void SetJob(WorkerJob* job);
   void Ask();
   bool out_of_grace() const;
 

@@ -51,6 +51,9 @@ class WorkerCore {
   void OnLeftBehind() { what_ = What::kJoin; }
   void Fail(const absl::Status& why);
 
+  // In a job, for all that it knows: while it is to join anew, too.
+  bool has_part() const { return has_part_; }
+
   // Has the report of the last work until an answer says that it was taken.
   const proto::NextStepRequest& question() const { return question_; }
   void OnAnswered(const absl::StatusOr<proto::NextStepReply>& answer, absl::Time now);

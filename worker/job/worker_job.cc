@@ -5,11 +5,22 @@
 #include "worker/job/peak_flops.h"
 
 namespace shoal::worker {
+namespace {
+
+// What does not change with where partitions are.
+std::string PartOf(proto::JoinJobReply join) {
+  join.clear_shard_map();
+  join.clear_formation();
+  join.clear_term();
+  return join.SerializeAsString();
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerJob>> WorkerJob::Create(const proto::JoinJobReply& join,
                                                              const WorkerJobOptions& options,
                                                              WorkerMetrics* metrics, Clock& clock) {
-  std::unique_ptr<WorkerJob> job(new WorkerJob(clock));
+  std::unique_ptr<WorkerJob> job(new WorkerJob(join, clock));
   OpenedDevice opened;
   SHOAL_ASSIGN_OR_RETURN(
       job->context_, MakeJobContext(join, options, metrics, &clock, &job->time_kinds_, &opened));
@@ -24,9 +35,10 @@ absl::StatusOr<std::unique_ptr<WorkerJob>> WorkerJob::Create(const proto::JoinJo
     }
   }
   SHOAL_ASSIGN_OR_RETURN(job->transports_, OpenTransports(context, opened.reach));
-  Attachment::Options attached{.transports = &job->transports_,
-                               .transports_reach = opened.reach != nullptr,
-                               .open_collectives = opened.open_collectives};
+  Attachment::Options& attached = job->attached_;
+  attached = {.transports = &job->transports_,
+              .transports_reach = opened.reach != nullptr,
+              .open_collectives = opened.open_collectives};
   if (context.pipeline.has_value() && !context.job.emulate.enabled()) {
     SHOAL_ASSIGN_OR_RETURN(
         job->runner_,
@@ -39,7 +51,7 @@ absl::StatusOr<std::unique_ptr<WorkerJob>> WorkerJob::Create(const proto::JoinJo
   attached.compute = job->runner_->compute();
   attached.contributions = job->runner_->Contributions();
   attached.on_unit_done = [runner = job->runner_.get()](int unit) { runner->OnUnitDone(unit); };
-  SHOAL_ASSIGN_OR_RETURN(job->attachment_, Attachment::Create(context, std::move(attached), join));
+  SHOAL_RETURN_IF_ERROR(job->Attach(join));
   return job;
 }
 
@@ -50,8 +62,36 @@ WorkerJob::~WorkerJob() {
 }
 
 void WorkerJob::Cancel(const absl::Status& why) {
-  attachment_->Cancel(why);
+  {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = why;
+    if (attachment_ != nullptr) {
+      attachment_->Cancel(why);
+    }
+  }
   runner_->Cancel(why);
+}
+
+bool WorkerJob::IsStill(const proto::JoinJobReply& join) const {
+  absl::MutexLock lock(&mutex_);
+  return cancelled_.ok() && PartOf(join) == PartOf(join_);
+}
+
+void WorkerJob::Detach() {
+  std::unique_ptr<Attachment> before;
+  absl::MutexLock lock(&mutex_);
+  before = std::move(attachment_);
+}
+
+absl::Status WorkerJob::Attach(const proto::JoinJobReply& join) {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Attachment> attachment,
+                         Attachment::Create(*context_, attached_, join));
+  absl::MutexLock lock(&mutex_);
+  attachment_ = std::move(attachment);
+  if (!cancelled_.ok()) {
+    attachment_->Cancel(cancelled_);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status WorkerJob::RunMicrobatches(const proto::StepWork& work,

@@ -5,7 +5,9 @@
 #include <array>
 #include <memory>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
 #include "core/base/time_kind_clock.h"
 #include "proto/coordinator.pb.h"
@@ -32,16 +34,30 @@ class WorkerJob {
   // Makes the current step fail at once, and every later one. Any thread.
   void Cancel(const absl::Status& why);
 
+  // Stages and peers wait for each other to join anew.
+  bool knows_others() const { return join_.stages_size() > 1 || !join_.peers().empty(); }
+  // Whether that is the same part, but for where partitions are, and nothing was cancelled: then
+  // Attach does, after Detach, and what computes stays as it is.
+  bool IsStill(const proto::JoinJobReply& join) const;
+  // Lets go of the servers, between steps.
+  void Detach();
+  absl::Status Attach(const proto::JoinJobReply& join);
+
  private:
-  explicit WorkerJob(Clock& clock) : time_kinds_(clock) {}
+  WorkerJob(const proto::JoinJobReply& join, Clock& clock) : join_(join), time_kinds_(clock) {}
   absl::Status RunMicrobatches(const proto::StepWork& work, proto::FinishedReport& report);
   void AddTimes(const std::array<double, kTimeKinds>& before, proto::FinishedReport& report) const;
 
+  const proto::JoinJobReply join_;
   TimeKindClock time_kinds_;
   double peak_flops_ = 0;  // 0: unknown
   std::unique_ptr<const JobContext> context_;
   JobTransports transports_;
   std::unique_ptr<StepRunner> runner_;
+  Attachment::Options attached_;
+  mutable absl::Mutex mutex_;
+  absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
+  // The compute thread changes it, under the lock; null between Detach and Attach.
   std::unique_ptr<Attachment> attachment_;
 };
 
