@@ -5,7 +5,7 @@
 #include "CLI/CLI.hpp"
 #include "cli/run/preflight.h"
 #include "cli/run/run_access.h"
-#include "core/base/flag_checks.h"
+#include "core/base/net/address_flag.h"
 #include "core/base/status.h"
 #include "core/rpc/coordinator_service.h"
 #include "core/rpc/program_flags.h"
@@ -18,8 +18,10 @@ void AddJobAccess(CLI::App& command, JobAccess& access) {
       command
           .add_option("--run", access.run, "Checkpoint directory of a shoal train on this machine")
           ->excludes(job);
-  command.add_option("--coordinator", access.coordinator, "HOST:PORT")
-      ->check(HostAndPort())
+  command
+      .add_option("--coordinator", access.coordinator,
+                  "HOST:PORT; of coordinators that stand by for each other all, with commas")
+      ->check(HostsAndPorts())
       ->excludes(job)
       ->excludes(run);
   command.add_option("--token-file", access.token_file,

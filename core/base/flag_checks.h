@@ -26,16 +26,4 @@ CLI::Validator AtLeast(Number low) {
   return {check, fmt::format("AT LEAST {}", low)};
 }
 
-// Refuses what is no HOST:PORT with a port from 1 to 65535.
-inline CLI::Validator HostAndPort() {
-  const auto check = [](std::string& text) {
-    const size_t colon = text.rfind(':');
-    uint16_t port = 0;
-    const bool good = colon != std::string::npos && colon > 0 &&
-                      CLI::detail::lexical_cast(text.substr(colon + 1), port) && port > 0;
-    return good ? std::string() : fmt::format("is '{}', expected HOST:PORT", text);
-  };
-  return {check, "HOST:PORT"};
-}
-
 }  // namespace shoal

@@ -115,7 +115,7 @@ absl::StatusOr<std::string> ReadShape(const YAML::Node& node) {
 absl::StatusOr<std::string> ReadText(const YAML::Node& node, const FieldDescriptor& field) {
   switch (OptionsOf(field).kind()) {
     case Key::ADDRESS:
-      return ParseAddress(node);
+      return ParseAddresses(node);
     case Key::SHAPE:
       return ReadShape(node);
     default:

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/base/bytes.h"
+#include "core/base/net/address.h"
 #include "core/base/status.h"
 #include "yaml-cpp/yaml.h"
 
@@ -140,15 +141,9 @@ absl::StatusOr<std::vector<double>> ParseNumberList(const YAML::Node& node,
   return values;
 }
 
-absl::StatusOr<std::string> ParseAddress(const YAML::Node& node) {
+absl::StatusOr<std::string> ParseAddresses(const YAML::Node& node) {
   const std::string text = node.IsScalar() ? node.Scalar() : "";
-  const size_t colon = text.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || colon == 0 ||
-      !ParseWhole(std::string_view(text).substr(colon + 1), port) || port < 1 || port > 65535) {
-    return Unexpected(node, "HOST:PORT");
-  }
-  return text;
+  return AreAddresses(text) ? absl::StatusOr<std::string>(text) : Unexpected(node, "HOST:PORT");
 }
 
 absl::StatusOr<double> ParseRate(std::string_view text) {

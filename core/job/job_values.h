@@ -42,8 +42,8 @@ absl::StatusOr<std::string> ParseText(const YAML::Node& node);
 absl::StatusOr<std::vector<std::string>> ParseTextList(const YAML::Node& node);
 absl::StatusOr<std::vector<double>> ParseNumberList(const YAML::Node& node,
                                                     const NumberRange& range);
-// HOST:PORT with a port from 1 to 65535.
-absl::StatusOr<std::string> ParseAddress(const YAML::Node& node);
+// HOST:PORT, or several with commas.
+absl::StatusOr<std::string> ParseAddresses(const YAML::Node& node);
 // Parses "25Gb/s" (bits), "3.1GB/s", "12.5GiB/s" to bytes per second.
 absl::StatusOr<double> ParseRate(std::string_view text);
 

@@ -4,9 +4,9 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
-#include "core/base/flag_checks.h"
 #include "core/base/logging.h"
 #include "core/base/net/address.h"
+#include "core/base/net/address_flag.h"
 #include "core/base/process/process_metrics.h"
 #include "core/base/status.h"
 #include "core/rpc/member_session.h"
@@ -93,8 +93,11 @@ void AddProgramFlags(CLI::App& app, const std::string& program, ProgramFlags& fl
 }
 
 void AddMemberFlags(CLI::App& app, const std::string& members, MemberFlags& flags) {
-  app.add_option("--coordinator", flags.coordinator, "HOST:PORT of the job's coordinator")
-      ->required();
+  app.add_option("--coordinator", flags.coordinator,
+                 "HOST:PORT of the job's coordinator; of several that stand by for each other "
+                 "all, with commas")
+      ->required()
+      ->check(HostsAndPorts());
   app.add_option("--index", flags.index,
                  fmt::format("Its number among the job's {}, which names it in logs and `shoal "
                              "status`; auto: JOB_COMPLETION_INDEX, SLURM_PROCID, or the number at "

@@ -191,6 +191,10 @@ std::vector<Mistake> Coordinators() {
       {.name = "AddressWithoutAPort",
        .command = "status --coordinator localhost" + token,
        .says = {"--coordinator: is 'localhost', expected HOST:PORT"}},
+      {.name = "AListWithAGap",
+       .command = "status --coordinator head:4000,,other:4000" + token,
+       .says = {"--coordinator: is 'head:4000,,other:4000', expected HOST:PORT, or several with "
+                "commas"}},
       After({.name = "WrongToken",
              .command = "status --coordinator {coordinator}" + token,
              .says = {"coordinator at {coordinator}: ", "has no token, or another one",

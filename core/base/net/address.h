@@ -19,6 +19,9 @@ struct AddressParts {
 // Nullopt without a port.
 std::optional<AddressParts> SplitAddress(const std::string& address);
 
+// Whether it is HOST:PORT with a port from 1 to 65535, or several such with commas.
+bool AreAddresses(const std::string& list);
+
 // What getaddrinfo finds.
 struct FreeAddresses {
   void operator()(addrinfo* addresses) const { freeaddrinfo(addresses); }
