@@ -10,10 +10,13 @@
 #include <grpcpp/support/async_unary_call.h>
 #include <grpcpp/support/sync_stream.h>
 
+#include <algorithm>
+#include <atomic>
 #include <map>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
 #include "core/base/net/address.h"
@@ -23,13 +26,16 @@
 namespace shoal::rpc {
 namespace {
 
+constexpr const char* kLeader = "shoal/leader";  // of a status
+
 // A brief break of a connection must not end a job: gRPC repeats all calls but SubmitJob (see the
 // proto) after about 0.1, 0.2 and 0.4 s while the deadline allows, and so reports within a second
-// that a peer is gone.
+// that a peer is gone. Without that nobody would look whether a connection is made again.
 constexpr const char* kServiceConfig = R"({
   "methodConfig": [
     {"name": [{"service": "shoal.proto.Coordinator", "method": "SubmitJob"}]},
-    {"name": [{"service": "shoal.proto.Coordinator"}, {"service": "shoal.proto.ParameterServer"}],
+    {"name": [{"service": "shoal.proto.Coordinator"}, {"service": "shoal.proto.ParameterServer"},
+              {"service": "etcdserverpb.KV"}, {"service": "etcdserverpb.Lease"}],
      "retryPolicy": {"maxAttempts": 4, "initialBackoff": "0.1s", "maxBackoff": "1s",
          "backoffMultiplier": 2,
                      "retryableStatusCodes": ["UNAVAILABLE"]}}]})";
@@ -98,13 +104,28 @@ absl::Status Unreachable(const absl::Status& status, const std::string& target, 
 
 absl::Status Leaving() { return absl::CancelledError("this process is leaving"); }
 
+// Whether another peer may be asked after this error: as kServiceConfig has it, and where the
+// request was not sent.
+bool MayAskAnother(const google::protobuf::Message& request, const absl::Status& status) {
+  return absl::IsUnavailable(status) &&
+         (MethodTaking(*request.GetDescriptor()).name() != "SubmitJob" ||
+          Message(status).starts_with("failed to connect"));
+}
+
 using google::protobuf::MessageLite;
 
 }  // namespace
 
+struct Channel::Peer {
+  std::string target;
+  std::string description;  // "server-1 at 127.0.0.1:4001"
+  std::shared_ptr<grpc::Channel> channel;
+};
+
 struct Channel::State {
   Security security;
-  std::shared_ptr<grpc::Channel> channel;
+  std::vector<Peer> peers;
+  std::atomic<size_t> current = 0;
 
   absl::Mutex mutex;
   bool cancelled ABSL_GUARDED_BY(mutex) = false;
@@ -162,7 +183,9 @@ grpc::CompletionQueue& EndsOfCalls() {
 int64_t Channel::State::Begin(grpc::ClientContext& context, const CallOptions& options) {
   context.set_deadline(SteadyDeadline(options.deadline));
   context.set_wait_for_ready(options.wait_for_connection);
-  context.AddMetadata("authorization", "Bearer " + security.token().secret());
+  if (!security.token().empty()) {
+    context.AddMetadata("authorization", "Bearer " + security.token().secret());
+  }
   absl::MutexLock lock(&mutex);
   if (cancelled) {
     return 0;
@@ -177,11 +200,15 @@ void Channel::State::End(int64_t call) {
 }
 
 Channel::Channel(const std::string& target, Security security, Role peer, const std::string& name)
-    : target_(target),
-      description_((name.empty() ? std::string(RoleName(peer)) : name) + " at " + target),
-      state_(std::make_unique<State>()) {
+    : state_(std::make_unique<State>()) {
   StartGrpc();
-  state_->channel = CreateGrpcChannel(target, security, peer);
+  for (const auto& one : absl::StrSplit(target, ',')) {
+    Peer& made = state_->peers.emplace_back();
+    made.target = std::string(one.data(), one.size());
+    made.description =
+        fmt::format("{} at {}", name.empty() ? std::string(RoleName(peer)) : name, made.target);
+    made.channel = CreateGrpcChannel(made.target, security, peer);
+  }
   state_->security = std::move(security);
 }
 
@@ -207,44 +234,85 @@ void Channel::Cancel(int64_t call) {
   }
 }
 
-absl::Status Channel::CallError(const Message& request, const absl::Status& status) const {
-  return Annotate(
-      Unreachable(status, target_, state_->security.encrypted()),
-      fmt::format("{}: {}", description_, MethodTaking(*request.GetDescriptor()).name()));
+const Channel::Peer& Channel::Current() const { return state_->peers[state_->current]; }
+
+void Channel::TurnFrom(const Peer& peer, const absl::Status& status) {
+  const std::vector<Peer>& peers = state_->peers;
+  const std::optional<std::string> leader = LeaderIn(status);
+  if (!leader.has_value() && !absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) {
+    return;
+  }
+  auto here = static_cast<size_t>(&peer - peers.data());
+  const auto named = std::ranges::find(peers, leader.value_or(""), &Peer::target);
+  const size_t next =
+      named != peers.end() ? static_cast<size_t>(named - peers.begin()) : (here + 1) % peers.size();
+  state_->current.compare_exchange_strong(here, next);  // unless another call has
+}
+
+absl::Status Channel::CallError(const Peer& peer, const Message& request,
+                                const absl::Status& status) const {
+  const absl::Status shown = LeaderIn(status).has_value()
+                                 ? absl::UnavailableError(status.message())
+                                 : Unreachable(status, peer.target, state_->security.encrypted());
+  return Annotate(shown, fmt::format("{}: {}", peer.description,
+                                     MethodTaking(*request.GetDescriptor()).name()));
+}
+
+absl::Status Channel::CallOne(const Peer& peer, const Message& request, Message& reply,
+                              const CallOptions& options) {
+  grpc::ClientContext context;
+  const int64_t call = state_->Begin(context, options);
+  if (call == 0) {
+    return Leaving();
+  }
+  const GrpcMethod method(request, grpc::internal::RpcMethod::NORMAL_RPC);
+  const absl::Status status = FromGrpc(grpc::internal::BlockingUnaryCall<MessageLite, MessageLite>(
+      peer.channel.get(), method.method, &context, request, &reply));
+  state_->End(call);
+  TurnFrom(peer, status);
+  return status;
 }
 
 absl::Status Channel::CallAndWait(const Message& request, Message& reply,
                                   const CallOptions& options) {
-  grpc::ClientContext context;
-  const int64_t call = state_->Begin(context, options);
-  if (call == 0) {
-    return CallError(request, Leaving());
+  const absl::Time deadline = RealClock().Now() + options.deadline;
+  const size_t tries = state_->peers.size() + 1;  // one may be asked again that leads by now
+  CallOptions one_try = options;
+  // It would wait for one that is gone instead of going to the next.
+  one_try.wait_for_connection = options.wait_for_connection && state_->peers.size() == 1;
+  for (size_t asked = 1;; ++asked) {
+    const Peer& peer = Current();
+    const absl::Status status = CallOne(peer, request, reply, one_try);
+    one_try.deadline = deadline - RealClock().Now();
+    const bool elsewhere = LeaderIn(status).has_value() || MayAskAnother(request, status);
+    if (!elsewhere || &Current() == &peer || asked == tries ||
+        one_try.deadline <= absl::ZeroDuration()) {
+      return CallError(peer, request, status);
+    }
   }
-  const GrpcMethod method(request, grpc::internal::RpcMethod::NORMAL_RPC);
-  const absl::Status status = FromGrpc(grpc::internal::BlockingUnaryCall<MessageLite, MessageLite>(
-      state_->channel.get(), method.method, &context, request, &reply));
-  state_->End(call);
-  return CallError(request, status);
 }
 
 int64_t Channel::Start(const Message& request, Message& reply, const CallOptions& options,
                        std::function<void(const absl::Status&)> done) {
-  auto call = std::unique_ptr<Running>(new Running{
-      .channel = shared_from_this(),
-      .context = {},
-      .method = {request, grpc::internal::RpcMethod::NORMAL_RPC},
-      .end = [&request, done = std::move(done)](std::unique_ptr<Running> ended) {
-        const absl::Status answer = ended->channel->CallError(request, FromGrpc(ended->status));
-        ended->channel->state_->End(ended->number);
-        ended.reset();
-        done(answer);
-      }});
+  const Peer& peer = Current();
+  auto call = std::unique_ptr<Running>(
+      new Running{.channel = shared_from_this(),
+                  .context = {},
+                  .method = {request, grpc::internal::RpcMethod::NORMAL_RPC},
+                  .end = [&request, &peer, done = std::move(done)](std::unique_ptr<Running> ended) {
+                    const absl::Status status = FromGrpc(ended->status);
+                    ended->channel->TurnFrom(peer, status);
+                    const absl::Status answer = ended->channel->CallError(peer, request, status);
+                    ended->channel->state_->End(ended->number);
+                    ended.reset();
+                    done(answer);
+                  }});
   const int64_t number = call->number = state_->Begin(call->context, options);
   if (number == 0) {
     call->context.TryCancel();  // still made, so that `done` does not run within this call
   }
   call->reader.reset(grpc::internal::ClientAsyncResponseReaderHelper::Create<MessageLite>(
-      state_->channel.get(), &EndsOfCalls(), call->method.method, &call->context,
+      peer.channel.get(), &EndsOfCalls(), call->method.method, &call->context,
       static_cast<const MessageLite&>(request)));
   call->reader->StartCall();
   Running& running = *call.release();  // which EndsOfCalls takes
@@ -255,15 +323,16 @@ int64_t Channel::Start(const Message& request, Message& reply, const CallOptions
 absl::Status Channel::ReadEvents(const Message& request, Message& event,
                                  const std::function<bool()>& on_event,
                                  const CallOptions& options) {
+  const Peer& peer = Current();
   grpc::ClientContext context;
   const int64_t call = state_->Begin(context, options);
   if (call == 0) {
-    return CallError(request, Leaving());
+    return CallError(peer, request, Leaving());
   }
   const GrpcMethod method(request, grpc::internal::RpcMethod::SERVER_STREAMING);
   const std::unique_ptr<grpc::ClientReader<MessageLite>> reader(
       grpc::internal::ClientReaderFactory<MessageLite>::Create<MessageLite>(
-          state_->channel.get(), method.method, &context, request));
+          peer.channel.get(), method.method, &context, request));
   bool wanted = true;
   while (wanted && reader->Read(&event)) {
     wanted = on_event();
@@ -273,7 +342,8 @@ absl::Status Channel::ReadEvents(const Message& request, Message& event,
   }
   const absl::Status status = FromGrpc(reader->Finish());
   state_->End(call);
-  return wanted ? CallError(request, status) : absl::OkStatus();
+  TurnFrom(peer, wanted ? status : absl::OkStatus());
+  return wanted ? CallError(peer, request, status) : absl::OkStatus();
 }
 
 absl::Status CallPatiently(absl::Duration patience,
@@ -300,6 +370,23 @@ absl::Status CallPatiently(absl::Duration patience,
     clock.SleepFor(kBetweenTries);
   }
   return Cancelled("told to stop");
+}
+
+absl::Status StandsBy(const std::string& leader) {
+  absl::Status status = FailedPrecondition(
+      "it stands by, and {}; name all coordinators of the cluster in --coordinator, with commas",
+      leader.empty() ? "none leads at the moment" : leader + " leads");
+  SetLeader(status, leader);
+  return status;
+}
+
+std::optional<std::string> LeaderIn(const absl::Status& status) {
+  const auto leader = status.GetPayload(kLeader);
+  return leader.has_value() ? std::optional<std::string>(std::string(*leader)) : std::nullopt;
+}
+
+void SetLeader(absl::Status& status, const std::string& leader) {
+  status.SetPayload(kLeader, absl::Cord(leader));
 }
 
 }  // namespace shoal::rpc

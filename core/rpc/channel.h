@@ -1,6 +1,10 @@
 // Connects lazily to one peer's gRPC service, presents the token, and with TLS makes sure of the
 // peer's role; keeps the calls in flight. Thread-safe.
 //
+// Of peers that stand by for each other, all are given: calls go to one, and to the next where that
+// cannot be reached or says that another leads (StandsBy). Who hears that from all of them gets
+// Unavailable.
+//
 // A call names the method by the service's member (coordinator_service.h,
 // parameter_server_service.h, stage_service.h):
 //
@@ -13,9 +17,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -44,17 +50,14 @@ using Done = std::function<void(absl::StatusOr<Reply>)>;
 
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
-  // `target` is HOST:PORT; `name` is the peer's in messages, "server-1", or without it its role's.
+  // `target` is HOST:PORT, of several peers with commas; `name` is the peer's in messages,
+  // "server-1", or without it its role's.
   // Does not connect yet.
   static std::shared_ptr<Channel> Create(const std::string& target, Security security, Role peer,
                                          const std::string& name = "");
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
-
-  const std::string& target() const { return target_; }
-  // "server-1 at 127.0.0.1:4001"
-  const std::string& description() const { return description_; }
 
   // Blocks until the answer arrives. The deadline must exceed the time for which the method may
   // wait at the peer.
@@ -115,16 +118,22 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
  private:
   using Message = google::protobuf::Message;
+  struct Peer;
   struct State;
 
   Channel(const std::string& target, Security security, Role peer, const std::string& name);
   absl::Status CallAndWait(const Message& request, Message& reply, const CallOptions& options);
   absl::Status ReadEvents(const Message& request, Message& event,
                           const std::function<bool()>& on_event, const CallOptions& options);
-  absl::Status CallError(const Message& request, const absl::Status& status) const;
+  absl::Status CallOne(const Peer& peer, const Message& request, Message& reply,
+                       const CallOptions& options);
+  absl::Status CallError(const Peer& peer, const Message& request,
+                         const absl::Status& status) const;
+  // Where calls go now.
+  const Peer& Current() const;
+  // Calls go to another peer than this one from now on, where what it answered says so.
+  void TurnFrom(const Peer& peer, const absl::Status& status);
 
-  const std::string target_;
-  const std::string description_;
   const std::unique_ptr<State> state_;
 };
 
@@ -135,5 +144,13 @@ absl::Status CallPatiently(absl::Duration patience,
                            const std::function<absl::Status(const CallOptions&)>& call,
                            const std::function<void(const absl::Status&, absl::Duration)>& tell,
                            const std::function<bool()>& stop = nullptr);
+
+// What a coordinator answers that stands by for another: FAILED_PRECONDITION, with the leader's
+// address. `leader`: HOST:PORT; empty: nobody leads at the moment.
+absl::Status StandsBy(const std::string& leader);
+// The leader's address; nullopt: the status says nothing of one.
+std::optional<std::string> LeaderIn(const absl::Status& status);
+// Puts it into a status that came over the wire.
+void SetLeader(absl::Status& status, const std::string& leader);
 
 }  // namespace shoal::rpc

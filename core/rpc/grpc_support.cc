@@ -7,8 +7,14 @@
 #include "core/base/check.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/rpc/channel.h"
 
 namespace shoal::rpc {
+namespace {
+
+constexpr std::string_view kLeaderDetail = "leader ";  // before its address
+
+}  // namespace
 
 void StartGrpc() {
   static const bool started = [] {
@@ -25,8 +31,10 @@ grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) {
     return grpc::Status::OK;
   }
+  const std::optional<std::string> leader = LeaderIn(status);
   return {static_cast<grpc::StatusCode>(status.code()),
-          std::string(Message(status).substr(0, kLongestMessage))};
+          std::string(Message(status).substr(0, kLongestMessage)),
+          leader.has_value() ? std::string(kLeaderDetail) + *leader : ""};
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {
@@ -35,8 +43,13 @@ absl::Status FromGrpc(const grpc::Status& status) {
   }
   const int code = status.error_code();
   const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-  return {known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-          status.error_message()};
+  absl::Status known_status(
+      known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+      status.error_message());
+  if (const std::string detail = status.error_details(); detail.starts_with(kLeaderDetail)) {
+    SetLeader(known_status, detail.substr(kLeaderDetail.size()));
+  }
+  return known_status;
 }
 
 gpr_timespec SteadyDeadline(absl::Duration limit) {

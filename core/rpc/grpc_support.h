@@ -29,7 +29,7 @@ inline constexpr int kIdleTimeoutMs = 60'000;
 // Idempotent.
 void StartGrpc();
 
-// Keeps the code and the message, which ToGrpc cuts to fit gRPC's trailers.
+// Keeps the code, the message, which ToGrpc cuts to fit gRPC's trailers, and what StandsBy says.
 grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
 
