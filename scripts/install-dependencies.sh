@@ -5,8 +5,8 @@
 #   scripts/install-dependencies.sh [--tests]
 #
 #     --tests  also what only tests need: clang for the fuzz targets, what scripts/lint.sh runs,
-#              and, where they can be had, gnuplot, which charts are drawn by, QEMU and what else
-#              tests/rdma/vm.sh starts a machine with
+#              and, where they can be had, gnuplot, which charts are drawn by, etcd, QEMU and
+#              what else tests/rdma/vm.sh starts a machine with
 set -euo pipefail
 
 packages=(
@@ -34,7 +34,7 @@ if [ "${1:-}" = --tests ]; then
   packages+=(clang libclang-rt-14-dev)
   packages+=(clang-format clang-tidy python3)  # scripts/lint.sh
   wanted+=(qemu-system-x86 cpio busybox-static xz-utils kmod iproute2 util-linux ibverbs-providers)
-  wanted+=(gnuplot-nox zsh iptables)
+  wanted+=(gnuplot-nox zsh iptables etcd-server)
 elif [ $# -gt 0 ]; then
   echo "usage: $0 [--tests]" >&2
   exit 2

@@ -8,27 +8,50 @@
 #include "core/base/status.h"
 #include "core/base/testing/folder.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/state/etcd_state_store.h"
+#include "server/coordinator/state/testing/etcd_process.h"
 
 namespace shoal::server {
 namespace {
 
-class StateStoreTest : public ::testing::TestWithParam<bool> {
+enum class Kind { kMemory, kSqlite, kEtcd };
+
+std::string NameOf(Kind kind) {
+  if (kind == Kind::kMemory) {
+    return "Memory";
+  }
+  return kind == Kind::kSqlite ? "Sqlite" : "Etcd";
+}
+
+class StateStoreTest : public ::testing::TestWithParam<Kind> {
  protected:
-  void SetUp() override { Open(); }
-  bool durable() const { return GetParam(); }
+  void SetUp() override {
+    if (GetParam() == Kind::kEtcd && !testing::EtcdProcess::Exists()) {
+      GTEST_SKIP() << "no etcd here: scripts/install-dependencies.sh --tests";
+    }
+    if (GetParam() == Kind::kEtcd) {
+      const absl::Status started = etcd_.Start();
+      ASSERT_TRUE(started.ok()) << started;
+    }
+    Open();
+  }
+  bool durable() const { return GetParam() != Kind::kMemory; }
   void Open() {
     store_.reset();
-    if (durable()) {
-      auto opened = OpenSqliteStateStore(path_);
-      ASSERT_TRUE(opened.ok()) << opened.status();
-      store_ = std::move(*opened);
-    } else {
-      store_ = MakeMemoryStateStore();
+    absl::StatusOr<std::unique_ptr<StateStore>> opened = MakeMemoryStateStore();
+    if (GetParam() == Kind::kSqlite) {
+      opened = OpenSqliteStateStore(path_);
+    } else if (GetParam() == Kind::kEtcd) {
+      opened = EtcdCandidate({.at = {etcd_.endpoint(), "test"}, .address = "a:1"}).Try();
     }
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    store_ = std::move(*opened);
+    ASSERT_NE(store_, nullptr);
   }
 
   const TemporaryFolder folder_;
   const std::string path_ = folder_ / "state";
+  testing::EtcdProcess etcd_{folder_ / "etcd"};
   std::unique_ptr<StateStore> store_;
 };
 
@@ -188,8 +211,9 @@ TEST_P(StateStoreTest, KeepsTheRecordsOfJobsApart) {
   EXPECT_EQ(state.jobs[1].outcome, "done");
 }
 
-INSTANTIATE_TEST_SUITE_P(Stores, StateStoreTest, ::testing::Values(false, true),
-                         [](const auto& info) { return info.param ? "Sqlite" : "Memory"; });
+INSTANTIATE_TEST_SUITE_P(Stores, StateStoreTest,
+                         ::testing::Values(Kind::kMemory, Kind::kSqlite, Kind::kEtcd),
+                         [](const auto& info) { return NameOf(info.param); });
 
 TEST(SqliteStateStoreTest, ErrorsNameTheFile) {
   const auto unreachable = OpenSqliteStateStore("no-such-folder/state");
