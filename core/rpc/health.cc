@@ -45,9 +45,9 @@ absl::StatusOr<std::unique_ptr<Health>> Health::Serve(int port, const std::strin
   return health;
 }
 
-void Health::SetReady(bool ready) {
+void Health::Set(const std::string& name, bool serving) {
   if (server_ != nullptr) {
-    server_->SetServing("ready", ready);
+    server_->SetServing(name, serving);
   }
 }
 

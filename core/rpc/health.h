@@ -1,6 +1,7 @@
 // A port for probes alone: the standard gRPC health service, without a token and in plain text, on
-// the host that the program listens at. Probes name "live" (the process runs) or "ready" (it has
-// what it needs to take work: a server or worker is registered).
+// the host that the program listens at. Probes name "live" (the process runs), "ready" (it has what
+// it needs to take work: a server or worker is registered), or, of a coordinator, "leads" (it does
+// not stand by for another).
 #pragma once
 
 #include <memory>
@@ -16,10 +17,13 @@ class Health {
   // Not ready yet. `port` 0 picks a free one; below 0: no port, and all else does nothing.
   static absl::StatusOr<std::unique_ptr<Health>> Serve(int port, const std::string& listen);
 
-  void SetReady(bool ready);
+  void SetReady(bool ready) { Set("ready", ready); }
+  void SetLeads(bool leads) { Set("leads", leads); }
   int port() const { return server_ == nullptr ? -1 : server_->port(); }
 
  private:
+  void Set(const std::string& name, bool serving);
+
   std::unique_ptr<Server> server_;
 };
 

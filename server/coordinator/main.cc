@@ -1,5 +1,8 @@
 // shoal-coordinator: waits for servers and workers, runs the submitted job, and exits when it is
 // over; with --stay, runs job after job. SIGTERM ends it, after a checkpoint.
+//
+// With its state in etcd it stands by while another leads. One that leads no more starts itself
+// anew, as if it had been killed: what it had begun is the next leader's.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -7,11 +10,14 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/synchronization/notification.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/flag_checks.h"
 #include "core/base/logging.h"
 #include "core/base/metrics.h"
+#include "core/base/net/address.h"
+#include "core/base/net/address_flag.h"
 #include "core/base/net/descriptors.h"
 #include "core/base/status.h"
 #include "core/base/threads/lock_order.h"
@@ -24,6 +30,9 @@
 #include "server/coordinator/grpc_server_client.h"
 #include "server/coordinator/job/job_loader.h"
 #include "server/coordinator/members/metrics_targets.h"
+#include "server/coordinator/standby_service.h"
+#include "server/coordinator/state/etcd_calls.h"
+#include "server/coordinator/state/etcd_state_store.h"
 #ifdef SHOAL_CRASH_POINTS
 #include "server/coordinator/testing/crash_point.h"
 #endif
@@ -32,15 +41,103 @@ namespace shoal::server {
 namespace {
 
 constexpr int kThreadsForOthers = 512;  // beside members: command lines, retries
+constexpr absl::Duration kBetweenLooks = absl::Seconds(1);  // of one that stands by
 
 struct Flags {
+  char** command = nullptr;  // that this process was started with
   rpc::ProgramFlags program;
   std::string listen = "127.0.0.1:0";
+  std::string advertise;
   std::string port_file;
   std::string state;
   double lease_seconds = 10;
   bool stay = false;
 };
+
+// Without a word to anybody: whoever leads next asks servers where they are.
+[[noreturn]] void StandByAnew(const Flags& flags, const absl::Status& why) {
+  LogError("this coordinator leads no more, and stands by: {}", Message(why));
+  execv("/proc/self/exe", flags.command);
+  _exit(rpc::kExitFailure);
+}
+
+struct Port {
+  std::unique_ptr<rpc::Server> server;
+  std::unique_ptr<rpc::Health> health;
+};
+
+absl::Status Listen(const Flags& flags, const rpc::Security& security, StandbyService& service,
+                    Port& port) {
+  std::vector<std::unique_ptr<rpc::Service>> services;
+  services.push_back(rpc::MakeCoordinatorService(&service));
+  SHOAL_ASSIGN_OR_RETURN(port.server,
+                         rpc::Server::Start({.listen = flags.listen,
+                                             .security = security,
+                                             .max_threads = kMaxMembers + kThreadsForOthers},
+                                            std::move(services)));
+  LogInfo("listening on {} (port {})", flags.listen, port.server->port());
+  SHOAL_ASSIGN_OR_RETURN(port.health, rpc::Health::Serve(flags.program.health_port, flags.listen));
+  port.health->SetLeads(false);
+  port.health->SetReady(true);
+  return flags.port_file.empty()
+             ? absl::OkStatus()
+             : WriteFileAtomically(flags.port_file, fmt::format("{}\n", port.server->port()));
+}
+
+// Where others reach it.
+std::string AdvertisedAddress(const Flags& flags, int port) {
+  if (!flags.advertise.empty()) {
+    return flags.advertise;
+  }
+  const std::string host = HostOf(flags.listen);
+  return fmt::format("{}:{}", host == "0.0.0.0" || host == "[::]" ? rpc::HostName() : host, port);
+}
+
+// Blocks until this coordinator leads; null: a signal came first.
+absl::StatusOr<std::unique_ptr<StateStore>> StandBy(const Flags& flags, const EtcdAddress& etcd,
+                                                    const rpc::Server& server,
+                                                    StandbyService& service) {
+  EtcdCandidate candidate({.at = etcd,
+                           .address = AdvertisedAddress(flags, server.port()),
+                           .lost = [&flags](const absl::Status& why) { StandByAnew(flags, why); }});
+  absl::Notification stop;
+  const SignalThread signals([&stop](const std::string& /*signal*/, bool first) {
+    first ? stop.Notify() : _exit(rpc::kExitFailure);
+  });
+  std::string told;
+  do {
+    auto led = candidate.Try();
+    const bool leads = led.ok() && *led != nullptr;
+    service.SetLeader(led.ok() && !leads ? candidate.leader() : "");
+    if (leads || (!led.ok() && !IsNoAnswerOfEtcd(led.status()))) {
+      return led;
+    }
+    const std::string news =
+        led.ok() ? fmt::format("stands by: {} leads", candidate.leader())
+                 : fmt::format("{}; stands by until it answers", Message(led.status()));
+    if ((!led.ok() || !candidate.leader().empty()) && std::exchange(told, news) != news) {
+      led.ok() ? LogInfo("{}", news) : LogWarning("{}", news);
+    }
+  } while (!stop.WaitForNotificationWithTimeout(kBetweenLooks));
+  return nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<StateStore>> OpenOwnState(const std::string& file) {
+  return file.empty() ? MakeMemoryStateStore() : OpenSqliteStateStore(file);
+}
+
+// Until it is over, or a signal and its checkpoint.
+void Run(Coordinator& coordinator) {
+  // The first signal ends the job with a checkpoint, the second ends the process at once.
+  const SignalThread signals([&coordinator](const std::string& signal, bool first) {
+    if (!first) {
+      LogWarning("second signal: ending without waiting for the job");
+      _exit(rpc::kExitFailure);
+    }
+    coordinator.Interrupt(signal);
+  });
+  coordinator.WaitUntilDone();
+}
 
 // Returns the exit code. An error: it could not be started like this.
 absl::StatusOr<int> Serve(const Flags& flags) {
@@ -48,9 +145,19 @@ absl::StatusOr<int> Serve(const Flags& flags) {
   SHOAL_ASSIGN_OR_RETURN(const rpc::Security security,
                          rpc::LoadSecurity(flags.program, rpc::Role::kCoordinator, metrics));
   SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, flags.listen, metrics).status());
-  std::unique_ptr<StateStore> store = MakeMemoryStateStore();
-  if (!flags.state.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(store, OpenSqliteStateStore(flags.state));
+  SHOAL_ASSIGN_OR_RETURN(const auto etcd, ParseEtcdUrl(flags.state));
+  StandbyService service;
+  std::unique_ptr<Coordinator> coordinator;  // outlives the port
+  Port port;
+  if (etcd.has_value()) {  // who stands by says so
+    SHOAL_RETURN_IF_ERROR(Listen(flags, security, service, port));
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      std::unique_ptr<StateStore> store,
+      etcd.has_value() ? StandBy(flags, *etcd, *port.server, service) : OpenOwnState(flags.state));
+  if (store == nullptr) {
+    LogInfo("ended");
+    return 0;
   }
   CoordinatorOptions options = {.version = rpc::ProgramVersion(),
                                 .lease = absl::Seconds(flags.lease_seconds),
@@ -60,42 +167,28 @@ absl::StatusOr<int> Serve(const Flags& flags) {
 #ifdef SHOAL_CRASH_POINTS
   options.reached = testing::CrashPointOfEnvironment();
 #endif
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Coordinator> coordinator,
+  SHOAL_ASSIGN_OR_RETURN(coordinator,
                          Coordinator::Create(options, LoadJob, MakeGrpcServerClients(security),
                                              std::move(store), RealClock(), metrics));
   const Metrics::Page targets(metrics, "/targets", [&coordinator] {
     return MetricsTargets(coordinator->GetStatus({}).value_or(proto::GetStatusReply()));
   });
-  std::vector<std::unique_ptr<rpc::Service>> services;
-  services.push_back(rpc::MakeCoordinatorService(coordinator.get()));
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
-                         rpc::Server::Start({.listen = flags.listen,
-                                             .security = security,
-                                             .max_threads = kMaxMembers + kThreadsForOthers},
-                                            std::move(services)));
-  LogInfo("listening on {} (port {})", flags.listen, server->port());
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Health> health,
-                         rpc::Health::Serve(flags.program.health_port, flags.listen));
-  health->SetReady(true);
-  if (!flags.port_file.empty()) {
-    SHOAL_RETURN_IF_ERROR(
-        WriteFileAtomically(flags.port_file, fmt::format("{}\n", server->port())));
+  service.Lead(coordinator.get());
+  if (etcd.has_value()) {
+    LogInfo("leads, by {}", flags.state);
+  } else {
+    SHOAL_RETURN_IF_ERROR(Listen(flags, security, service, port));
   }
-  {
-    // The first signal ends the job with a checkpoint, the second ends the process at once.
-    const SignalThread signals([&coordinator](const std::string& signal, bool first) {
-      if (!first) {
-        LogWarning("second signal: ending without waiting for the job");
-        _exit(rpc::kExitFailure);
-      }
-      coordinator->Interrupt(signal);
-    });
-    coordinator->WaitUntilDone();
-  }
-  health->SetReady(false);
+  port.health->SetLeads(true);
+  Run(*coordinator);
+  port.health->SetReady(false);
+  port.health->SetLeads(false);
   coordinator->Stop();
-  server->Shutdown(absl::Seconds(1));
+  port.server->Shutdown(absl::Seconds(1));
   if (const absl::Status why = coordinator->superseded(); !why.ok()) {
+    if (etcd.has_value()) {
+      StandByAnew(flags, why);
+    }
     LogError("{}", Message(why));
     return rpc::kExitFailure;
   }
@@ -108,6 +201,7 @@ int Main(int argc, char** argv) {
   StopCheckingLockOrder();
   RaiseDescriptorLimit();
   Flags flags;
+  flags.command = argv;
   CLI::App app(
       "The coordinator of a Shoal job. Example:\n"
       "  shoal-coordinator --listen 0.0.0.0:4000 --state coordinator.db --token-file token");
@@ -115,8 +209,14 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--port-file", flags.port_file,
                  "File to write the port to, once the service answers");
-  app.add_option("--state", flags.state,
-                 "File for the durable record of the job; without it there is none");
+  app.add_option("--advertise", flags.advertise,
+                 "HOST:PORT that others are told who ask one that stands by; without it that of "
+                 "--listen, or this host's name")
+      ->check(HostsAndPorts());
+  app.add_option(
+      "--state", flags.state,
+      "File for the durable record of the job, or for several coordinators that stand "
+      "by for each other etcd://HOST:PORT[,HOST:PORT...]/NAME; without it there is none");
   app.add_option("--lease-seconds", flags.lease_seconds,
                  "Lease of members until a job says its own")
       ->capture_default_str()
