@@ -1,0 +1,220 @@
+#include "core/data/jinja/filters.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "core/base/status.h"
+#include "core/data/jinja/characters.h"
+#include "core/data/jinja/operators.h"
+#include "core/data/jinja/printing.h"
+
+namespace shoal::jinja {
+namespace {
+
+using Filter = absl::StatusOr<Value> (*)(const Value&, const Arguments&, Budget&);
+
+template <Case to>
+absl::StatusOr<Value> CaseFilter(const Value& value, const Arguments& arguments, Budget& budget) {
+  SHOAL_RETURN_IF_ERROR(Bound::To(arguments, "a filter for letters", {}).status());
+  SHOAL_ASSIGN_OR_RETURN(const Text text, ToText(value, budget));
+  return Value(ChangeCase(text, to));
+}
+
+absl::StatusOr<Value> Abs(const Value& value, const Arguments& arguments, Budget&) {
+  SHOAL_RETURN_IF_ERROR(Bound::To(arguments, "abs", {}).status());
+  if (!value.IsNumber()) {
+    return InvalidArgument("abs takes a number, not {}", value.TypeName());
+  }
+  if (value.IsInteger() && value.integer() != INT64_MIN) {
+    return Value(std::abs(value.integer()));
+  }
+  return Value(std::abs(value.number()));
+}
+
+absl::StatusOr<Value> Default(const Value& value, const Arguments& arguments, Budget&) {
+  SHOAL_ASSIGN_OR_RETURN(const Bound bound,
+                         Bound::To(arguments, "default", {"default_value", "boolean"}));
+  if (!value.undefined() && (!bound.IsTrue(1) || value.IsTrue())) {
+    return value;
+  }
+  return bound[0] != nullptr ? *bound[0] : Value(Text());
+}
+
+absl::StatusOr<Value> DictSort(const Value& value, const Arguments& arguments, Budget& budget) {
+  SHOAL_ASSIGN_OR_RETURN(const Bound bound,
+                         Bound::To(arguments, "dictsort", {"case_sensitive", "by", "reverse"}));
+  SHOAL_ASSIGN_OR_RETURN(const std::string_view by, bound.TextOr(1, "key"));
+  SHOAL_ASSIGN_OR_RETURN(const Value pairs,
+                         CallMethod({.self = value, .name = "items"}, {}, budget));
+  Arguments sort;
+  sort.named = {{"case_sensitive", Value(bound.IsTrue(0))},
+                {"reverse", Value(bound.IsTrue(2))},
+                {"attribute", Value(static_cast<int64_t>(by == "value" ? 1 : 0))}};
+  return CallListFilter("sort", pairs, sort, budget);
+}
+
+absl::StatusOr<Value> Float(const Value& value, const Arguments& arguments, Budget&) {
+  SHOAL_ASSIGN_OR_RETURN(const Bound bound, Bound::To(arguments, "float", {"default"}));
+  if (value.IsNumber()) {
+    return Value(value.number());
+  }
+  if (value.text() != nullptr) {
+    const Text text = Strip(*value.text(), Side::kBoth, std::nullopt);
+    const char* end = text.str().data() + text.size();
+    double number = 0;
+    const auto result = std::from_chars(text.str().data(), end, number);
+    if (result.ec == std::errc() && result.ptr == end && !text.empty()) {
+      return Value(number);
+    }
+  }
+  return bound[0] != nullptr ? *bound[0] : Value(0.0);
+}
+
+absl::StatusOr<Value> Int(const Value& value, const Arguments& arguments, Budget& budget) {
+  SHOAL_ASSIGN_OR_RETURN(const Bound bound, Bound::To(arguments, "int", {"default", "base"}));
+  SHOAL_ASSIGN_OR_RETURN(const int64_t base, bound.IntegerOr(1, 10));
+  if (value.IsInteger()) {
+    return Value(value.integer());
+  }
+  if (value.text() != nullptr && base >= 2 && base <= 36) {
+    const Text text = Strip(*value.text(), Side::kBoth, std::nullopt);
+    const char* end = text.str().data() + text.size();
+    int64_t number = 0;
+    const auto result = std::from_chars(text.str().data() + (text.str().starts_with('+') ? 1 : 0),
+                                        end, number, static_cast<int>(base));
+    if (result.ec == std::errc() && result.ptr == end && !text.empty()) {
+      return Value(number);
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(const Value number, Float(value, {.positional = {Value(NAN)}}, budget));
+  if (std::abs(number.number()) < 9e18) {
+    return Value(static_cast<int64_t>(number.number()));
+  }
+  return bound[0] != nullptr ? *bound[0] : Value(int64_t{0});
+}
+
+absl::StatusOr<Value> Items(const Value& value, const Arguments& arguments, Budget& budget) {
+  return value.undefined() ? MakeList({})
+                           : CallMethod({.self = value, .name = "items"}, arguments, budget);
+}
+
+absl::StatusOr<Value> LengthOf(const Value& value, const Arguments& arguments, Budget& budget) {
+  SHOAL_RETURN_IF_ERROR(Bound::To(arguments, "length", {}).status());
+  SHOAL_RETURN_IF_ERROR(
+      budget.Spend(value.text() != nullptr ? static_cast<int64_t>(value.text()->size() / 64) : 0));
+  SHOAL_ASSIGN_OR_RETURN(const int64_t length, Length(value));
+  return Value(length);
+}
+
+absl::StatusOr<Value> ReplaceIn(const Value& value, const Arguments& arguments, Budget& budget) {
+  SHOAL_ASSIGN_OR_RETURN(Text text, ToText(value, budget));
+  return CallMethod({.self = Value(std::move(text)), .name = "replace"}, arguments, budget);
+}
+
+absl::StatusOr<Value> Reverse(const Value& value, const Arguments& arguments, Budget& budget) {
+  SHOAL_RETURN_IF_ERROR(Bound::To(arguments, "reverse", {}).status());
+  const Value none(None{});
+  if (value.text() != nullptr || value.list() != nullptr) {
+    return Slice(value, none, none, Value(int64_t{-1}), budget);
+  }
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Value> elements, Elements(value, budget));
+  std::reverse(elements.begin(), elements.end());
+  return MakeList(std::move(elements));
+}
+
+absl::StatusOr<Value> Round(const Value& value, const Arguments& arguments, Budget&) {
+  SHOAL_ASSIGN_OR_RETURN(const Bound bound, Bound::To(arguments, "round", {"precision", "method"}));
+  SHOAL_ASSIGN_OR_RETURN(const int64_t precision, bound.IntegerOr(0, 0));
+  SHOAL_ASSIGN_OR_RETURN(const std::string_view method, bound.TextOr(1, "common"));
+  if (!value.IsNumber()) {
+    return InvalidArgument("round takes a number, not {}", value.TypeName());
+  }
+  const double scale =
+      std::pow(10.0, static_cast<double>(std::clamp<int64_t>(precision, -300, 300)));
+  const double scaled = value.number() * scale;
+  const double rounded = method == "ceil"    ? std::ceil(scaled)
+                         : method == "floor" ? std::floor(scaled)
+                                             : std::nearbyint(scaled);
+  return Value(rounded / scale);
+}
+
+absl::StatusOr<Value> Same(const Value& value, const Arguments& arguments, Budget&) {
+  SHOAL_RETURN_IF_ERROR(Bound::To(arguments, "safe", {}).status());
+  return value;
+}
+
+absl::StatusOr<Value> String(const Value& value, const Arguments& arguments, Budget& budget) {
+  SHOAL_RETURN_IF_ERROR(Bound::To(arguments, "string", {}).status());
+  SHOAL_ASSIGN_OR_RETURN(Text text, ToText(value, budget));
+  return Value(std::move(text));
+}
+
+absl::StatusOr<Value> ToJsonFilter(const Value& value, const Arguments& arguments, Budget& budget) {
+  SHOAL_ASSIGN_OR_RETURN(
+      const Bound bound,
+      Bound::To(arguments, "tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}));
+  JsonStyle style{.ascii = bound.IsTrue(0), .sort_keys = bound.IsTrue(3)};
+  SHOAL_ASSIGN_OR_RETURN(const int64_t indent, bound.IntegerOr(1, -1));
+  style.indent = static_cast<int>(std::clamp<int64_t>(indent, -1, 64));
+  if (bound[2] != nullptr && !bound[2]->none()) {
+    const List* pair = bound[2]->list();
+    if (pair == nullptr || pair->items.size() != 2 || pair->items[0].text() == nullptr ||
+        pair->items[1].text() == nullptr) {
+      return InvalidArgument("separators of tojson are a pair of texts");
+    }
+    style.item_separator = pair->items[0].text()->str();
+    style.key_separator = pair->items[1].text()->str();
+  } else if (style.indent >= 0) {
+    style.item_separator = ",";
+  }
+  SHOAL_ASSIGN_OR_RETURN(Text json, ToJson(value, style, budget));
+  return Value(std::move(json));
+}
+
+absl::StatusOr<Value> Trim(const Value& value, const Arguments& arguments, Budget& budget) {
+  SHOAL_ASSIGN_OR_RETURN(Text text, ToText(value, budget));
+  return CallMethod({.self = Value(std::move(text)), .name = "strip"}, arguments, budget);
+}
+
+constexpr std::array<std::pair<std::string_view, Filter>, 20> kFilters = {{
+    {"abs", Abs},
+    {"capitalize", CaseFilter<Case::kCapitalize>},
+    {"count", LengthOf},
+    {"d", Default},
+    {"default", Default},
+    {"dictsort", DictSort},
+    {"float", Float},
+    {"int", Int},
+    {"items", Items},
+    {"length", LengthOf},
+    {"lower", CaseFilter<Case::kLower>},
+    {"replace", ReplaceIn},
+    {"reverse", Reverse},
+    {"round", Round},
+    {"safe", Same},
+    {"string", String},
+    {"title", CaseFilter<Case::kTitle>},
+    {"tojson", ToJsonFilter},
+    {"trim", Trim},
+    {"upper", CaseFilter<Case::kUpper>},
+}};
+
+}  // namespace
+
+absl::StatusOr<Value> CallFilter(std::string_view name, const Value& value,
+                                 const Arguments& arguments, Budget& budget) {
+  SHOAL_RETURN_IF_ERROR(budget.Spend(1));
+  const auto found = std::find_if(kFilters.begin(), kFilters.end(),
+                                  [name](const auto& entry) { return entry.first == name; });
+  if (found != kFilters.end()) {
+    return found->second(value, arguments, budget);
+  }
+  if (IsListFilter(name)) {
+    return CallListFilter(name, value, arguments, budget);
+  }
+  return InvalidArgument("filter '{}' is not supported", name);
+}
+
+}  // namespace shoal::jinja
