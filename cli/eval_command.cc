@@ -72,7 +72,7 @@ absl::StatusOr<bool> ReplyIsRight(const EvalOptions& options, const worker::Json
                                   LoadedModel& model) {
   const std::span<const worker::ChatMessage> all(sample.messages);
   SHOAL_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt,
-                         chat.EncodePrompt(all.first(all.size() - 1)));
+                         chat.EncodePrompt(all.first(all.size() - 1), sample.tools));
   worker::GenerateOptions generate{.max_new_tokens = options.max_new_tokens};
   for (const int64_t stop : model.special.stops) {
     generate.stop_tokens.push_back(static_cast<int32_t>(stop));

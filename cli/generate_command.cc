@@ -75,12 +75,14 @@ class Generation {
   }
 
   absl::Status OpenChat() {
-    SHOAL_ASSIGN_OR_RETURN(plan::Template kind, ParseTemplate(options_.chat_template));
+    SHOAL_ASSIGN_OR_RETURN(const plan::Template kind, ParseTemplate(options_.chat_template));
+    worker::TemplateChoice choice = kind;
     if (kind == plan::Template::kAuto) {
-      SHOAL_ASSIGN_OR_RETURN(kind, worker::ChooseTemplate(options_.model, model_.tokenizer.get()));
+      SHOAL_ASSIGN_OR_RETURN(choice,
+                             worker::ChooseTemplate(options_.model, model_.tokenizer.get()));
     }
     SHOAL_ASSIGN_OR_RETURN(chat_,
-                           worker::ChatTemplate::Create(kind, *model_.tokenizer, model_.special));
+                           worker::ChatTemplate::Create(choice, *model_.tokenizer, model_.special));
     stop_tokens_.push_back(chat_->end_of_turn());
     return absl::OkStatus();
   }

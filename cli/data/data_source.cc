@@ -47,11 +47,12 @@ absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder, pla
   if (fs::exists(fs::path(model_folder) / "tokenizer.json", error)) {
     SHOAL_ASSIGN_OR_RETURN(result.tokenizer, worker::Tokenizer::Load(model_folder));
   }
+  worker::TemplateChoice choice = kind;
   if (kind == plan::Template::kAuto) {
-    SHOAL_ASSIGN_OR_RETURN(kind, worker::ChooseTemplate(model_folder, result.tokenizer.get()));
+    SHOAL_ASSIGN_OR_RETURN(choice, worker::ChooseTemplate(model_folder, result.tokenizer.get()));
   }
   auto encoder =
-      worker::SampleEncoder::Create(result.tokenizer.get(), kind, special, spec.vocabulary);
+      worker::SampleEncoder::Create(result.tokenizer.get(), choice, special, spec.vocabulary);
   SHOAL_RETURN_IF_ERROR(Annotate(encoder.status(), model_folder));
   result.encoder = std::make_unique<worker::SampleEncoder>(*std::move(encoder));
   return result;
@@ -74,9 +75,8 @@ absl::StatusOr<std::map<std::string, std::string>> ParseFields(
 void AddSourceOptions(CLI::App& command, DataSourceOptions& source) {
   command.add_option("--model", source.model, "Folder with the tokenizer and config.json");
   command
-      .add_option(
-          "--template", source.chat_template,
-          "plain, chatml, llama3, or auto: as the folder's own, or by the tokenizer's tokens")
+      .add_option("--template", source.chat_template,
+                  "plain, chatml, llama3, or auto: the folder's own, or by the tokenizer's tokens")
       ->check(CLI::IsMember({"auto", "plain", "chatml", "llama3"}))
       ->capture_default_str();
   command
@@ -139,12 +139,14 @@ absl::StatusOr<OpenedSource> OpenSource(const DataSourceOptions& source) {
 std::string TemplateWarning(plan::Template kind, const std::string& model_folder,
                             const worker::Tokenizer* tokenizer) {
   const auto fitting = worker::ChooseTemplate(model_folder, tokenizer);
-  if (!fitting.ok() || *fitting == plan::Template::kPlain || *fitting == kind) {
+  if (!fitting.ok() || fitting->kind == plan::Template::kPlain || fitting->kind == kind) {
     return "";
   }
   return fmt::format(
       "the template is {}, and the model is made for {}; say --template {} if it was trained so",
-      plan::Name(kind), plan::Name(*fitting), plan::Name(*fitting));
+      plan::Name(kind),
+      fitting->own.text.empty() ? plan::Name(fitting->kind) : std::string_view(fitting->own.name),
+      plan::Name(fitting->kind));
 }
 
 }  // namespace shoal::cli

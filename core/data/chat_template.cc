@@ -2,7 +2,10 @@
 
 #include <array>
 
+#include "absl/time/civil_time.h"
+#include "absl/time/time.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/data/template_file.h"
 #include "core/data/tokenizer/unicode.h"
@@ -11,7 +14,6 @@
 namespace shoal::worker {
 namespace {
 
-constexpr std::array<std::string_view, 3> kRoleNames = {"system", "user", "assistant"};
 constexpr std::array<std::string_view, 3> kPlainRoleNames = {"System", "User", "Assistant"};
 
 std::string_view Trim(std::string_view text) {
@@ -29,6 +31,35 @@ void AppendToken(int32_t id, bool is_target, Conversation& out) {
   out.is_target.push_back(is_target);
 }
 
+// A folder that does not say begin and end of sequence by text may by number.
+TemplateSource WithTokens(TemplateSource source, const Tokenizer& tokenizer,
+                          const formats::SpecialTokens& special) {
+  for (const auto& [name, id] :
+       {std::pair("bos_token", special.bos), std::pair("eos_token", special.eos)}) {
+    const auto token = id < 0 || id >= tokenizer.vocabulary()
+                           ? std::nullopt
+                           : tokenizer.IdToToken(static_cast<int32_t>(id));
+    if (token.has_value()) {
+      source.tokens.emplace(name, *token);
+    }
+  }
+  return source;
+}
+
+std::tm Today() {
+  const absl::CivilSecond now = absl::ToCivilSecond(RealClock().Now(), absl::LocalTimeZone());
+  std::tm today = {};
+  today.tm_year = static_cast<int>(now.year()) - 1900;
+  today.tm_mon = now.month() - 1;
+  today.tm_mday = now.day();
+  today.tm_hour = now.hour();
+  today.tm_min = now.minute();
+  today.tm_sec = now.second();
+  today.tm_wday = (static_cast<int>(absl::GetWeekday(now)) + 1) % 7;
+  today.tm_yday = absl::GetYearDay(now) - 1;
+  return today;
+}
+
 absl::StatusOr<int32_t> RequireToken(const Tokenizer& tokenizer, std::string_view template_name,
                                      std::string_view token) {
   const std::optional<int32_t> id = tokenizer.TokenToId(token);
@@ -43,22 +74,12 @@ absl::StatusOr<int32_t> RequireToken(const Tokenizer& tokenizer, std::string_vie
 
 }  // namespace
 
-absl::StatusOr<Role> ParseRole(std::string_view name) {
-  for (const Role role : {Role::kSystem, Role::kUser, Role::kAssistant}) {
-    if (name == Name(role)) {
-      return role;
-    }
-  }
-  return InvalidArgument("unknown role '{}'; known are system, user and assistant", name);
-}
-
-std::string_view Name(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
-
-absl::StatusOr<plan::Template> ChooseTemplate(const std::string& model_folder,
+absl::StatusOr<TemplateChoice> ChooseTemplate(const std::string& model_folder,
                                               const Tokenizer* tokenizer) {
-  SHOAL_ASSIGN_OR_RETURN(const auto own, TemplateIn(model_folder));
+  SHOAL_ASSIGN_OR_RETURN(auto own, TemplateIn(model_folder));
   if (own.has_value()) {
-    return *own;
+    const auto ours = WrittenAs(own->text);
+    return ours.has_value() ? TemplateChoice(*ours) : TemplateChoice(*std::move(own));
   }
   const auto has = [tokenizer](std::string_view token) {
     return tokenizer != nullptr && tokenizer->TokenToId(token).has_value();
@@ -68,12 +89,34 @@ absl::StatusOr<plan::Template> ChooseTemplate(const std::string& model_folder,
                                       : plan::Template::kPlain;
 }
 
-absl::StatusOr<ChatTemplate> ChatTemplate::Create(plan::Template kind, const Tokenizer& tokenizer,
+absl::StatusOr<ChatTemplate> ChatTemplate::Create(const TemplateChoice& choice,
+                                                  const Tokenizer& tokenizer,
                                                   const formats::SpecialTokens& special) {
-  SHOAL_CHECK(kind != plan::Template::kAuto);
-  ChatTemplate chat(kind, tokenizer);
-  SHOAL_RETURN_IF_ERROR(chat.FindTokens(special));
+  ChatTemplate chat(choice.kind, tokenizer);
+  if (choice.kind != plan::Template::kAuto) {
+    SHOAL_RETURN_IF_ERROR(chat.FindTokens(special));
+    return chat;
+  }
+  SHOAL_CHECK(!choice.own.text.empty());
+  SHOAL_ASSIGN_OR_RETURN(
+      OwnTemplate own,
+      OwnTemplate::Create(WithTokens(choice.own, tokenizer, special), tokenizer, special, Today()));
+  chat.own_ = std::make_shared<const OwnTemplate>(std::move(own));
+  chat.end_of_turn_ = chat.own_->end_of_turn();
   return chat;
+}
+
+absl::Status ChatTemplate::CheckPlace(std::span<const ChatMessage> messages,
+                                      const nlohmann::ordered_json& tools) const {
+  for (const ChatMessage& message : messages) {
+    if (message.role == Role::kTool || message.more.contains("tool_calls") || !tools.is_null()) {
+      return InvalidArgument(
+          "template {} has no place for tools; one of the model's own folder may "
+          "(chat_template.jinja, with template: auto)",
+          plan::Name(kind_));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ChatTemplate::FindTokens(const formats::SpecialTokens& special) {
@@ -182,7 +225,12 @@ absl::Status ChatTemplate::AppendTurn(const ChatMessage& message, Conversation& 
   return AppendContent(message, out);
 }
 
-absl::StatusOr<Conversation> ChatTemplate::Encode(std::span<const ChatMessage> messages) const {
+absl::StatusOr<Conversation> ChatTemplate::Encode(std::span<const ChatMessage> messages,
+                                                  const nlohmann::ordered_json& tools) const {
+  if (own_ != nullptr) {
+    return own_->Encode(messages, tools);
+  }
+  SHOAL_RETURN_IF_ERROR(CheckPlace(messages, tools));
   Conversation out;
   AppendStart(out);
   for (const ChatMessage& message : messages) {
@@ -192,17 +240,26 @@ absl::StatusOr<Conversation> ChatTemplate::Encode(std::span<const ChatMessage> m
 }
 
 absl::StatusOr<std::vector<int32_t>> ChatTemplate::EncodePrompt(
-    std::span<const ChatMessage> messages) const {
-  SHOAL_ASSIGN_OR_RETURN(Conversation out, Encode(messages));
+    std::span<const ChatMessage> messages, const nlohmann::ordered_json& tools) const {
+  if (own_ != nullptr) {
+    return own_->EncodePrompt(messages, tools);
+  }
+  SHOAL_ASSIGN_OR_RETURN(Conversation out, Encode(messages, tools));
   SHOAL_RETURN_IF_ERROR(AppendHeader(Role::kAssistant, out));
   return out.tokens;
 }
 
 std::string ChatTemplate::Signature() const {
+  if (own_ != nullptr) {
+    return own_->Signature();
+  }
   return fmt::format("{}:{}:{}", static_cast<int>(kind_), fmt::join(start_, ","), end_of_turn_);
 }
 
 std::string ChatTemplate::DecodeReply(std::span<const int32_t> ids) const {
+  if (own_ != nullptr) {
+    return own_->DecodeReply(ids);
+  }
   // Decodes it after its header, since decoders treat the first token of a text differently.
   Conversation header;
   if (!AppendHeader(Role::kAssistant, header).ok()) {

@@ -1,9 +1,10 @@
-// Chat templates: turn a conversation into tokens, with a mask of what to learn.
+// Chat templates: turn a conversation into tokens, with a mask of what to learn. Either the one of
+// the model's own folder (core/data/chat/own_template.h), or one of three of ours.
 //
 // The loss is on what the assistant says: the tokens of its content and the token that ends its
-// turn. Every turn is tokenised separately, so the mask is exact, and a prompt's tokens are the
-// same in training and when generating. Text that people wrote is never read as special tokens:
-// "<|im_end|>" within a message is ten characters of text.
+// turn. With ours, every turn is tokenised separately, so the mask is exact, and a prompt's tokens
+// are the same in training and when generating. Text that people wrote is never read as special
+// tokens: "<|im_end|>" within a message is ten characters of text.
 //
 //   plain    <bos>User: Hello!\nAssistant: Hi.<eos>\nUser: ...
 //            For tokenizers without chat tokens. Roles are written out ("System", "User",
@@ -20,51 +21,56 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/data/chat/message.h"
+#include "core/data/chat/own_template.h"
+#include "core/data/chat/template_source.h"
 #include "core/data/tokenizer/tokenizer.h"
 #include "core/job/job.h"
 #include "core/model/huggingface/hf_model.h"
 
 namespace shoal::worker {
 
-enum class Role { kSystem, kUser, kAssistant };
-absl::StatusOr<Role> ParseRole(std::string_view name);
-std::string_view Name(Role role);
+// Which template a model's conversations are written with: one of ours, or (kind: auto) the one
+// that its folder brings.
+struct TemplateChoice {
+  TemplateChoice(plan::Template of) : kind(of) {}  // NOLINT(google-explicit-constructor)
+  explicit TemplateChoice(TemplateSource of) : kind(plan::Template::kAuto), own(std::move(of)) {}
 
-struct ChatMessage {
-  Role role = Role::kUser;
-  std::string content;
-
-  bool operator==(const ChatMessage&) const = default;
+  plan::Template kind;
+  TemplateSource own;
 };
 
-struct Conversation {
-  std::vector<int32_t> tokens;
-  std::vector<bool> is_target;  // by token: whether the model must predict it
-};
-
-// What auto stands for: the template of the model's folder where it is one of ours, else that whose
-// tokens `tokenizer` (may be null) has, else plain.
-absl::StatusOr<plan::Template> ChooseTemplate(const std::string& model_folder,
+// What auto stands for: the template of the model's folder, else ours whose tokens `tokenizer` (may
+// be null) has, else plain.
+absl::StatusOr<TemplateChoice> ChooseTemplate(const std::string& model_folder,
                                               const Tokenizer* tokenizer);
 
 class ChatTemplate {
  public:
-  // `kind` is not auto. FailedPrecondition names a special token that the template needs and the
-  // tokenizer lacks.
+  // FailedPrecondition names a special token that the template needs and the tokenizer lacks;
+  // InvalidArgument what is wrong with a folder's own.
   // `special` is what formats::ReadSpecialTokens finds in the model's folder.
-  static absl::StatusOr<ChatTemplate> Create(plan::Template kind, const Tokenizer& tokenizer,
+  static absl::StatusOr<ChatTemplate> Create(const TemplateChoice& choice,
+                                             const Tokenizer& tokenizer,
                                              const formats::SpecialTokens& special);
 
-  absl::StatusOr<Conversation> Encode(std::span<const ChatMessage> messages) const;
+  // `tools` is a list, or null; our templates have no place for them.
+  absl::StatusOr<Conversation> Encode(std::span<const ChatMessage> messages,
+                                      const nlohmann::ordered_json& tools = nullptr) const;
 
   // Returns the tokens up to the start of the assistant's content, from which to generate.
-  absl::StatusOr<std::vector<int32_t>> EncodePrompt(std::span<const ChatMessage> messages) const;
+  absl::StatusOr<std::vector<int32_t>> EncodePrompt(
+      std::span<const ChatMessage> messages, const nlohmann::ordered_json& tools = nullptr) const;
+
+  // The folder's own; null where it is one of ours.
+  const OwnTemplate* own() const { return own_.get(); }
 
   // Returns the assistant's text: the decoded generated ids, without the end of turn.
   std::string DecodeReply(std::span<const int32_t> ids) const;
@@ -86,7 +92,11 @@ class ChatTemplate {
   absl::Status AppendContent(const ChatMessage& message, Conversation& out) const;
   void AppendStart(Conversation& out) const;
 
+  absl::Status CheckPlace(std::span<const ChatMessage> messages,
+                          const nlohmann::ordered_json& tools) const;
+
   plan::Template kind_;
+  std::shared_ptr<const OwnTemplate> own_;  // of auto
   const Tokenizer* tokenizer_;
   int32_t end_of_turn_ = -1;
   std::vector<int32_t> start_;  // bos, if there is one

@@ -10,6 +10,8 @@
 namespace shoal::worker {
 namespace {
 
+using OrderedJson = nlohmann::ordered_json;
+
 constexpr std::array<std::string_view, 6> kFields = {"messages",  "prompt", "completion",
                                                      "input_ids", "labels", "answer"};
 
@@ -44,6 +46,26 @@ class Fields {
   const JsonlOptions& options_;
 };
 
+// A text, or the texts of a list of parts; nothing where a message calls tools instead.
+absl::StatusOr<std::string> ContentOf(const JsonObject& message) {
+  const Json* content = message.Find("content");
+  if (content == nullptr && message.Find("tool_calls") != nullptr) {
+    return "";
+  }
+  if (content == nullptr || !content->is_array()) {
+    return message.String("content");
+  }
+  std::string texts;
+  for (size_t i = 0; i < content->size(); ++i) {
+    SHOAL_ASSIGN_OR_RETURN(
+        const JsonObject part,
+        JsonObject::From((*content)[i], fmt::format("{}: content[{}]", message.where(), i)));
+    SHOAL_ASSIGN_OR_RETURN(const std::string text, part.String("text"));
+    texts += text;
+  }
+  return texts;
+}
+
 absl::StatusOr<std::vector<ChatMessage>> ParseMessages(const Json& list, std::string_view where) {
   std::vector<ChatMessage> messages;
   for (size_t i = 0; i < list.size(); ++i) {
@@ -54,13 +76,74 @@ absl::StatusOr<std::vector<ChatMessage>> ParseMessages(const Json& list, std::st
     if (!role.ok()) {
       return Annotate(role.status(), object.where());
     }
-    SHOAL_ASSIGN_OR_RETURN(std::string content, object.String("content"));
+    SHOAL_ASSIGN_OR_RETURN(std::string content, ContentOf(object));
     messages.push_back({*role, std::move(content)});
   }
   if (messages.empty()) {
     return InvalidArgument("{}: there are no messages", where);
   }
   return messages;
+}
+
+bool SaysMore(const Json& messages) {
+  return std::any_of(messages.begin(), messages.end(), [](const Json& message) {
+    return message.size() > 2 || !message.contains("content") || !message["content"].is_string();
+  });
+}
+
+// Arguments of a call may be an object, or its JSON as a text; templates get the object.
+absl::Status ReadArguments(OrderedJson& call, const std::string& where) {
+  OrderedJson& function = call.is_object() && call.contains("function") ? call["function"] : call;
+  if (!function.is_object() || !function.contains("arguments")) {
+    return absl::OkStatus();
+  }
+  OrderedJson& arguments = function["arguments"];
+  if (arguments.is_string()) {
+    const std::string text = arguments.get<std::string>();
+    if (ParseJson(text, where).ok()) {
+      arguments = OrderedJson::parse(text);
+    }
+  }
+  return arguments.is_object()
+             ? absl::OkStatus()
+             : InvalidArgument("{}{}.arguments is not an object nor JSON text", where,
+                               call.contains("function") ? ".function" : "");
+}
+
+// Takes what templates of a model's own may read besides: other fields of messages, and tools. In
+// the order of the file, since templates write objects as they lie there.
+absl::Status TakeMore(std::string_view line, const Json& messages, const std::string& name,
+                      std::string_view where, JsonlSample& sample) {
+  const bool has_tools = line.find("\"tools\"") != std::string_view::npos;
+  if (!has_tools && !SaysMore(messages)) {
+    return absl::OkStatus();
+  }
+  OrderedJson ordered = OrderedJson::parse(line);
+  for (size_t i = 0; i < sample.messages.size(); ++i) {
+    OrderedJson& message = ordered[name][i];
+    message.erase("role");
+    if (!message.contains("content") || !message["content"].is_array()) {
+      message.erase("content");
+    }
+    OrderedJson& calls = message["tool_calls"];
+    for (size_t k = 0; calls.is_array() && k < calls.size(); ++k) {
+      SHOAL_RETURN_IF_ERROR(
+          ReadArguments(calls[k], fmt::format("{}: {}[{}].tool_calls[{}]", where, name, i, k)));
+    }
+    if (calls.is_null()) {
+      message.erase("tool_calls");
+    }
+    if (!message.empty()) {
+      sample.messages[i].more = std::move(message);
+    }
+  }
+  sample.tools = ordered.value("tools", OrderedJson());
+  if (sample.tools.is_string() && ParseJson(sample.tools.get<std::string>(), where).ok()) {
+    sample.tools = OrderedJson::parse(sample.tools.get<std::string>());
+  }
+  return sample.tools.is_null() || sample.tools.is_array()
+             ? absl::OkStatus()
+             : InvalidArgument("{}: tools is not a list nor JSON text of one", where);
 }
 
 absl::StatusOr<std::vector<int32_t>> ParseIds(const Json& list, const std::string& name,
@@ -229,6 +312,7 @@ absl::StatusOr<JsonlSample> ParseJsonlLine(std::string_view line, const JsonlOpt
   if (fields.Has("messages")) {
     SHOAL_ASSIGN_OR_RETURN(const Json* list, fields.Array("messages"));
     SHOAL_ASSIGN_OR_RETURN(sample.messages, ParseMessages(*list, where));
+    SHOAL_RETURN_IF_ERROR(TakeMore(line, *list, fields.NameOf("messages"), where, sample));
   } else if (fields.Has("input_ids")) {
     SHOAL_RETURN_IF_ERROR(ParseTokens(fields, options.vocabulary, where, sample));
   } else if (fields.Has("prompt") || fields.Has("completion")) {

@@ -1,6 +1,8 @@
 // Samples as JSON objects, in one of these forms, told apart by their keys:
 //
 //   {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
+//                                            with "tools" beside it; a message may have tool_calls,
+//                                            reasoning_content and what else templates read
 //   {"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}
 //                                            ShareGPT; a "system" beside it comes first
 //   {"prompt": "...", "completion": "..."}   the same as a user's and an assistant's message
@@ -22,12 +24,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/data/chat_template.h"
+#include "core/data/chat/message.h"
 
 namespace shoal::worker {
 
 struct JsonlSample {
   std::vector<ChatMessage> messages;  // all forms but the last
+  nlohmann::ordered_json tools;       // a list, or null
   std::vector<int32_t> input_ids;     // the last form
   std::vector<int32_t> labels;        // as in the file: labels[i] is input_ids[i] or -100
   std::optional<std::string> answer;

@@ -97,8 +97,8 @@ TEST(JsonlTest, NamesWhatIsWrong) {
   EXPECT_THAT(Error(R"({"question":"q","answer":"a"})"), HasSubstr("but 'answer', 'question'"));
   EXPECT_THAT(Error(R"({"messages":[]})"), HasSubstr("no messages"));
   EXPECT_THAT(Error(R"({"messages":"hi"})"), HasSubstr("messages is \"hi\", expected an array"));
-  EXPECT_THAT(Error(R"({"messages":[{"role":"tool","content":"x"}]})"),
-              HasSubstr("unknown role 'tool'"));
+  EXPECT_THAT(Error(R"({"messages":[{"role":"pirate","content":"x"}]})"),
+              HasSubstr("unknown role 'pirate'"));
   EXPECT_THAT(Error(R"({"messages":[{"role":"user","content":null}]})"),
               HasSubstr("message 0: content is missing"));
   EXPECT_THAT(Error(R"({"messages":[{"role":"user","content":5}]})"),

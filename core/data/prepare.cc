@@ -52,6 +52,10 @@ class Sink {
       : options_(options), writer_(writer) {}
 
   absl::Status Add(EncodedSample sample, const std::string& where) {
+    if (sample.silent > 0) {
+      summary_.silent_messages += sample.silent;
+      Note(where, summary_.first_silent);
+    }
     if (sample.targets == 0) {
       ++summary_.skipped_no_target;
       Note(where, summary_.first_no_target);
@@ -108,6 +112,18 @@ std::string WhyNoSample(const SampleReader& reader, const PrepareSummary& summar
               : "; raise max_sequence_tokens");
 }
 
+// Names the template, where all that the assistant said got lost in it.
+absl::Status CheckSomethingIsSaid(const std::string& input, const SampleEncoder& encoder,
+                                  const PrepareSummary& summary) {
+  const OwnTemplate* own = encoder.chat().has_value() ? encoder.chat()->own() : nullptr;
+  return own == nullptr || summary.silent_messages == 0
+             ? absl::OkStatus()
+             : InvalidArgument(
+                   "{}: no assistant text is left in any render of {}; does it expect content as "
+                   "a list?",
+                   input, own->name());
+}
+
 }  // namespace
 
 PrepareOptions PrepareOptionsOf(const plan::DataOptions& data) {
@@ -130,6 +146,8 @@ std::string Describe(const PrepareSummary& summary) {
   add(summary.truncated, "truncated", summary.first_truncated);
   add(summary.skipped_oversize, "skipped as too long", summary.first_oversize);
   add(summary.skipped_no_target, "skipped for having no target token", summary.first_no_target);
+  add(summary.silent_messages, "messages of the assistant left out by the template",
+      summary.first_silent);
   return text;
 }
 
@@ -166,6 +184,7 @@ absl::StatusOr<PrepareSummary> Prepare(const std::string& input, const std::stri
     }
   }
   if (sink.summary().samples == 0) {
+    SHOAL_RETURN_IF_ERROR(CheckSomethingIsSaid(input, encoder, sink.summary()));
     return InvalidArgument("{}: no sample to train on: {}", input,
                            WhyNoSample(*reader, sink.summary()));
   }

@@ -38,9 +38,11 @@ struct PrepareSummary {
   int64_t truncated = 0;         // written, but cut to max_sequence_tokens
   int64_t skipped_oversize = 0;  // too long, or without a target once cut
   int64_t skipped_no_target = 0;
+  int64_t silent_messages = 0;  // of the assistant, of which the template wrote nothing
   std::string first_truncated;  // "FILE:LINE", empty if there was none
   std::string first_oversize;
   std::string first_no_target;
+  std::string first_silent;
 
   bool operator==(const PrepareSummary&) const = default;
 };

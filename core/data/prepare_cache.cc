@@ -16,7 +16,7 @@ namespace shoal::worker {
 namespace {
 
 // Part of every cache name: raise it when the same input gives other tokens.
-constexpr int kCacheVersion = 2;
+constexpr int kCacheVersion = 3;
 
 constexpr std::string_view kTokenFileMagic = "SHOALTOK";
 
@@ -83,11 +83,13 @@ constexpr std::pair<const char*, int64_t PrepareSummary::*> kCounts[] = {
     {"longest", &PrepareSummary::longest},
     {"truncated", &PrepareSummary::truncated},
     {"skipped_oversize", &PrepareSummary::skipped_oversize},
-    {"skipped_no_target", &PrepareSummary::skipped_no_target}};
+    {"skipped_no_target", &PrepareSummary::skipped_no_target},
+    {"silent_messages", &PrepareSummary::silent_messages}};
 constexpr std::pair<const char*, std::string PrepareSummary::*> kPlaces[] = {
     {"first_truncated", &PrepareSummary::first_truncated},
     {"first_oversize", &PrepareSummary::first_oversize},
-    {"first_no_target", &PrepareSummary::first_no_target}};
+    {"first_no_target", &PrepareSummary::first_no_target},
+    {"first_silent", &PrepareSummary::first_silent}};
 
 std::string ToJson(const PrepareSummary& summary) {
   Json json;

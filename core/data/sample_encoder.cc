@@ -33,12 +33,13 @@ void Truncate(EncodedSample& sample, int64_t tokens) {
   sample.targets = CountTargets(sample.labels);
 }
 
-absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Tokenizer* tokenizer, plan::Template kind,
+absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Tokenizer* tokenizer,
+                                                    const TemplateChoice& choice,
                                                     const formats::SpecialTokens& special,
                                                     int64_t vocabulary) {
   SampleEncoder encoder;
   encoder.tokenizer_ = tokenizer;
-  encoder.kind_ = kind;
+  encoder.kind_ = choice.kind;
   encoder.vocabulary_ = vocabulary;
   if (tokenizer == nullptr) {
     encoder.no_chat_ = FailedPrecondition(
@@ -50,7 +51,7 @@ absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Tokenizer* tokenizer, 
         "the tokenizer has {} tokens and the model {} rows: they do not belong together",
         tokenizer->vocabulary(), vocabulary);
   }
-  absl::StatusOr<ChatTemplate> chat = ChatTemplate::Create(kind, *tokenizer, special);
+  absl::StatusOr<ChatTemplate> chat = ChatTemplate::Create(choice, *tokenizer, special);
   if (chat.ok()) {
     encoder.chat_.emplace(*std::move(chat));
   } else {
@@ -71,10 +72,15 @@ absl::StatusOr<EncodedSample> SampleEncoder::Encode(const JsonlSample& sample,
   if (!chat_.has_value()) {
     return Annotate(no_chat_, where);
   }
-  absl::StatusOr<Conversation> conversation = chat_->Encode(sample.messages);
+  absl::StatusOr<Conversation> conversation = chat_->Encode(sample.messages, sample.tools);
   if (!conversation.ok()) {
-    return Annotate(conversation.status(), where);
+    const absl::Status& status = conversation.status();
+    // Messages of a folder's own template begin with its file and line.
+    return chat_->own() == nullptr
+               ? Annotate(status, where)
+               : absl::Status(status.code(), fmt::format("{} ({})", Message(status), where));
   }
+  out.silent = conversation->silent;
   std::vector<int32_t> unshifted = conversation->tokens;
   for (size_t i = 0; i < unshifted.size(); ++i) {
     if (!conversation->is_target[i]) {

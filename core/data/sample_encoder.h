@@ -19,6 +19,7 @@ struct EncodedSample {
   std::vector<int32_t>
       labels;  // labels[i] is the token after tokens[i], or -100; the last is always -100
   int64_t targets = 0;
+  int64_t silent = 0;  // messages of the assistant of which the template wrote nothing
 };
 
 // labels[i] = next[i + 1]: shifts by one, after which a label belongs to the position that predicts
@@ -33,7 +34,8 @@ class SampleEncoder {
  public:
   // `tokenizer` may be null: then samples must come as input_ids. `vocabulary` is the model's
   // number of rows; FailedPrecondition if the tokenizer has more tokens.
-  static absl::StatusOr<SampleEncoder> Create(const Tokenizer* tokenizer, plan::Template kind,
+  static absl::StatusOr<SampleEncoder> Create(const Tokenizer* tokenizer,
+                                              const TemplateChoice& choice,
                                               const formats::SpecialTokens& special,
                                               int64_t vocabulary);
 

@@ -1,5 +1,6 @@
 #include "core/data/template_file.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -11,67 +12,112 @@
 namespace shoal::worker {
 namespace {
 
-struct TemplateText {
-  std::string_view mark;  // stands in no template of another kind
-  std::string_view jinja;
-};
-
 // By plan::Template.
-constexpr std::array<TemplateText, 3> kTexts = {{
-    {"Assistant:",
-     "{{ bos_token or '' }}{% for message in messages %}{{ '' if loop.first else '\\n' }}"
-     "{{ message['role'] | capitalize }}:"
-     "{{ ' ' + message['content'] if message['content'] else '' }}"
-     "{{ eos_token if message['role'] == 'assistant' else '' }}{% endfor %}"
-     "{% if add_generation_prompt %}{{ '\\nAssistant:' }}{% endif %}"},
-    {"<|im_start|>",
-     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
-     "message['content'] + '<|im_end|>\\n' }}{% endfor %}"
-     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"},
-    {"<|start_header_id|>",
-     "{{ bos_token }}{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + "
-     "'<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}{% endfor %}"
-     "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}"
-     "{% endif %}"},
+constexpr std::array<std::string_view, 3> kTexts = {{
+    "{{ bos_token or '' }}{% for message in messages %}{{ '' if loop.first else '\\n' }}"
+    "{{ message['role'] | capitalize }}:"
+    "{{ ' ' + message['content'] if message['content'] else '' }}"
+    "{{ eos_token if message['role'] == 'assistant' else '' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '\\nAssistant:' }}{% endif %}",
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
+    "message['content'] + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+    "{{ bos_token }}{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + "
+    "'<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}"
+    "{% endif %}",
 }};
+
+constexpr int64_t kMaxTemplateBytes = int64_t{1} << 20;
 
 std::string FileIn(const std::string& folder) { return folder + "/chat_template.jinja"; }
 
-// Empty if there is none.
-absl::StatusOr<std::string> TextIn(const std::string& folder) {
-  absl::StatusOr<std::string> text = ReadFile(FileIn(folder));
-  if (!absl::IsNotFound(text.status())) {
-    return text;
+// Absent files are empty.
+absl::StatusOr<std::string> TextOf(const std::string& path) {
+  absl::StatusOr<std::string> text = ReadFile(path, kMaxTemplateBytes);
+  return absl::IsNotFound(text.status()) ? "" : text;
+}
+absl::StatusOr<Json> JsonOf(const std::string& path) {
+  absl::StatusOr<Json> json = ReadJson(path);
+  return absl::IsNotFound(json.status()) ? Json::object() : json;
+}
+
+// Takes the templates that `json` has under chat_template.
+absl::Status TakeTemplates(const Json& json, const std::string& path, TemplateSource& into) {
+  const auto own = json.is_object() ? json.find("chat_template") : json.end();
+  if (own == json.end() || own->is_null()) {
+    return absl::OkStatus();
   }
-  const std::string config = folder + "/tokenizer_config.json";
-  const absl::StatusOr<Json> json = ReadJson(config);
-  if (absl::IsNotFound(json.status())) {
-    return "";
+  into.name = path;
+  if (own->is_string()) {
+    into.text = own->get<std::string>();
+    return absl::OkStatus();
   }
-  SHOAL_RETURN_IF_ERROR(json.status());
-  const auto own = json->find("chat_template");
-  // A list has templates for several uses, all of one kind.
-  return own == json->end() ? "" : own->is_string() ? own->get<std::string>() : own->dump();
+  for (const Json& entry : own->is_array() ? *own : Json::array()) {
+    SHOAL_ASSIGN_OR_RETURN(const JsonObject object,
+                           JsonObject::From(entry, path + ": chat_template"));
+    SHOAL_ASSIGN_OR_RETURN(const std::string name, object.String("name"));
+    SHOAL_ASSIGN_OR_RETURN(std::string text, object.String("template"));
+    if (name == "default" || name == "tool_use") {
+      (name == "default" ? into.text : into.tool_text) = std::move(text);
+    }
+  }
+  return into.text.empty() ? InvalidArgument(
+                                 "{}: chat_template is no text, and no list of named "
+                                 "ones with one named default",
+                                 path)
+                           : absl::OkStatus();
+}
+
+// bos_token and its kin: texts, or objects that have one as content. One that is null is empty.
+void TakeTokens(const Json& config, TemplateSource& into) {
+  for (const auto& item : config.items()) {
+    const Json* text = &item.value();
+    if (text->is_object() && text->contains("content")) {
+      text = &(*text)["content"];
+    }
+    if (item.key().ends_with("_token") && (text->is_string() || text->is_null())) {
+      into.tokens[item.key()] = text->is_null() ? "" : text->get<std::string>();
+    }
+  }
 }
 
 }  // namespace
 
-absl::StatusOr<std::optional<plan::Template>> TemplateIn(const std::string& model_folder) {
-  SHOAL_ASSIGN_OR_RETURN(const std::string text, TextIn(model_folder));
-  for (size_t kind = kTexts.size(); kind-- > 0;) {
-    if (text.find(kTexts[kind].mark) != std::string::npos) {
-      return static_cast<plan::Template>(kind);
-    }
+absl::StatusOr<std::optional<TemplateSource>> TemplateIn(const std::string& model_folder) {
+  TemplateSource own{.name = FileIn(model_folder), .text = "", .tool_text = "", .tokens = {}};
+  SHOAL_ASSIGN_OR_RETURN(own.text, TextOf(own.name));
+  const std::string config_path = model_folder + "/tokenizer_config.json";
+  SHOAL_ASSIGN_OR_RETURN(const Json config, JsonOf(config_path));
+  if (own.text.empty()) {
+    SHOAL_RETURN_IF_ERROR(TakeTemplates(config, config_path, own));
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(own.tool_text,
+                           TextOf(model_folder + "/additional_chat_templates/tool_use.jinja"));
   }
-  return std::nullopt;
+  if (own.text.empty()) {
+    const std::string path = model_folder + "/chat_template.json";
+    SHOAL_ASSIGN_OR_RETURN(const Json json, JsonOf(path));
+    SHOAL_RETURN_IF_ERROR(TakeTemplates(json, path, own));
+  }
+  if (own.text.empty()) {
+    return std::nullopt;
+  }
+  if (config.is_object()) {
+    TakeTokens(config, own);
+  }
+  return own;
+}
+
+std::optional<plan::Template> WrittenAs(std::string_view text) {
+  const auto* found = std::find(kTexts.begin(), kTexts.end(), text);
+  return found == kTexts.end() ? std::nullopt
+                               : std::optional(static_cast<plan::Template>(found - kTexts.begin()));
 }
 
 absl::Status WriteTemplate(const std::string& model_folder, plan::Template kind) {
   SHOAL_CHECK(kind != plan::Template::kAuto);
-  SHOAL_ASSIGN_OR_RETURN(const auto own, TemplateIn(model_folder));
-  return own == kind ? absl::OkStatus()
-                     : WriteFileAtomically(FileIn(model_folder),
-                                           std::string(kTexts[static_cast<size_t>(kind)].jinja));
+  return WriteFileAtomically(FileIn(model_folder), std::string(kTexts[static_cast<size_t>(kind)]));
 }
 
 }  // namespace shoal::worker

@@ -3,18 +3,25 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/data/chat/template_source.h"
 #include "core/job/job.h"
 
 namespace shoal::worker {
 
-// Which of our templates the folder's own is (chat_template.jinja, else chat_template of
-// tokenizer_config.json), by the turns it writes; nullopt if there is none, or another.
-absl::StatusOr<std::optional<plan::Template>> TemplateIn(const std::string& model_folder);
+// The folder's own: chat_template.jinja, else chat_template of tokenizer_config.json, a text or a
+// list of named ones, else that of chat_template.json. Of several by name "default" is it, and
+// "tool_use", which may also lie in additional_chat_templates/, is for conversations with tools.
+// nullopt if there is none.
+absl::StatusOr<std::optional<TemplateSource>> TemplateIn(const std::string& model_folder);
 
-// Makes `kind` (not auto) the folder's own, as chat_template.jinja, if it is not already.
+// Which of our templates WriteTemplate wrote as `text`; nullopt if none.
+std::optional<plan::Template> WrittenAs(std::string_view text);
+
+// Makes `kind` (not auto) the folder's own, as chat_template.jinja.
 absl::Status WriteTemplate(const std::string& model_folder, plan::Template kind);
 
 }  // namespace shoal::worker

@@ -1,5 +1,7 @@
 #include "core/data/template_file.h"
 
+#include <filesystem>
+
 #include "core/base/file.h"
 #include "core/base/testing/folder.h"
 #include "core/base/testing/status.h"
@@ -10,56 +12,62 @@
 namespace shoal::worker {
 namespace {
 
-using ::testing::HasSubstr;
-
 class TemplateFileTest : public ::testing::Test {
  protected:
   void Put(const std::string& name, const std::string& text) {
     ASSERT_OK(WriteFileAtomically(folder_ / name, text));
   }
-  std::optional<plan::Template> Own() {
+  // Its text, with that for tools behind a bar; empty if there is none.
+  std::string Own() {
     const auto own = TemplateIn(folder_.path());
     EXPECT_THAT(own.status(), IsOk());
-    return own.value_or(std::nullopt);
+    return own.ok() && own->has_value() ? (*own)->text + "|" + (*own)->tool_text : "";
   }
 
   const TemporaryFolder folder_;
 };
 
-TEST_F(TemplateFileTest, TheFoldersOwnIsKnownByTheTurnsItWrites) {
-  EXPECT_EQ(Own(), std::nullopt) << "there is none";
-  Put("tokenizer_config.json", R"({"chat_template": "{{ '<|start_header_id|>' }}"})");
-  EXPECT_EQ(Own(), plan::Template::kLlama3);
+TEST_F(TemplateFileTest, TheFoldersOwnIsFoundWhereTransformersWritesIt) {
+  EXPECT_EQ(Own(), "") << "there is none";
+  Put("chat_template.json", R"({"chat_template": "four"})");
+  EXPECT_EQ(Own(), "four|");
+  Put("tokenizer_config.json", R"({"chat_template": "config", "bos_token": null})");
+  EXPECT_EQ(Own(), "config|");
   Put("tokenizer_config.json",
-      R"({"chat_template": [{"name": "default", "template": "<|im_start|>"}]})");
-  EXPECT_EQ(Own(), plan::Template::kChatML);
+      R"({"chat_template": [{"name": "default", "template": "named"}, {"name": "rag",
+          "template": "x"}, {"name": "tool_use", "template": "tools"}],
+          "eos_token": {"content": "</s>"}, "bos_token": "<s>", "pad_token": null})");
+  EXPECT_EQ(Own(), "named|tools");
+  EXPECT_THAT(TemplateIn(folder_.path()).value()->tokens,
+              ::testing::ElementsAre(std::pair("bos_token", "<s>"), std::pair("eos_token", "</s>"),
+                                     std::pair("pad_token", "")));
   Put("chat_template.jinja", "[INST] {{ messages[0]['content'] }} [/INST]");
-  EXPECT_EQ(Own(), std::nullopt) << "the file comes first, and is none of ours";
-  Put("tokenizer_config.json", "{");
-  EXPECT_EQ(Own(), std::nullopt) << "not read beside it";
+  EXPECT_EQ(Own(), "[INST] {{ messages[0]['content'] }} [/INST]|") << "the file comes first";
+  EXPECT_EQ(ChooseTemplate(folder_.path(), nullptr)->kind, plan::Template::kAuto);
+  Put("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "x"}]})");
+  std::filesystem::remove(folder_ / "chat_template.jinja");
+  EXPECT_REFUSED(TemplateIn(folder_.path()).status(), "tokenizer_config.json: chat_template");
 }
 
 TEST_F(TemplateFileTest, WhatIsWrittenIsKnownAgain) {
+  Put("chat_template.jinja", "{# mine #}{{ '<|im_start|>' }}");
   for (const plan::Template kind :
        {plan::Template::kPlain, plan::Template::kChatML, plan::Template::kLlama3}) {
     ASSERT_OK(WriteTemplate(folder_.path(), kind));
-    EXPECT_EQ(Own(), kind);
-    EXPECT_EQ(ChooseTemplate(folder_.path(), nullptr).value(), kind);
+    EXPECT_EQ(WrittenAs(TemplateIn(folder_.path()).value()->text), kind);
+    EXPECT_EQ(ChooseTemplate(folder_.path(), nullptr)->kind, kind);
   }
-  Put("chat_template.jinja", "{# mine #}{{ '<|im_start|>' }}");
-  ASSERT_OK(WriteTemplate(folder_.path(), plan::Template::kChatML));
-  EXPECT_THAT(*ReadFile(folder_ / "chat_template.jinja"), HasSubstr("mine"));
 }
 
 TEST_F(TemplateFileTest, WithoutOneTheTokensDecide) {
-  EXPECT_EQ(ChooseTemplate(folder_.path(), nullptr).value(), plan::Template::kPlain);
+  EXPECT_EQ(ChooseTemplate(folder_.path(), nullptr)->kind, plan::Template::kPlain);
   for (const auto& [name, kind] : std::initializer_list<std::pair<const char*, plan::Template>>{
            {"qwen2", plan::Template::kChatML},
            {"llama3", plan::Template::kLlama3},
            {"gpt2", plan::Template::kPlain}}) {
     const auto tokenizer =
         Tokenizer::Load(std::string(SHOAL_TESTDATA "/") + name + ".tokenizer.json").value();
-    EXPECT_EQ(ChooseTemplate(folder_.path(), tokenizer.get()).value(), kind) << name;
+    EXPECT_EQ(ChooseTemplate(folder_.path(), tokenizer.get())->kind, kind) << name;
   }
 }
 

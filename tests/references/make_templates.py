@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes tests/references/templates.json.gz: the chat templates that TRL ships, what transformers
-renders them to, and what the assistant says in that, with which core/data/jinja/golden_test.cc
-compares Shoal's.
+"""Makes what Shoal's chat templates are compared with. tests/references/templates.json.gz has those
+that TRL ships, what transformers renders them to, and what the assistant says in that
+(core/data/jinja/golden_test.cc); template_ids.json has token ids and masks, with the tokenizers of
+core/data/tokenizer/testdata (core/data/chat/own_template_test.cc).
 
-  tests/references/make_templates.py           writes it (requirements.txt says what it needs)
-  tests/references/make_templates.py --check   says whether it is as it would be written
+  tests/references/make_templates.py           writes them (requirements.txt says what it needs)
+  tests/references/make_templates.py --check   says whether they are as they would be written
 
 The mask is found without Shoal, by private-use characters around what the assistant says: from
 after the longest beginning of the generation prompt that stands before it, to the special token
@@ -23,7 +24,8 @@ import sys
 
 from transformers.utils.chat_template_utils import render_jinja_template
 
-FILE = pathlib.Path(__file__).parent / 'templates.json.gz'
+FOLDER = pathlib.Path(__file__).parent
+TOKENIZERS = FOLDER.parent.parent / 'core/data/tokenizer/testdata'
 TOKENS = dict(bos_token='<s>', eos_token='</s>', pad_token='<pad>', unk_token='<unk>')
 SPECIAL = re.compile(r'<[^<>\s]+>|\[/?[A-Z_]+\]')
 MARK = re.compile('[\ue000-\uf8ff]')
@@ -155,15 +157,54 @@ def make():
     return dict(versions=versions, tokens=TOKENS, chats=CHATS, templates=templates)
 
 
+LLAMA2 = ("{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}"
+          "{{ '[INST] ' + m['content'] + ' [/INST]' }}{% elif m['role'] == 'assistant' %}"
+          "{% generation %}{{ ' ' + m['content'] + eos_token }}{% endgeneration %}"
+          "{% endif %}{% endfor %}")
+OF_TOKENIZERS = [('qwen2', 'qwen2_5_training', dict(eos_token='<|im_end|>')),
+                 ('llama3', 'llama3_training', dict(bos_token='<|begin_of_text|>',
+                                                    eos_token='<|eot_id|>')),
+                 ('llama2', None, dict(bos_token='<s>', eos_token='</s>'))]
+
+
+def make_ids():
+    import transformers
+    import trl
+    folder = pathlib.Path(trl.__file__).parent / 'chat_templates'
+    cases = []
+    for name, template, tokens in OF_TOKENIZERS:
+        tokenizer = transformers.PreTrainedTokenizerFast(
+            tokenizer_file=str(TOKENIZERS / f'{name}.tokenizer.json'), **tokens)
+        text = LLAMA2 if template is None else (folder / f'{template}.jinja').read_text()
+        entry = dict(tokenizer=name, tokens=tokens, template=text, chats=[])
+        for chat in ('plain', 'one', 'system', 'empty', 'unicode', 'quotes', 'spaces'):
+            messages = CHATS[chat]['messages']
+            out = tokenizer.apply_chat_template(messages, chat_template=text, return_dict=True,
+                                                return_assistant_tokens_mask=True)
+            entry['chats'].append(dict(messages=messages, ids=out['input_ids'],
+                                       mask=out['assistant_masks']))
+        cases.append(entry)
+    return cases
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--check', action='store_true')
-    made = json.dumps(make(), ensure_ascii=False).encode()
-    if parser.parse_args().check:
-        same = FILE.exists() and gzip.decompress(FILE.read_bytes()) == made
-        print(FILE, 'is as it would be written' if same else 'differs; write it again')
-        sys.exit(0 if same else 1)
-    FILE.write_bytes(gzip.compress(made, 9, mtime=0))
+    check = parser.parse_args().check
+    made = {'templates.json.gz': json.dumps(make(), ensure_ascii=False),
+            'template_ids.json': json.dumps(make_ids(), ensure_ascii=False) + '\n'}
+    same = True
+    for name, text in made.items():
+        packs = name.endswith('.gz')
+        if check:
+            kept = (FOLDER / name).read_bytes() if (FOLDER / name).exists() else b''
+            if (gzip.decompress(kept) if packs and kept else kept) != text.encode():
+                print(name, 'differs; write it again')
+                same = False
+        else:
+            (FOLDER / name).write_bytes(
+                gzip.compress(text.encode(), 9, mtime=0) if packs else text.encode())
+    sys.exit(0 if same else 1)
 
 
 if __name__ == '__main__':

@@ -78,7 +78,7 @@ std::string WithoutDates(std::string text) {
 
 std::vector<SpecialToken> Specials(const Text& text, const Json& names) {
   std::vector<SpecialToken> found;
-  for (const ByteSpan& span : TemplateSpans(text)) {
+  for (const TextRange& span : TemplateSpans(text)) {
     for (size_t at = span.begin; at < span.end;) {
       size_t longest = 0;
       for (const Json& name : names) {
@@ -119,7 +119,7 @@ std::string Prompt(const Template& chat_template, const Json& chat) {
 std::vector<std::string> Targets(const Template& chat_template, const Text& text, const Json& chat,
                                  const Json& specials) {
   std::vector<std::string> targets;
-  std::vector<ByteSpan> spans = GenerationSpans(text);
+  std::vector<TextRange> spans = GenerationSpans(text);
   if (!chat_template.has_generation()) {
     const std::string prompt = Prompt(chat_template, chat);
     for (size_t i = 0; i < chat["messages"].size(); ++i) {
@@ -130,7 +130,7 @@ std::vector<std::string> Targets(const Template& chat_template, const Text& text
       }
     }
   }
-  for (const ByteSpan& span : spans) {
+  for (const TextRange& span : spans) {
     targets.push_back(text.str().substr(span.begin, span.end - span.begin));
   }
   return targets;

@@ -10,15 +10,15 @@ template <typename Add>
 void ForRuns(const Text& text, Add add) {
   size_t begin = 0;
   for (const Text::Run& run : text.runs()) {
-    add(ByteSpan{begin, run.end}, run.origin);
+    add(TextRange{begin, run.end}, run.origin);
     begin = run.end;
   }
 }
 
 template <typename Is>
-std::vector<ByteSpan> Joined(const Text& text, Is is) {
-  std::vector<ByteSpan> spans;
-  ForRuns(text, [&](ByteSpan span, Origin origin) {
+std::vector<TextRange> Joined(const Text& text, Is is) {
+  std::vector<TextRange> spans;
+  ForRuns(text, [&](TextRange span, Origin origin) {
     if (!is(origin)) {
       return;
     }
@@ -69,26 +69,26 @@ size_t FirstStop(const std::vector<SpecialToken>& specials, size_t from, size_t 
 
 }  // namespace
 
-std::vector<ByteSpan> TemplateSpans(const Text& text) {
+std::vector<TextRange> TemplateSpans(const Text& text) {
   return Joined(text, [](Origin origin) { return origin.source == Origin::kTemplate; });
 }
 
-std::vector<ByteSpan> GenerationSpans(const Text& text) {
+std::vector<TextRange> GenerationSpans(const Text& text) {
   return Joined(text, [](Origin origin) { return origin.generation; });
 }
 
-std::optional<ByteSpan> MessageSpan(const Text& text, int32_t source, std::string_view prompt,
-                                    const std::vector<SpecialToken>& specials) {
-  std::optional<ByteSpan> message;
+std::optional<TextRange> MessageSpan(const Text& text, int32_t source, std::string_view prompt,
+                                     const std::vector<SpecialToken>& specials) {
+  std::optional<TextRange> message;
   size_t data_before = 0;               // where data before the message ends
   size_t data_after = text.size() + 1;  // where data behind it begins
   size_t stop = text.size() + 1;        // of the first special token behind it that stops
-  ForRuns(text, [&](ByteSpan span, Origin origin) {
+  ForRuns(text, [&](TextRange span, Origin origin) {
     if (origin.source == source && span.begin < stop) {
       if (!message.has_value()) {
         stop = FirstStop(specials, span.begin, stop);
       }
-      message = ByteSpan{message.has_value() ? message->begin : span.begin, span.end};
+      message = TextRange{message.has_value() ? message->begin : span.begin, span.end};
       data_after = text.size() + 1;
     } else if (origin.source != Origin::kTemplate) {
       data_before = message.has_value() ? data_before : span.end;

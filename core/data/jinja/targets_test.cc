@@ -19,7 +19,7 @@ Text Made(std::initializer_list<std::pair<const char*, int32_t>> parts) {
 // Finds each <...>, of which </...> stop.
 std::vector<SpecialToken> Specials(const Text& text) {
   std::vector<SpecialToken> specials;
-  for (const ByteSpan& span : TemplateSpans(text)) {
+  for (const TextRange& span : TemplateSpans(text)) {
     for (size_t at = text.str().find('<', span.begin); at < span.end;
          at = text.str().find('<', at + 1)) {
       specials.push_back({{at, text.str().find('>', at) + 1}, text.str()[at + 1] == '/'});
@@ -86,7 +86,7 @@ TEST(GenerationSpans, AreWhatWasMarked) {
   Text text = Made({{"<a>", 0}});
   text.Append(inner);
   text.Append("\n");
-  EXPECT_THAT(GenerationSpans(text), ::testing::ElementsAre(ByteSpan{3, 10}));
+  EXPECT_THAT(GenerationSpans(text), ::testing::ElementsAre(TextRange{3, 10}));
 }
 
 }  // namespace

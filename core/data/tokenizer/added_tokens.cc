@@ -55,7 +55,8 @@ void AddedTokenMatcher::Add(const AddedToken& token, std::string_view pattern) {
   tokens_.push_back(token);
 }
 
-AddedTokenMatcher::Match AddedTokenMatcher::LongestAt(std::string_view text, size_t begin) const {
+AddedTokenMatcher::Match AddedTokenMatcher::LongestAt(std::string_view text, size_t begin,
+                                                      size_t special_end) const {
   Match match;
   int32_t node = 0;
   for (size_t i = begin; i < text.size(); ++i) {
@@ -64,11 +65,29 @@ AddedTokenMatcher::Match AddedTokenMatcher::LongestAt(std::string_view text, siz
       break;
     }
     node = child->second;
-    if (const int32_t token = token_at_[static_cast<size_t>(node)]; token >= 0) {
+    if (const int32_t token = token_at_[static_cast<size_t>(node)];
+        token >= 0 && (!tokens_[static_cast<size_t>(token)].special || i < special_end)) {
       match = {i + 1, &tokens_[static_cast<size_t>(token)]};
     }
   }
   return match;
+}
+
+void AddedTokenMatcher::Cut(std::string_view text, size_t begin, const Match& match, size_t& done,
+                            std::vector<Segment>& segments) {
+  const AddedToken& token = *match.token;
+  size_t end = match.end;
+  if (token.lstrip) {
+    begin = std::max(SkipSpaceBack(text, begin), done);
+  }
+  if (token.rstrip) {
+    end = SkipSpace(text, end);
+  }
+  if (done < begin) {
+    segments.push_back({done, begin, -1});
+  }
+  segments.push_back({begin, end, token.id});
+  done = std::max(done, end);
 }
 
 std::vector<Segment> AddedTokenMatcher::Split(std::string_view text, bool parse_special) const {
@@ -76,34 +95,44 @@ std::vector<Segment> AddedTokenMatcher::Split(std::string_view text, bool parse_
   size_t done = 0;
   size_t i = 0;
   while (i < text.size()) {
-    if (!starts_[static_cast<unsigned char>(text[i])]) {
-      ++i;
-      continue;
-    }
-    const Match match = LongestAt(text, i);
+    const Match match =
+        starts_[static_cast<unsigned char>(text[i])] ? LongestAt(text, i, text.size()) : Match();
     if (match.token == nullptr) {
       ++i;
       continue;
     }
-    size_t begin = i;
-    size_t end = match.end;
+    const bool ignored = (match.token->special && !parse_special) ||
+                         (match.token->single_word && !IsSingleWord(text, i, match.end));
+    if (!ignored) {
+      Cut(text, i, match, done, segments);
+    }
     i = match.end;
-    const AddedToken& token = *match.token;
-    if ((token.special && !parse_special) ||
-        (token.single_word && !IsSingleWord(text, begin, end))) {
+  }
+  if (done < text.size()) {
+    segments.push_back({done, text.size(), -1});
+  }
+  return segments;
+}
+
+std::vector<Segment> AddedTokenMatcher::Split(std::string_view text,
+                                              std::span<const TextRange> special_within) const {
+  std::vector<Segment> segments;
+  size_t done = 0;
+  size_t i = 0;
+  auto range = special_within.begin();
+  while (i < text.size()) {
+    while (range != special_within.end() && range->end <= i) {
+      ++range;
+    }
+    const size_t special_end = range != special_within.end() && range->begin <= i ? range->end : 0;
+    const Match match =
+        starts_[static_cast<unsigned char>(text[i])] ? LongestAt(text, i, special_end) : Match();
+    if (match.token == nullptr || (match.token->single_word && !IsSingleWord(text, i, match.end))) {
+      ++i;
       continue;
     }
-    if (token.lstrip) {
-      begin = std::max(SkipSpaceBack(text, begin), done);
-    }
-    if (token.rstrip) {
-      end = SkipSpace(text, end);
-    }
-    if (done < begin) {
-      segments.push_back({done, begin, -1});
-    }
-    segments.push_back({begin, end, token.id});
-    done = std::max(done, end);
+    Cut(text, i, match, done, segments);
+    i = match.end;
   }
   if (done < text.size()) {
     segments.push_back({done, text.size(), -1});

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "core/data/tokenizer/text_range.h"
 
 namespace shoal::worker {
 
@@ -36,13 +39,21 @@ class AddedTokenMatcher {
   // Cuts `text` into segments that cover all of it except what lstrip and rstrip take twice. With
   // `parse_special` false, special tokens are read as ordinary text.
   std::vector<Segment> Split(std::string_view text, bool parse_special) const;
+  // Reads special tokens only where all of one lies within one of `special_within`, which come in
+  // order and do not touch.
+  std::vector<Segment> Split(std::string_view text,
+                             std::span<const TextRange> special_within) const;
 
  private:
   struct Match {
     size_t end = 0;
     const AddedToken* token = nullptr;
   };
-  Match LongestAt(std::string_view text, size_t begin) const;
+  // Of tokens that `text` has at `begin`; special ones end by `special_end`.
+  Match LongestAt(std::string_view text, size_t begin, size_t special_end) const;
+  // Appends the token that was found, and the text before it, of which `done` bytes are cut.
+  static void Cut(std::string_view text, size_t begin, const Match& match, size_t& done,
+                  std::vector<Segment>& segments);
 
   std::vector<AddedToken> tokens_;
   std::unordered_map<uint64_t, int32_t> children_;  // node * 256 + byte -> node

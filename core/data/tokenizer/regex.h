@@ -6,22 +6,15 @@
 // threads. Matching is bounded: a pattern that backtracks too much gives an error, never a hang.
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "core/data/tokenizer/text_range.h"
 
 namespace shoal::worker {
-
-struct TextRange {
-  size_t begin = 0;
-  size_t end = 0;
-
-  bool operator==(const TextRange&) const = default;
-};
 
 class Regex {
  public:

@@ -41,6 +41,7 @@ struct Tokenizer::State {
   Decoder decoder;
   AddedTokenMatcher raw_tokens;         // matched in the original text
   AddedTokenMatcher normalized_tokens;  // matched after the normaliser
+  AddedTokenMatcher template_tokens;    // matched in what a template wrote: raw, and all special
   std::vector<Token> tokens;            // by id
   std::unordered_map<std::string, int32_t> ids;
 
@@ -75,6 +76,9 @@ absl::Status Tokenizer::State::AddAddedTokens(const std::vector<AddedToken>& add
     SHOAL_RETURN_IF_ERROR(AddToken(token.content, token.id));
     Token& entry = tokens[static_cast<size_t>(token.id)];
     entry.special = entry.special || token.special;
+    if (token.special || !token.normalized) {
+      template_tokens.Add(token, token.content);
+    }
     if (token.normalized) {
       std::string pattern = token.content;
       SHOAL_RETURN_IF_ERROR(normalizer.Apply(pattern, /*continues=*/false));
@@ -193,6 +197,23 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
     ids.insert(ids.end(), state_->post_processor.suffix.begin(),
                state_->post_processor.suffix.end());
   }
+  return ids;
+}
+
+std::vector<Segment> Tokenizer::CutAtTokens(std::string_view text,
+                                            std::span<const TextRange> special_within) const {
+  return state_->template_tokens.Split(text, special_within);
+}
+
+absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeBetween(std::string_view text,
+                                                              bool first) const {
+  if (text.size() > kMaxTextBytes) {
+    return InvalidArgument("text of {} bytes is more than the {} that are encoded at once",
+                           text.size(), kMaxTextBytes);
+  }
+  std::vector<int32_t> ids;
+  SHOAL_RETURN_IF_ERROR(state_->EncodeSegment(std::string(text), first,
+                                              {.add_special = false, .parse_special = false}, ids));
   return ids;
 }
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/data/tokenizer/added_tokens.h"
 
 namespace shoal::worker {
 
@@ -47,6 +48,15 @@ class Tokenizer {
   // express.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               const EncodeOptions& options = {}) const;
+
+  // The two halves of Encode for text of which a part is the program's own. Cuts at added tokens;
+  // special ones count only where all of one lies within one of `special_within`, which come in
+  // order and do not touch.
+  std::vector<Segment> CutAtTokens(std::string_view text,
+                                   std::span<const TextRange> special_within) const;
+  // Encodes what lies between such tokens, or a beginning of it, and reads no special token in it;
+  // `first`: it begins the text.
+  absl::StatusOr<std::vector<int32_t>> EncodeBetween(std::string_view text, bool first) const;
 
   // Skips ids outside the vocabulary (a model's output layer may be larger); bytes that are not
   // UTF-8 become U+FFFD.

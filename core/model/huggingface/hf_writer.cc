@@ -168,7 +168,7 @@ absl::Status CopyTokenizerFiles(const std::string& from, const std::string& to) 
     return absl::OkStatus();
   }
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-                           "generation_config.json", "chat_template.jinja"}) {
+                           "generation_config.json", "chat_template.jinja", "chat_template.json"}) {
     absl::StatusOr<std::string> contents = ReadFile(fmt::format("{}/{}", from, name));
     if (absl::IsNotFound(contents.status())) {
       continue;

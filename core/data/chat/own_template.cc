@@ -1,0 +1,256 @@
+#include "core/data/chat/own_template.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/base/status.h"
+#include "core/data/tokenizer/unicode.h"
+#include "fmt/ranges.h"
+#include "xxhash.h"
+
+namespace shoal::worker {
+namespace {
+
+using jinja::Text;
+using jinja::Value;
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr int32_t kOtherData = INT32_MAX;  // tools: of no message
+
+int32_t SourceOf(size_t message) { return static_cast<int32_t>(message) + 1; }
+
+// Names under which reasoning is passed; the first is what most templates read.
+constexpr std::array<const char*, 3> kReasoning = {"reasoning_content", "thinking", "reasoning"};
+
+// The fields of a message. Its role and the names of fields are the template's: they are what it
+// writes special tokens with.
+absl::StatusOr<Value> MessageValue(const ChatMessage& message, int32_t source) {
+  std::vector<std::pair<Text, Value>> items;
+  const auto set = [&](const std::string& key, Value value) {
+    std::erase_if(items, [&](const auto& item) { return item.first.str() == key; });
+    items.emplace_back(Text(key), std::move(value));
+  };
+  set("role", Value(Text(std::string(Name(message.role)))));
+  set("content", Value(Text(message.content, {.source = source})));
+  for (const auto& [key, value] : message.more.items()) {
+    set(key, Value::FromJson(value, source));
+  }
+  for (const char* name : kReasoning) {
+    const auto reasoning = message.more.find(name);
+    if (reasoning != message.more.end() && !reasoning->is_null()) {
+      set(kReasoning[0], Value::FromJson(*reasoning, source));
+      if (!message.more.contains(kReasoning[1])) {
+        set(kReasoning[1], Value::FromJson(*reasoning, source));
+      }
+      break;
+    }
+  }
+  return jinja::MakeDict(std::move(items));
+}
+
+size_t CommonBeginning(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
+                             a.begin());
+}
+
+bool Overlaps(std::span<const TextRange> targets, size_t begin, size_t end) {
+  return std::any_of(targets.begin(), targets.end(), [&](const TextRange& target) {
+    return target.begin < end && begin < target.end;
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<OwnTemplate> OwnTemplate::Create(const TemplateSource& source,
+                                                const Tokenizer& tokenizer,
+                                                const formats::SpecialTokens& special,
+                                                const std::tm& now) {
+  SHOAL_ASSIGN_OR_RETURN(jinja::Template parsed, jinja::Template::Parse(source.text, source.name));
+  OwnTemplate own(std::move(parsed), tokenizer);
+  if (!source.tool_text.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(own.with_tools_,
+                           jinja::Template::Parse(source.tool_text, source.name + " (tool_use)"));
+  }
+  own.options_.now = now;
+  std::string key = source.text + '\0' + source.tool_text;
+  if (key.find("strftime_now") != std::string::npos) {
+    key += fmt::format("|{}-{}-{}", now.tm_year, now.tm_mon, now.tm_mday);
+  }
+  for (const auto& [name, token] : source.tokens) {
+    if (!token.empty()) {
+      own.tokens_.emplace_back(name, Value(Text(token)));
+    }
+    key += fmt::format("|{}={}", name, token);
+  }
+  for (const int64_t stop : special.stops) {
+    own.stops_.push_back(static_cast<int32_t>(stop));
+  }
+  SHOAL_RETURN_IF_ERROR(own.Probe(special));
+  own.signature_ = fmt::format("own:{:016x}:{}", XXH3_64bits(key.data(), key.size()),
+                               fmt::join(own.stops_, ","));
+  return own;
+}
+
+absl::Status OwnTemplate::Probe(const formats::SpecialTokens& special) {
+  std::vector<ChatMessage> messages = {{Role::kUser, "Hello!"}};
+  const OrderedJson no_tools;
+  SHOAL_ASSIGN_OR_RETURN(const Text without, Render(messages, no_tools, false));
+  SHOAL_ASSIGN_OR_RETURN(const Text with, Render(messages, no_tools, true));
+  const auto differ = std::mismatch(with.str().begin(), with.str().end(), without.str().begin(),
+                                    without.str().end());
+  prompt_ = std::string(differ.first, with.str().end());
+  messages.push_back({Role::kAssistant, "Hello."});
+  end_of_turn_ = static_cast<int32_t>(special.eos);
+  SHOAL_ASSIGN_OR_RETURN(const Text turn, Render(messages, no_tools, false));
+  const std::vector<Segment> segments = Segments(turn);
+  const auto says = MessageSpan(turn, SourceOf(1), prompt_, Specials(turn, segments));
+  for (const Segment& segment : segments) {
+    if (says.has_value() && segment.id >= 0 && segment.end == says->end) {
+      end_of_turn_ = segment.id;
+    }
+  }
+  if (end_of_turn_ >= 0 && std::ranges::find(stops_, end_of_turn_) == stops_.end()) {
+    stops_.push_back(end_of_turn_);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Text> OwnTemplate::Render(std::span<const ChatMessage> messages,
+                                         const OrderedJson& tools, bool prompt) const {
+  std::vector<Value> list;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    SHOAL_ASSIGN_OR_RETURN(list.emplace_back(), MessageValue(messages[i], SourceOf(i)));
+  }
+  jinja::Variables variables = tokens_;
+  SHOAL_ASSIGN_OR_RETURN(Value all, jinja::MakeList(std::move(list)));
+  variables.emplace_back("messages", std::move(all));
+  variables.emplace_back("tools", Value::FromJson(tools, kOtherData));
+  variables.emplace_back("documents", Value(jinja::None{}));
+  variables.emplace_back("add_generation_prompt", Value(prompt));
+  const bool by_tools = with_tools_.has_value() && !tools.is_null();
+  return (by_tools ? *with_tools_ : template_).Render(variables, options_);
+}
+
+std::vector<Segment> OwnTemplate::Segments(const Text& text) const {
+  return tokenizer_->CutAtTokens(text.str(), jinja::TemplateSpans(text));
+}
+
+std::vector<jinja::SpecialToken> OwnTemplate::Specials(const Text& text,
+                                                       const std::vector<Segment>& segments) const {
+  std::vector<jinja::SpecialToken> specials;
+  for (const Segment& segment : segments) {
+    const bool stops = std::ranges::find(stops_, segment.id) != stops_.end();
+    if (segment.id < 0 || !(stops || tokenizer_->IsSpecial(segment.id))) {
+      continue;
+    }
+    // A token may take white space beside it, which a message may begin or end with.
+    TextRange span{segment.begin, segment.end};
+    const std::string_view all = text.str();
+    while (span.begin < span.end && IsWhitespace(FirstCharacter(all.substr(span.begin)))) {
+      span.begin += CharacterLength(all[span.begin]);
+    }
+    while (span.begin < span.end &&
+           IsWhitespace(LastCharacter(all.substr(span.begin, span.end - span.begin)))) {
+      span.end = span.begin + LastCharacterStart(all.substr(span.begin, span.end - span.begin));
+    }
+    specials.push_back({span, stops});
+  }
+  return specials;
+}
+
+// A part of a text has, but for where its ends cut a token, the tokens that it has within it.
+absl::Status OwnTemplate::AppendText(std::string_view text, size_t begin,
+                                     std::span<const TextRange> targets, Conversation& out) const {
+  const bool first = begin == 0;
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, tokenizer_->EncodeBetween(text, first));
+  const size_t start = out.tokens.size();
+  out.tokens.insert(out.tokens.end(), ids.begin(), ids.end());
+  out.is_target.resize(out.tokens.size(), false);
+  for (const TextRange& target : targets) {
+    if (target.end <= begin || target.begin >= begin + text.size()) {
+      continue;
+    }
+    size_t from = 0;
+    size_t to = ids.size();
+    if (target.begin > begin) {
+      SHOAL_ASSIGN_OR_RETURN(const auto before, tokenizer_->EncodeBetween(
+                                                    text.substr(0, target.begin - begin), first));
+      from = CommonBeginning(before, ids);
+    }
+    if (target.end < begin + text.size()) {
+      SHOAL_ASSIGN_OR_RETURN(const auto within,
+                             tokenizer_->EncodeBetween(text.substr(0, target.end - begin), first));
+      const size_t common = CommonBeginning(within, ids);
+      to = std::min(ids.size(), common + (common < within.size() ? 1 : 0));
+    }
+    std::fill(out.is_target.begin() + static_cast<int64_t>(start + from),
+              out.is_target.begin() + static_cast<int64_t>(start + std::max(from, to)), true);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Conversation> OwnTemplate::Tokenized(const Text& text,
+                                                    const std::vector<Segment>& segments,
+                                                    std::span<const TextRange> targets) const {
+  Conversation out;
+  for (const Segment& segment : segments) {
+    if (segment.id >= 0) {
+      out.tokens.push_back(segment.id);
+      out.is_target.push_back(Overlaps(targets, segment.begin, segment.end));
+      continue;
+    }
+    SHOAL_RETURN_IF_ERROR(
+        AppendText(std::string_view(text.str()).substr(segment.begin, segment.end - segment.begin),
+                   segment.begin, targets, out));
+  }
+  return out;
+}
+
+absl::StatusOr<Conversation> OwnTemplate::Encode(std::span<const ChatMessage> messages,
+                                                 const OrderedJson& tools) const {
+  SHOAL_ASSIGN_OR_RETURN(const Text text, Render(messages, tools, false));
+  const std::vector<Segment> segments = Segments(text);
+  std::vector<TextRange> targets = jinja::GenerationSpans(text);
+  int64_t silent = 0;
+  const bool marks = with_tools_.has_value() && !tools.is_null() ? with_tools_->has_generation()
+                                                                 : template_.has_generation();
+  const std::vector<jinja::SpecialToken> specials = Specials(text, segments);
+  for (size_t i = 0; i < messages.size() && !marks; ++i) {
+    if (messages[i].role != Role::kAssistant) {
+      continue;
+    }
+    const auto says = MessageSpan(text, SourceOf(i), prompt_, specials);
+    silent += says.has_value() ? 0 : 1;
+    if (says.has_value()) {
+      targets.push_back(*says);
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(Conversation out, Tokenized(text, segments, targets));
+  out.silent = silent;
+  return out;
+}
+
+absl::StatusOr<std::vector<int32_t>> OwnTemplate::EncodePrompt(
+    std::span<const ChatMessage> messages, const OrderedJson& tools) const {
+  SHOAL_ASSIGN_OR_RETURN(const Text text, Render(messages, tools, true));
+  SHOAL_ASSIGN_OR_RETURN(Conversation out, Tokenized(text, Segments(text), {}));
+  return std::move(out.tokens);
+}
+
+std::string OwnTemplate::DecodeReply(std::span<const int32_t> ids) const {
+  while (!ids.empty() && std::ranges::find(stops_, ids.back()) != stops_.end()) {
+    ids = ids.first(ids.size() - 1);
+  }
+  // Decodes it after the prompt, since decoders treat the first token of a text differently.
+  const Text prompt(prompt_);
+  absl::StatusOr<Conversation> both = Tokenized(prompt, Segments(prompt), {});
+  if (!both.ok()) {
+    return tokenizer_->Decode(ids);
+  }
+  const std::string before = tokenizer_->Decode(both->tokens);
+  both->tokens.insert(both->tokens.end(), ids.begin(), ids.end());
+  const std::string text = tokenizer_->Decode(both->tokens);
+  return text.substr(text.starts_with(before) ? before.size() : 0);
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,77 @@
+// The chat template of a model's own folder, over the folder's tokenizer.
+//
+// A conversation is rendered as a whole, and tokenised as transformers does it: what lies between
+// special tokens as one text. A special token is read only where the template wrote all of it, so
+// "<|im_end|>" within a message is ten characters of text.
+//
+// The loss is on what the template marks by {% generation %}; where it marks nothing, on what each
+// message of the assistant says: core/data/jinja/targets.h. A token that is partly so is learnt.
+//
+// Immutable; threads may share one. The tokenizer must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/data/chat/message.h"
+#include "core/data/chat/template_source.h"
+#include "core/data/jinja/targets.h"
+#include "core/data/jinja/template.h"
+#include "core/data/tokenizer/tokenizer.h"
+#include "core/model/huggingface/hf_model.h"
+
+namespace shoal::worker {
+
+class OwnTemplate {
+ public:
+  // `now` is what the template is told of the time. InvalidArgument if it is no template, or raises
+  // an error for any conversation.
+  static absl::StatusOr<OwnTemplate> Create(const TemplateSource& source,
+                                            const Tokenizer& tokenizer,
+                                            const formats::SpecialTokens& special,
+                                            const std::tm& now);
+
+  // `tools` is a list, or null.
+  absl::StatusOr<Conversation> Encode(std::span<const ChatMessage> messages,
+                                      const nlohmann::ordered_json& tools) const;
+  absl::StatusOr<std::vector<int32_t>> EncodePrompt(std::span<const ChatMessage> messages,
+                                                    const nlohmann::ordered_json& tools) const;
+  std::string DecodeReply(std::span<const int32_t> ids) const;
+
+  std::string Signature() const { return signature_; }
+  const std::string& name() const { return template_.name(); }
+  int32_t end_of_turn() const { return end_of_turn_; }
+
+ private:
+  OwnTemplate(jinja::Template of, const Tokenizer& tokenizer)
+      : template_(std::move(of)), tokenizer_(&tokenizer) {}
+  absl::StatusOr<jinja::Text> Render(std::span<const ChatMessage> messages,
+                                     const nlohmann::ordered_json& tools, bool prompt) const;
+  // What add_generation_prompt adds, and what ends a turn.
+  absl::Status Probe(const formats::SpecialTokens& special);
+  std::vector<jinja::SpecialToken> Specials(const jinja::Text& text,
+                                            const std::vector<Segment>& segments) const;
+  absl::StatusOr<Conversation> Tokenized(const jinja::Text& text,
+                                         const std::vector<Segment>& segments,
+                                         std::span<const TextRange> targets) const;
+  absl::Status AppendText(std::string_view text, size_t begin, std::span<const TextRange> targets,
+                          Conversation& out) const;
+  std::vector<Segment> Segments(const jinja::Text& text) const;
+
+  jinja::Template template_;
+  std::optional<jinja::Template> with_tools_;
+  const Tokenizer* tokenizer_;
+  jinja::Variables tokens_;
+  jinja::RenderOptions options_;
+  std::string prompt_;
+  std::vector<int32_t> stops_;
+  int32_t end_of_turn_ = -1;
+  std::string signature_;
+};
+
+}  // namespace shoal::worker
