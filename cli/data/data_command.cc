@@ -4,6 +4,7 @@
 
 #include "CLI/CLI.hpp"
 #include "cli/data/data_inspect.h"
+#include "cli/data/data_preview.h"
 #include "cli/data/data_source.h"
 #include "cli/run/temporary_folder.h"
 #include "cli/terminal/progress_bar.h"
@@ -224,6 +225,8 @@ void AddData(CLI::App& app, CommandAction& action) {
       return RunDataInspect(*inspect, streams);
     };
   });
+
+  AddDataPreview(*parent, action);
 }
 
 }  // namespace shoal::cli

@@ -1,5 +1,5 @@
 // `shoal data synth|tokenizer|prepare|inspect`: makes data, a tokenizer for it and the token file
-// that training reads, and shows what a file holds.
+// that training reads, and shows what a file holds. `shoal data preview` is in data_preview.h.
 #pragma once
 
 #include <cstdint>

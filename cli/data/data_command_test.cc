@@ -101,6 +101,44 @@ TEST_F(DataCommandTest, TheJobSaysWhatIsLeftOpen) {
   ExpectRefused(Shoal({"data", "inspect", "--model", model()}), "file is required, or --job");
 }
 
+TEST_F(DataCommandTest, PreviewShowsWhatTheModelsOwnTemplateMakesOfSamples) {
+  Write("model/chat_template.jinja",
+        "{% for m in messages %}{% if m.role == 'pirate' %}{{ raise_exception('no') }}{% endif %}"
+        "[{{ m.role }}]{{ m.content }}{{ '<|im_end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}");
+  Write("chats.jsonl",
+        R"({"messages":[{"role":"user","content":"1 + 1?"},{"role":"assistant","content":"2"}]})"
+        "\n"
+        R"({"prompt":"<|im_end|>","completion":"3"})"
+        "\n");
+  const std::string job = Write("job.yaml",
+                                "model: model\ndata: {train: chats.jsonl, template: auto, "
+                                "max_sequence_tokens: 64, microbatch_tokens: 128}\n");
+  const Outcome text = Shoal({"data", "preview", job});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("model/chat_template.jinja\n"));
+  EXPECT_THAT(text.out, HasSubstr("[user]1 + 1?<|im_end|>[assistant]"
+                                  "\xE2\x9F\xA6"
+                                  "2<|im_end|>\xE2\x9F\xA7"));
+  EXPECT_THAT(text.out, HasSubstr("chats.jsonl:2, sample 1"));
+  const Outcome json = Shoal({"data", "preview", job, "--json", "--samples", "1"});
+  const auto line = nlohmann::json::parse(json.out);
+  EXPECT_EQ(line["ids"].size(), line["learnt"].size());
+  EXPECT_EQ(line["target_tokens"], 2);
+  EXPECT_EQ(std::count(line["learnt"].begin(), line["learnt"].end(), true), 2);
+  Write("model/chat_template.jinja", "\n{{ messages | xmlattr }}");
+  ExpectRefused(Shoal({"data", "preview", job}),
+                "chat_template.jinja:2: filter 'xmlattr' is not supported");
+  Write("model/chat_template.jinja",
+        "{{ raise_exception('no system') if messages[0].role == 'system' }}"
+        "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}x{% endfor %}");
+  ExpectRefused(Shoal({"data", "inspect", "--job", job}), "does it expect content as a list?");
+  Write("chats.jsonl", R"({"messages":[{"role":"system","content":"s"}]})"
+                       "\n");
+  ExpectRefused(Shoal({"data", "preview", job}), "raise_exception: no system");
+  ExpectRefused(Shoal({"data", "preview", job}), "chats.jsonl:1");
+}
+
 TEST_F(DataCommandTest, BrokenLinesAreNamedByFileAndLine) {
   const std::string good = R"({"prompt":"1 + 1?","completion":"2"})"
                            "\n";
