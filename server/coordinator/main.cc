@@ -31,7 +31,6 @@
 #include "server/coordinator/job/job_loader.h"
 #include "server/coordinator/members/metrics_targets.h"
 #include "server/coordinator/standby_service.h"
-#include "server/coordinator/state/etcd_calls.h"
 #include "server/coordinator/state/etcd_state_store.h"
 #ifdef SHOAL_CRASH_POINTS
 #include "server/coordinator/testing/crash_point.h"
@@ -93,6 +92,13 @@ std::string AdvertisedAddress(const Flags& flags, int port) {
   return fmt::format("{}:{}", host == "0.0.0.0" || host == "[::]" ? rpc::HostName() : host, port);
 }
 
+// What asking again does not mend: the state, or who may reach it.
+bool IsForGood(const absl::Status& error) {
+  return absl::IsFailedPrecondition(error) || absl::IsDataLoss(error) ||
+         absl::IsUnauthenticated(error) || absl::IsPermissionDenied(error) ||
+         absl::IsInvalidArgument(error);
+}
+
 // Blocks until this coordinator leads; null: a signal came first.
 absl::StatusOr<std::unique_ptr<StateStore>> StandBy(const Flags& flags, const EtcdAddress& etcd,
                                                     const rpc::Server& server,
@@ -109,12 +115,12 @@ absl::StatusOr<std::unique_ptr<StateStore>> StandBy(const Flags& flags, const Et
     auto led = candidate.Try();
     const bool leads = led.ok() && *led != nullptr;
     service.SetLeader(led.ok() && !leads ? candidate.leader() : "");
-    if (leads || (!led.ok() && !IsNoAnswerOfEtcd(led.status()))) {
+    if (leads || (!led.ok() && IsForGood(led.status()))) {
       return led;
     }
     const std::string news =
         led.ok() ? fmt::format("stands by: {} leads", candidate.leader())
-                 : fmt::format("{}; stands by until it answers", Message(led.status()));
+                 : fmt::format("{}; stands by, and asks again", Message(led.status()));
     if ((!led.ok() || !candidate.leader().empty()) && std::exchange(told, news) != news) {
       led.ok() ? LogInfo("{}", news) : LogWarning("{}", news);
     }

@@ -162,6 +162,21 @@ TEST_F(Standby, AJobOutlivesItsEtcd) {
                              etcd_->endpoint() + ": "));
 }
 
+TEST_F(Standby, WaitsForRoomInAFullEtcd) {
+  etcd_->Put("of-others", std::string(1'000'000, 'x'));
+  etcd_->Kill();
+  const absl::Status full = etcd_->Start({"--quota-backend-bytes", "100000"});
+  ASSERT_TRUE(full.ok()) << full;
+  coordinators_[0]->Signal(SIGKILL);
+  absl::SleepFor(absl::Seconds(10));  // its lease ends
+  EXPECT_THAT(AskOnly(1).errors, HasSubstr("none leads at the moment"));
+  etcd_->Kill();
+  std::filesystem::remove_all(run_ + "/etcd");
+  StartEtcd();
+  AwaitLead(1);
+  EXPECT_THAT(LogOf(1), HasSubstr("`etcdctl alarm disarm`"));
+}
+
 // A queue and its jobs are the next leader's, and who is told to end gives its lead back at once.
 TEST_F(Standby, WhoEndsHandsOver) {
   const std::string runs = Submit("runs");
@@ -192,7 +207,7 @@ TEST_F(Standby, WaitsForAnEtcdThatIsNotThereAndRefusesAWrongUrl) {
   const ProgramResult ended = waits->Wait(kLimit);
   EXPECT_EQ(ended.exit_code, 0) << ended.errors;
   EXPECT_THAT(ended.errors, HasSubstr("etcd at 127.0.0.1:1: "));
-  EXPECT_THAT(ended.errors, HasSubstr("stands by until it answers"));
+  EXPECT_THAT(ended.errors, HasSubstr("stands by, and asks again"));
 }
 
 }  // namespace

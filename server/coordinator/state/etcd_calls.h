@@ -1,8 +1,11 @@
-// etcd's methods, by which rpc::Channel::Call names them; and how long they are waited for.
+// etcd's methods, by which rpc::Channel::Call names them, how long they are waited for, and what
+// their errors mean.
 #pragma once
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/base/status.h"
 #include "core/rpc/channel.h"
 #include "proto/etcd.pb.h"
 
@@ -13,6 +16,16 @@ inline constexpr absl::Duration kBetweenEtcdCalls = absl::Milliseconds(100);  //
 
 inline bool IsNoAnswerOfEtcd(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+// With what to do where etcd is full; other errors as they are.
+inline absl::Status WithRemedy(const absl::Status& error) {
+  return Message(error).find("space exceeded") == std::string_view::npos
+             ? error
+             : ResourceExhausted(
+                   "{}: compact and defragment it, then `etcdctl alarm disarm`, and start it with "
+                   "--auto-compaction-retention",
+                   Message(error));
 }
 
 // Nobody implements it here.

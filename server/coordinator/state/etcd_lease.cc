@@ -22,10 +22,10 @@ absl::StatusOr<EtcdLease::Granted> EtcdLease::Grant(rpc::Channel& etcd, absl::Du
   etcdserverpb::LeaseGrantRequest request;
   request.set_ttl(std::max<int64_t>(1, absl::ToInt64Seconds(length)));
   const absl::Time asked = RealClock().Now();
-  SHOAL_ASSIGN_OR_RETURN(const etcdserverpb::LeaseGrantResponse reply,
-                         etcd.Call(&EtcdCalls::LeaseGrant, request, kEtcdCall));
-  const absl::Duration granted = absl::Seconds(reply.ttl());
-  return Granted{.id = reply.id(), .length = granted, .until = asked + granted};
+  const auto reply = etcd.Call(&EtcdCalls::LeaseGrant, request, kEtcdCall);
+  SHOAL_RETURN_IF_ERROR(WithRemedy(reply.status()));
+  const absl::Duration granted = absl::Seconds(reply->ttl());
+  return Granted{.id = reply->id(), .length = granted, .until = asked + granted};
 }
 
 void EtcdLease::Revoke(rpc::Channel& etcd, int64_t id) {

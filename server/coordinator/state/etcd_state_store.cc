@@ -336,15 +336,15 @@ absl::StatusOr<std::unique_ptr<StateStore>> EtcdCandidate::Try() {
   *lead.add_success() = EtcdPut(prefix_ + "term", std::to_string(newest + 1));
   *lead.add_success() =
       EtcdPut(prefix_ + "number", EtcdNumber(std::to_string(newest + 1), /*count=*/0));
-  SHOAL_ASSIGN_OR_RETURN(const etcdserverpb::TxnResponse led,
-                         etcd_->Call(&EtcdCalls::Txn, lead, kEtcdCall));
+  const auto led = etcd_->Call(&EtcdCalls::Txn, lead, kEtcdCall);
+  SHOAL_RETURN_IF_ERROR(WithRemedy(led.status()));
   const EtcdLease::Granted lease = *std::exchange(lease_, std::nullopt);
-  if (!led.succeeded()) {
+  if (!led->succeeded()) {
     EtcdLease::Revoke(*etcd_, lease.id);
     return nullptr;
   }
   leader_ = options_.address;
-  return Open(lease, newest + 1, led.header().revision());
+  return Open(lease, newest + 1, led->header().revision());
 }
 
 absl::StatusOr<std::unique_ptr<StateStore>> EtcdCandidate::Open(const EtcdLease::Granted& lease,

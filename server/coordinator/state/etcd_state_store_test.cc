@@ -234,6 +234,11 @@ TEST_F(EtcdStore, AFullEtcdEndsTheLeadByName) {
   }
   EXPECT_THAT(std::string(Message(full)), HasSubstr("etcdctl alarm disarm"));
   EXPECT_EQ(lost().size(), 1U);
+  EtcdOptions options = Options("b:1");
+  options.at.name = "other";
+  const absl::Status refused = EtcdCandidate(options).Try().status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_THAT(std::string(Message(refused)), HasSubstr("etcdctl alarm disarm"));
 }
 
 TEST_F(EtcdStore, WhereNothingListensItsAddressIsNamed) {

@@ -252,13 +252,7 @@ absl::Status EtcdWriter::OnError(const absl::Status& error) {
         "{}; start etcd with a larger --max-request-bytes, 8388608 for the largest jobs",
         Message(error));
   }
-  const bool full = Message(error).find("space exceeded") != std::string_view::npos;
-  const absl::Status why =
-      full ? ResourceExhausted(
-                 "{}: compact and defragment it, then `etcdctl alarm disarm`, and "
-                 "start it with --auto-compaction-retention",
-                 Message(error))
-           : error;
+  const absl::Status why = WithRemedy(error);
   lease_.Lose(why);
   return why;
 }
