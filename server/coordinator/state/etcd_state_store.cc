@@ -191,6 +191,7 @@ class EtcdStateStore final : public StateStore {
     SHOAL_RETURN_IF_ERROR(writer_.Write(std::move(change)));
     std::erase_if(over_, [](const auto& job) { return job.second; });
     over_[id] = false;
+    dropped_.clear();  // those of forgotten jobs
     return absl::OkStatus();
   }
   absl::Status SaveRun(const std::string& id, const proto::SavedRun& run, bool begins) override {
@@ -215,7 +216,9 @@ class EtcdStateStore final : public StateStore {
     EtcdChange change = {
         Put(KeyOf(id, "events/" + Digits(event.number())), event.SerializeAsString())};
     constexpr int64_t kBetweenDrops = 64;
-    if (event.number() % kBetweenDrops == 0 && event.number() > kMaxEvents) {
+    int64_t& dropped = dropped_[id];
+    if (event.number() - dropped >= kBetweenDrops && event.number() > kMaxEvents) {
+      dropped = event.number();
       change.push_back(EtcdDeleteRange(
           prefix_ + KeyOf(id, "events/"),
           prefix_ + KeyOf(id, "events/" + Digits(event.number() - kMaxEvents + 1))));
@@ -268,7 +271,8 @@ class EtcdStateStore final : public StateStore {
   const int64_t term_;
   EtcdLease lease_;
   EtcdWriter writer_;
-  std::map<std::string, bool> over_;  // jobs that are recorded
+  std::map<std::string, bool> over_;        // jobs that are recorded
+  std::map<std::string, int64_t> dropped_;  // with which event of a job older ones went
 };
 
 bool IsName(const std::string& name) {

@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 
 #include "core/base/logging.h"
 #include "core/base/status.h"
@@ -168,6 +169,7 @@ class SqliteStateStore final : public StateStore {
   absl::Status BeginJob(const std::string& id, const std::string& request) override {
     return AsOneSynced([&]() -> absl::Status {
       SHOAL_RETURN_IF_ERROR(Execute(kForgetEndedJobs));
+      dropped_.clear();  // those of forgotten jobs
       return Run("INSERT INTO jobs VALUES (?, ?, '')", [&](sqlite3_stmt* statement) {
         Bind(statement, 1, id);
         sqlite3_bind_blob(statement, 2, request.data(), static_cast<int>(request.size()),
@@ -207,9 +209,11 @@ class SqliteStateStore final : public StateStore {
     Bind(save_event_, 3, event);
     SHOAL_RETURN_IF_ERROR(RunCompiled(save_event_, "record of an event"));
     constexpr int64_t kBetweenDrops = 64;  // each takes as long as to save one
-    if (event.number() % kBetweenDrops != 0) {
+    int64_t& dropped = dropped_[id];
+    if (event.number() - dropped < kBetweenDrops) {
       return absl::OkStatus();
     }
+    dropped = event.number();
     Bind(drop_events_, 1, id);
     sqlite3_bind_int64(drop_events_, 2, event.number() - kMaxEvents);
     return RunCompiled(drop_events_, "record of an event");
@@ -390,6 +394,7 @@ class SqliteStateStore final : public StateStore {
   sqlite3_stmt* record_commit_ = nullptr;
   sqlite3_stmt* save_event_ = nullptr;
   sqlite3_stmt* drop_events_ = nullptr;
+  std::map<std::string, int64_t> dropped_;  // with which event of a job older ones went
 };
 
 }  // namespace

@@ -176,6 +176,19 @@ TEST_P(StateStoreTest, KeepsTheNewestEvents) {
   EXPECT_EQ(events.back().number(), count);
 }
 
+TEST_P(StateStoreTest, KeepsTheNewestEventsWhereNumbersSkip) {
+  ASSERT_TRUE(store_->BeginJob("job-1", "first").ok());
+  const int64_t last = 2 * StateStore::kMaxEvents + 1;
+  for (int64_t number = 1; number <= last; number += 2) {
+    ASSERT_TRUE(store_->SaveEvent("job-1", Event(number)).ok());
+  }
+  const SavedState state = *store_->Load();
+  const std::vector<proto::JobEvent>& events = state.jobs[0].events;
+  EXPECT_GT(events.front().number(), last - StateStore::kMaxEvents - 100);
+  EXPECT_LT(events.front().number(), last - StateStore::kMaxEvents + 3);
+  EXPECT_EQ(events.back().number(), last);
+}
+
 TEST_P(StateStoreTest, EachLifeHasAHigherTerm) {
   ASSERT_TRUE(store_->BeginTerm().ok());
   const SavedState first = *store_->Load();
