@@ -61,22 +61,35 @@ EtcdLease::~EtcdLease() {
   }
 }
 
-absl::Status EtcdLease::held() const {
-  absl::MutexLock lock(&mutex_);
-  SHOAL_RETURN_IF_ERROR(why_);
-  return RealClock().Now() < until_ ? absl::OkStatus() : EndedByItself(length_, no_answer_);
+absl::Status EtcdLease::CheckHeld() {
+  absl::Status why;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (why_.ok() && RealClock().Now() < until_) {
+      return absl::OkStatus();
+    }
+    why = why_.ok() ? EndedByItself(length_, no_answer_) : why_;
+  }
+  Lose(why);
+  return why;
 }
 
 void EtcdLease::Lose(const absl::Status& why) {
   {
     absl::MutexLock lock(&mutex_);
     if (!why_.ok()) {
+      while (!told_) {
+        changed_.Wait(&mutex_, absl::InfiniteDuration());
+      }
       return;
     }
     why_ = why;
     changed_.SignalAll();
   }
   lost_(why);
+  absl::MutexLock lock(&mutex_);
+  told_ = true;
+  changed_.SignalAll();
 }
 
 void EtcdLease::Keep() {

@@ -29,13 +29,15 @@ class EtcdLease {
   // Ends it now, or leaves it to its end where etcd does not answer.
   static void Revoke(rpc::Channel& etcd, int64_t id);
 
-  // `lost` runs at most once, on a thread of this or within Lose. It must not destroy the lease.
+  // `lost` runs at most once, on a thread of this or within CheckHeld or Lose. It must not use the
+  // lease.
   EtcdLease(std::shared_ptr<rpc::Channel> etcd, const Granted& granted,
             std::function<void(const absl::Status&)> lost);
   ~EtcdLease();  // revokes it
 
-  // OK: nobody else can have it yet. Else why.
-  absl::Status held() const;
+  // OK: nobody else can have it yet. Else why, once `lost` has run.
+  absl::Status CheckHeld();
+  // Returns once `lost` has run, on whatever thread.
   void Lose(const absl::Status& why);
 
  private:
@@ -46,13 +48,14 @@ class EtcdLease {
   const int64_t id_;
   const std::function<void(const absl::Status&)> lost_;
 
-  mutable absl::Mutex mutex_;
+  absl::Mutex mutex_;
   SteadyCondition changed_;
   absl::Duration length_ ABSL_GUARDED_BY(mutex_);
   absl::Time until_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_ ABSL_GUARDED_BY(mutex_);
   absl::Status no_answer_ ABSL_GUARDED_BY(mutex_);  // to the last renewal
   absl::Status why_ ABSL_GUARDED_BY(mutex_);        // it is over
+  bool told_ ABSL_GUARDED_BY(mutex_) = false;       // `lost` has run
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

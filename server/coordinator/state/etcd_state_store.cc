@@ -146,7 +146,7 @@ class EtcdStateStore final : public StateStore {
   }
 
   // It began as this process came to lead.
-  absl::Status BeginTerm() override { return lease_.held(); }
+  absl::Status BeginTerm() override { return lease_.CheckHeld(); }
 
   absl::StatusOr<SavedState> Load() override {
     SHOAL_RETURN_IF_ERROR(writer_.Write({}));
@@ -253,7 +253,7 @@ class EtcdStateStore final : public StateStore {
       if (!IsNoAnswerOfEtcd(reply.status())) {
         return reply;
       }
-      SHOAL_RETURN_IF_ERROR(lease_.held());
+      SHOAL_RETURN_IF_ERROR(lease_.CheckHeld());
       RealClock().SleepFor(kBetweenEtcdCalls);
     }
   }

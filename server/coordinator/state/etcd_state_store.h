@@ -32,7 +32,8 @@ struct EtcdOptions {
   std::string address;  // of this coordinator, which others tell who asks them
   absl::Duration lease = absl::Seconds(5);
   // Runs at most once, on any thread, as soon as this coordinator leads no more: none of its writes
-  // is taken from then on. It must not destroy the store.
+  // is taken from then on, and no call of the store fails before it has returned. It must not use
+  // the store.
   std::function<void(const absl::Status&)> lost = [](const absl::Status&) {};
 };
 

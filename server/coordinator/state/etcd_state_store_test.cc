@@ -211,6 +211,27 @@ TEST_F(EtcdStore, AShortBreakCostsNothingALongOneTheLead) {
   EXPECT_THAT(lost()[0], HasSubstr("could not be renewed (etcd at " + etcd_.endpoint()));
 }
 
+// Else a job is told to have failed that the next leader goes on with.
+TEST_F(EtcdStore, NoCallFailsBeforeTheLossIsTold) {
+  EtcdOptions options = Options("a:1");
+  options.lost = [this, tell = options.lost](const absl::Status& why) {
+    RealClock().SleepFor(absl::Milliseconds(500));
+    tell(why);
+  };
+  EtcdCandidate a(options);
+  const std::unique_ptr<StateStore> store = Lead(a);
+  ASSERT_TRUE(store->BeginJob("job-1", "request").ok());
+  etcd_.Kill();
+  const absl::Time deadline = RealClock().Now() + kLimit;
+  absl::Status recorded;
+  while (recorded.ok() && RealClock().Now() < deadline) {
+    recorded = store->RecordCommit("job-1", {.step = 1});
+    RealClock().SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_TRUE(absl::IsAborted(recorded)) << recorded;
+  EXPECT_EQ(lost().size(), 1U);
+}
+
 TEST_F(EtcdStore, WhatIsTooLargeIsRefusedByItsLimit) {
   EtcdCandidate a(Options("a:1"));
   const std::unique_ptr<StateStore> store = Lead(a);

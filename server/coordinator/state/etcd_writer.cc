@@ -127,7 +127,7 @@ EtcdWriter::~EtcdWriter() {
 absl::Status EtcdWriter::Enqueue(EtcdChange change, Outcome* outcome) {
   const size_t bytes = BytesOf(change);
   while (waiting_.size() >= kMaxWaiting || waiting_bytes_ > kMaxWaitingBytes) {
-    SHOAL_RETURN_IF_ERROR(lease_.held());
+    SHOAL_RETURN_IF_ERROR(lease_.CheckHeld());
     changed_.Wait(&mutex_, kBetweenLooks);
   }
   waiting_bytes_ += bytes;
@@ -147,7 +147,7 @@ absl::Status EtcdWriter::Write(EtcdChange change) {
 }
 
 absl::Status EtcdWriter::WriteLater(EtcdChange change) {
-  SHOAL_RETURN_IF_ERROR(lease_.held());
+  SHOAL_RETURN_IF_ERROR(lease_.CheckHeld());
   absl::MutexLock lock(&mutex_);
   return Enqueue(std::move(change), nullptr);
 }
@@ -181,7 +181,7 @@ void EtcdWriter::Run() {
     for (const Waiting& written : batch) {
       if (written.outcome != nullptr) {
         *written.outcome = {.known = true, .status = status};
-      } else if (!status.ok() && lease_.held().ok()) {
+      } else if (!status.ok() && lease_.CheckHeld().ok()) {
         LogWarning("a record will be missing in a later life: {}", Message(status));
       }
     }
@@ -209,7 +209,7 @@ etcdserverpb::TxnRequest EtcdWriter::Fenced(const EtcdChange& changes) const {
 absl::Status EtcdWriter::Send(const EtcdChange& changes) {
   const etcdserverpb::TxnRequest request = Fenced(changes);
   while (true) {
-    SHOAL_RETURN_IF_ERROR(lease_.held());
+    SHOAL_RETURN_IF_ERROR(lease_.CheckHeld());
     const auto reply = etcd_->Call(&EtcdCalls::Txn, request, kEtcdCall);
     if (reply.ok() && std::exchange(told_, false)) {
       LogInfo("etcd answers again");
