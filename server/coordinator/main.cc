@@ -6,6 +6,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <optional>
 #include <string>
 
@@ -43,7 +44,6 @@ constexpr int kThreadsForOthers = 512;  // beside members: command lines, retrie
 constexpr absl::Duration kBetweenLooks = absl::Seconds(1);  // of one that stands by
 
 struct Flags {
-  char** command = nullptr;  // that this process was started with
   rpc::ProgramFlags program;
   std::string listen = "127.0.0.1:0";
   std::string advertise;
@@ -53,10 +53,19 @@ struct Flags {
   bool stay = false;
 };
 
+struct Process {
+  char** command = nullptr;         // that it was started with
+  std::atomic<bool> ending{false};  // by a signal, or its work is done
+};
+
 // Without a word to anybody: whoever leads next asks servers where they are.
-[[noreturn]] void StandByAnew(const Flags& flags, const absl::Status& why) {
-  LogError("this coordinator leads no more, and stands by: {}", Message(why));
-  execv("/proc/self/exe", flags.command);
+[[noreturn]] void LeadNoMore(const Process& process, const absl::Status& why) {
+  if (process.ending) {
+    LogError("this coordinator leads no more, and ends: {}", Message(why));
+  } else {
+    LogError("this coordinator leads no more, and stands by: {}", Message(why));
+    execv("/proc/self/exe", process.command);
+  }
   _exit(rpc::kExitFailure);
 }
 
@@ -99,17 +108,10 @@ bool IsForGood(const absl::Status& error) {
          absl::IsInvalidArgument(error);
 }
 
-// Blocks until this coordinator leads; null: a signal came first.
-absl::StatusOr<std::unique_ptr<StateStore>> StandBy(const Flags& flags, const EtcdAddress& etcd,
-                                                    const rpc::Server& server,
-                                                    StandbyService& service) {
-  EtcdCandidate candidate({.at = etcd,
-                           .address = AdvertisedAddress(flags, server.port()),
-                           .lost = [&flags](const absl::Status& why) { StandByAnew(flags, why); }});
-  absl::Notification stop;
-  const SignalThread signals([&stop](const std::string& /*signal*/, bool first) {
-    first ? stop.Notify() : _exit(rpc::kExitFailure);
-  });
+// Blocks until this coordinator leads, or `stop`.
+absl::StatusOr<std::unique_ptr<StateStore>> AwaitLead(EtcdCandidate& candidate,
+                                                      StandbyService& service,
+                                                      const absl::Notification& stop) {
   std::string told;
   do {
     auto led = candidate.Try();
@@ -128,14 +130,38 @@ absl::StatusOr<std::unique_ptr<StateStore>> StandBy(const Flags& flags, const Et
   return nullptr;
 }
 
+// Blocks until this coordinator leads; null: a signal came first.
+absl::StatusOr<std::unique_ptr<StateStore>> StandBy(const EtcdAddress& etcd,
+                                                    const std::string& address,
+                                                    StandbyService& service, Process& process) {
+  EtcdCandidate candidate(
+      {.at = etcd, .address = address, .lost = [&process](const absl::Status& why) {
+         LeadNoMore(process, why);
+       }});
+  absl::Notification stop;
+  absl::StatusOr<std::unique_ptr<StateStore>> led;
+  {
+    const SignalThread signals([&](const std::string& /*signal*/, bool first) {
+      process.ending = true;
+      first ? stop.Notify() : _exit(rpc::kExitFailure);
+    });
+    led = AwaitLead(candidate, service, stop);
+  }
+  if (stop.HasBeenNotified()) {
+    return nullptr;  // and a lead goes back
+  }
+  return led;
+}
+
 absl::StatusOr<std::unique_ptr<StateStore>> OpenOwnState(const std::string& file) {
   return file.empty() ? MakeMemoryStateStore() : OpenSqliteStateStore(file);
 }
 
 // Until it is over, or a signal and its checkpoint.
-void Run(Coordinator& coordinator) {
+void Run(Coordinator& coordinator, Process& process) {
   // The first signal ends the job with a checkpoint, the second ends the process at once.
-  const SignalThread signals([&coordinator](const std::string& signal, bool first) {
+  const SignalThread signals([&](const std::string& signal, bool first) {
+    process.ending = true;
     if (!first) {
       LogWarning("second signal: ending without waiting for the job");
       _exit(rpc::kExitFailure);
@@ -143,10 +169,13 @@ void Run(Coordinator& coordinator) {
     coordinator.Interrupt(signal);
   });
   coordinator.WaitUntilDone();
+  if (coordinator.superseded().ok()) {
+    process.ending = true;
+  }
 }
 
 // Returns the exit code. An error: it could not be started like this.
-absl::StatusOr<int> Serve(const Flags& flags) {
+absl::StatusOr<int> Serve(const Flags& flags, Process& process) {
   Metrics metrics;
   SHOAL_ASSIGN_OR_RETURN(const rpc::Security security,
                          rpc::LoadSecurity(flags.program, rpc::Role::kCoordinator, metrics));
@@ -160,7 +189,9 @@ absl::StatusOr<int> Serve(const Flags& flags) {
   }
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<StateStore> store,
-      etcd.has_value() ? StandBy(flags, *etcd, *port.server, service) : OpenOwnState(flags.state));
+      etcd.has_value()
+          ? StandBy(*etcd, AdvertisedAddress(flags, port.server->port()), service, process)
+          : OpenOwnState(flags.state));
   if (store == nullptr) {
     LogInfo("ended");
     return 0;
@@ -186,14 +217,14 @@ absl::StatusOr<int> Serve(const Flags& flags) {
     SHOAL_RETURN_IF_ERROR(Listen(flags, security, service, port));
   }
   port.health->SetLeads(true);
-  Run(*coordinator);
+  Run(*coordinator, process);
   port.health->SetReady(false);
   port.health->SetLeads(false);
   coordinator->Stop();
   port.server->Shutdown(absl::Seconds(1));
   if (const absl::Status why = coordinator->superseded(); !why.ok()) {
     if (etcd.has_value()) {
-      StandByAnew(flags, why);
+      LeadNoMore(process, why);
     }
     LogError("{}", Message(why));
     return rpc::kExitFailure;
@@ -207,7 +238,7 @@ int Main(int argc, char** argv) {
   StopCheckingLockOrder();
   RaiseDescriptorLimit();
   Flags flags;
-  flags.command = argv;
+  Process process = {.command = argv};
   CLI::App app(
       "The coordinator of a Shoal job. Example:\n"
       "  shoal-coordinator --listen 0.0.0.0:4000 --state coordinator.db --token-file token");
@@ -234,7 +265,7 @@ int Main(int argc, char** argv) {
   }
   InitLogging(rpc::LogOptionsOf("coordinator", flags.program));
   SignalThread::Block();
-  const absl::StatusOr<int> code = Serve(flags);
+  const absl::StatusOr<int> code = Serve(flags, process);
   if (!code.ok()) {
     LogError("{}", Message(code.status()));
     return rpc::kExitUsage;  // addresses, ports, files, token

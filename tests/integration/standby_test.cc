@@ -190,6 +190,31 @@ TEST_F(Standby, WhoEndsHandsOver) {
   ExpectOneHistory("waits");
 }
 
+TEST_F(Standby, WhoIsToldToEndEndsWithoutEtcdToo) {
+  AwaitStep(Submit("runs"), 2);
+  etcd_->Kill();
+  coordinators_[0]->Signal(SIGTERM);
+  const ProgramResult ended = coordinators_[0]->Wait(kLimit);
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.errors, HasSubstr("this coordinator leads no more, and ends: "));
+}
+
+TEST_F(Standby, WhoIsToldToEndWhileItAsksForTheLeadEnds) {
+  etcd_->Signal(SIGSTOP);
+  const std::string port = run_ + "/port";
+  Program asks({BinDirectory() + "/shoal-coordinator", "--stay", "--port-file", port,
+                "--token-file", access_.token_file, "--state",
+                fmt::format("etcd://{}/other", etcd_->endpoint())});
+  ASSERT_TRUE(Await([&port] { return std::filesystem::exists(port); }));
+  absl::SleepFor(absl::Milliseconds(300));
+  asks.Signal(SIGTERM);
+  absl::SleepFor(absl::Milliseconds(100));
+  etcd_->Signal(SIGCONT);
+  const ProgramResult ended = asks.Wait(kLimit);
+  EXPECT_EQ(ended.exit_code, 0) << ended.errors;
+  EXPECT_THAT(ended.errors, Not(HasSubstr("leads, by")));
+}
+
 TEST_F(Standby, WaitsForAnEtcdThatIsNotThereAndRefusesAWrongUrl) {
   const auto start = [this](const std::string& state) {
     return std::make_unique<Program>(std::vector<std::string>{

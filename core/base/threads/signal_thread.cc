@@ -26,7 +26,8 @@ const sigset_t& Signals() {
 
 void Run(const SignalThread::OnSignal& on_signal, const std::atomic<bool>& ending) {
   int signal = 0;
-  for (bool first = true; sigwait(&Signals(), &signal) == 0 && !ending.load();) {
+  for (bool first = true;
+       sigwait(&Signals(), &signal) == 0 && (signal != kEnd || !ending.load());) {
     if (signal != kEnd) {  // others may send it too
       on_signal(signal == SIGTERM ? "SIGTERM" : "SIGINT", first);
       first = false;
