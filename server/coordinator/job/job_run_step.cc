@@ -457,7 +457,8 @@ void JobRun::CommitStep(const StepTotals& totals, const std::string& skipped) {
       .generation = job_.shard_map.generation,
       .event = std::move(event)};
   // Before any server hears of it: from here on the step is committed, and a half-done commit is
-  // completed from this.
+  // completed from this; in etcd, which is written behind the step, or from a server that has heard
+  // (docs/decisions/0019-coordinators-stand-by-over-etcd.md).
   const absl::Status recorded = SHOAL_PLANTED("commit-unrecorded")
                                     ? absl::OkStatus()
                                     : environment_.store.RecordCommit(job_.id, record);

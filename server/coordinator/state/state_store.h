@@ -5,7 +5,8 @@
 //
 // Called under the coordinator's lock. Each call is one transaction. Those of every step
 // (RecordCommit, SaveEvent) do not wait for the disk: the newest of them may go with the machine's
-// power.
+// power. In etcd they are queued, so that the newest may go with the process
+// (docs/decisions/0019-coordinators-stand-by-over-etcd.md).
 #pragma once
 
 #include <cstdint>
