@@ -26,7 +26,8 @@
 namespace shoal::rpc {
 namespace {
 
-constexpr const char* kLeader = "shoal/leader";  // of a status
+constexpr const char* kLeader = "shoal/leader";                     // of a status
+constexpr absl::Duration kBetweenRounds = absl::Milliseconds(100);  // of peers, of which none leads
 
 // A brief break of a connection must not end a job: gRPC repeats all calls but SubmitJob (see the
 // proto) after about 0.1, 0.2 and 0.4 s while the deadline allows, and so reports within a second
@@ -83,6 +84,11 @@ std::string WhyNoConnection(std::string_view message, bool encrypted) {
   return "";
 }
 
+// A host, by its name.
+bool IsNotFound(std::string_view message) {
+  return message.starts_with("DNS resolution failed") || message.starts_with("C-ares status");
+}
+
 // gRPC names resolvers, queries and addresses; what helps is what is wrong.
 absl::Status Unreachable(const absl::Status& status, const std::string& target, bool encrypted) {
   const std::string_view message = Message(status);
@@ -92,7 +98,7 @@ absl::Status Unreachable(const absl::Status& status, const std::string& target, 
   if (const std::string why = WhyNoConnection(message, encrypted); !why.empty()) {
     return absl::UnavailableError(why);
   }
-  if (message.starts_with("DNS resolution failed") || message.starts_with("C-ares status")) {
+  if (IsNotFound(message)) {
     return Unavailable("cannot find host {}; look at its name, or give its address",
                        HostOf(target));
   }
@@ -104,12 +110,18 @@ absl::Status Unreachable(const absl::Status& status, const std::string& target, 
 
 absl::Status Leaving() { return absl::CancelledError("this process is leaving"); }
 
+// The peer has not seen the request.
+bool WasNotSent(const absl::Status& status) {
+  const std::string_view message = Message(status);
+  return absl::IsUnavailable(status) &&
+         (message.starts_with("failed to connect") || IsNotFound(message));
+}
+
 // Whether another peer may be asked after this error: as kServiceConfig has it, and where the
 // request was not sent.
 bool MayAskAnother(const google::protobuf::Message& request, const absl::Status& status) {
   return absl::IsUnavailable(status) &&
-         (MethodTaking(*request.GetDescriptor()).name() != "SubmitJob" ||
-          Message(status).starts_with("failed to connect"));
+         (MethodTaking(*request.GetDescriptor()).name() != "SubmitJob" || WasNotSent(status));
 }
 
 using google::protobuf::MessageLite;
@@ -277,17 +289,23 @@ absl::Status Channel::CallAndWait(const Message& request, Message& reply,
                                   const CallOptions& options) {
   const absl::Time deadline = RealClock().Now() + options.deadline;
   const size_t tries = state_->peers.size() + 1;  // one may be asked again that leads by now
+  const bool patient = options.wait_for_connection && state_->peers.size() > 1;
   CallOptions one_try = options;
   // It would wait for one that is gone instead of going to the next.
-  one_try.wait_for_connection = options.wait_for_connection && state_->peers.size() == 1;
+  one_try.wait_for_connection = options.wait_for_connection && !patient;
   for (size_t asked = 1;; ++asked) {
     const Peer& peer = Current();
     const absl::Status status = CallOne(peer, request, reply, one_try);
     one_try.deadline = deadline - RealClock().Now();
-    const bool elsewhere = LeaderIn(status).has_value() || MayAskAnother(request, status);
-    if (!elsewhere || &Current() == &peer || asked == tries ||
-        one_try.deadline <= absl::ZeroDuration()) {
+    const bool stands_by = LeaderIn(status).has_value();
+    const bool elsewhere = (stands_by || MayAskAnother(request, status)) && &Current() != &peer;
+    const bool waits = patient && (stands_by || WasNotSent(status));
+    if ((!waits && (!elsewhere || asked >= tries)) || one_try.deadline <= kBetweenRounds) {
       return CallError(peer, request, status);
+    }
+    if (waits && asked % state_->peers.size() == 0) {
+      RealClock().SleepFor(kBetweenRounds);
+      one_try.deadline -= kBetweenRounds;
     }
   }
 }

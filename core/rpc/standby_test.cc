@@ -1,4 +1,6 @@
 // A channel of several coordinators, of which one leads.
+#include <atomic>
+
 #include "absl/time/clock.h"
 #include "core/base/status.h"
 #include "core/rpc/channel.h"
@@ -87,6 +89,35 @@ TEST_F(StandbyTest, WhoIsGoneIsPassedBy) {
   Leads(1, coordinators_[1].address);
   EXPECT_EQ(WhoAnswers(*channel), "of-1");
   EXPECT_TRUE(ToAll()->Call(&CoordinatorService::SubmitJob, {}).ok()) << "it cannot have heard";
+}
+
+TEST_F(StandbyTest, WhoseNameIsUnknownIsPassedBy) {
+  Leads(0, "");
+  const auto channel = Channel::Create("no-such-host.invalid:1," + coordinators_[0].address, token_,
+                                       Role::kCoordinator);
+  const auto reply = channel->Call(&CoordinatorService::SubmitJob, {});
+  EXPECT_TRUE(reply.ok()) << reply.status();
+}
+
+TEST_F(StandbyTest, AJobWaitsUntilOneLeads) {
+  Leads(coordinators_.size(), "");
+  std::atomic<int> asked = 0;
+  ON_CALL(coordinators_[1].service, SubmitJob(_))
+      .WillByDefault([&asked](const auto&) -> absl::StatusOr<proto::SubmitJobReply> {
+        return ++asked < 4 ? absl::StatusOr<proto::SubmitJobReply>(StandsBy(""))
+                           : proto::SubmitJobReply();
+      });
+  coordinators_[2].server->Shutdown(absl::Seconds(1));
+  EXPECT_FALSE(ToAll()->Call(&CoordinatorService::SubmitJob, {}).ok());
+  const auto reply =
+      ToAll()->Call(&CoordinatorService::SubmitJob, {}, {.wait_for_connection = true});
+  EXPECT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(asked, 4);
+  const absl::Status never = ToAll()
+                                 ->Call(&CoordinatorService::ListJobs, {},
+                                        {.deadline = absl::Seconds(1), .wait_for_connection = true})
+                                 .status();
+  EXPECT_FALSE(never.ok()) << "until its deadline";
 }
 
 // It may have been taken, and the answer lost.
