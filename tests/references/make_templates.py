@@ -14,6 +14,7 @@ what looks like one, as there is no tokenizer here.
 """
 
 import argparse
+import datetime
 import gzip
 import importlib.metadata
 import json
@@ -22,6 +23,7 @@ import pathlib
 import re
 import sys
 
+from transformers.utils import chat_template_utils
 from transformers.utils.chat_template_utils import render_jinja_template
 
 FOLDER = pathlib.Path(__file__).parent
@@ -29,6 +31,16 @@ TOKENIZERS = FOLDER.parent.parent / 'core/data/tokenizer/testdata'
 TOKENS = dict(bos_token='<s>', eos_token='</s>', pad_token='<pad>', unk_token='<unk>')
 SPECIAL = re.compile(r'<[^<>\s]+>|\[/?[A-Z_]+\]')
 MARK = re.compile('[\ue000-\uf8ff]')
+NOW = datetime.datetime(2024, 7, 26)
+
+
+class FixedTime(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return NOW
+
+
+chat_template_utils.datetime = FixedTime  # what templates are told of the time
 
 
 def user(content):
@@ -154,7 +166,8 @@ def make():
             {s for name in CHATS for s in SPECIAL.findall(golden(template, name, CHATS[name]).get(
                 'text', ''))}), renders=[golden(template, n, c) for n, c in CHATS.items()]))
     versions = {p: importlib.metadata.version(p) for p in ('jinja2', 'transformers', 'trl')}
-    return dict(versions=versions, tokens=TOKENS, chats=CHATS, templates=templates)
+    return dict(versions=versions, now=NOW.date().isoformat(), tokens=TOKENS, chats=CHATS,
+                templates=templates)
 
 
 LLAMA2 = ("{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}"
