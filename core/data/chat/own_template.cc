@@ -98,12 +98,18 @@ absl::Status OwnTemplate::Probe(const formats::SpecialTokens& special) {
   SHOAL_ASSIGN_OR_RETURN(const Text with, Render(messages, no_tools, true));
   const auto differ = std::mismatch(with.str().begin(), with.str().end(), without.str().begin(),
                                     without.str().end());
-  prompt_ = std::string(differ.first, with.str().end());
+  size_t begin = static_cast<size_t>(differ.first - with.str().begin());
+  for (const jinja::SpecialToken& token : Specials(with, Segments(with))) {
+    if (token.span.begin < begin && begin < token.span.end) {
+      begin = token.span.begin;
+    }
+  }
+  prompt_ = with.str().substr(begin);
   messages.push_back({Role::kAssistant, "Hello."});
   end_of_turn_ = static_cast<int32_t>(special.eos);
   SHOAL_ASSIGN_OR_RETURN(const Text turn, Render(messages, no_tools, false));
   const std::vector<Segment> segments = Segments(turn);
-  const auto says = MessageSpan(turn, SourceOf(1), prompt_, Specials(turn, segments));
+  const auto says = MessageSpan(turn, SourceOf(1), PromptParts(), Specials(turn, segments));
   for (const Segment& segment : segments) {
     if (says.has_value() && segment.id >= 0 && segment.end == says->end) {
       end_of_turn_ = segment.id;
@@ -156,6 +162,11 @@ std::vector<jinja::SpecialToken> OwnTemplate::Specials(const Text& text,
     specials.push_back({span, stops});
   }
   return specials;
+}
+
+jinja::Prompt OwnTemplate::PromptParts() const {
+  const Text prompt(prompt_);
+  return jinja::Prompt::From(prompt_, Specials(prompt, Segments(prompt)));
 }
 
 // A part of a text has, but for where its ends cut a token, the tokens that it has within it.
@@ -215,11 +226,12 @@ absl::StatusOr<Conversation> OwnTemplate::Encode(std::span<const ChatMessage> me
   const bool marks = with_tools_.has_value() && !tools.is_null() ? with_tools_->has_generation()
                                                                  : template_.has_generation();
   const std::vector<jinja::SpecialToken> specials = Specials(text, segments);
+  const jinja::Prompt prompt = PromptParts();
   for (size_t i = 0; i < messages.size() && !marks; ++i) {
     if (messages[i].role != Role::kAssistant) {
       continue;
     }
-    const auto says = MessageSpan(text, SourceOf(i), prompt_, specials);
+    const auto says = MessageSpan(text, SourceOf(i), prompt, specials);
     silent += says.has_value() ? 0 : 1;
     if (says.has_value()) {
       targets.push_back(*says);

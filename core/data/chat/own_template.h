@@ -56,6 +56,7 @@ class OwnTemplate {
   absl::Status Probe(const formats::SpecialTokens& special);
   std::vector<jinja::SpecialToken> Specials(const jinja::Text& text,
                                             const std::vector<Segment>& segments) const;
+  jinja::Prompt PromptParts() const;
   absl::StatusOr<Conversation> Tokenized(const jinja::Text& text,
                                          const std::vector<Segment>& segments,
                                          std::span<const TextRange> targets) const;

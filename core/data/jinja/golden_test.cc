@@ -87,7 +87,7 @@ std::vector<SpecialToken> Specials(const Text& text, const Json& names) {
   return found;
 }
 
-std::string Prompt(const Template& chat_template, const Json& chat) {
+std::string PromptOf(const Template& chat_template, const Json& chat) {
   Json probe = chat;
   probe["messages"] = Json::array();
   for (const Json& message : chat["messages"]) {
@@ -111,10 +111,11 @@ std::vector<std::string> Targets(const Template& chat_template, const Text& text
   std::vector<std::string> targets;
   std::vector<TextRange> spans = GenerationSpans(text);
   if (!chat_template.has_generation()) {
-    const std::string prompt = Prompt(chat_template, chat);
+    const std::string prompt = PromptOf(chat_template, chat);
     for (size_t i = 0; i < chat["messages"].size(); ++i) {
-      const auto span =
-          MessageSpan(text, static_cast<int32_t>(i) + 1, prompt, Specials(text, specials));
+      const auto span = MessageSpan(text, static_cast<int32_t>(i) + 1,
+                                    Prompt::From(prompt, Specials(Text(prompt), specials)),
+                                    Specials(text, specials));
       if (chat["messages"][i]["role"] == "assistant" && span.has_value()) {
         spans.push_back(*span);
       }

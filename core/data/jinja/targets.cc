@@ -31,28 +31,36 @@ std::vector<TextRange> Joined(const Text& text, Is is) {
   return spans;
 }
 
-// The end of the longest beginning of `prompt` in `text`, of equally long ones the last; 0 where
-// not even its first character is there. As Knuth, Morris and Pratt find it.
-size_t EndOfLongestBeginning(std::string_view text, std::string_view prompt) {
+// The end of the longest beginning of the prompt in text[begin, end), of equally long ones the last,
+// that holds its head and ends inside no special token; nullopt if there is none. As Knuth, Morris
+// and Pratt find it.
+std::optional<size_t> EndOfLongestBeginning(std::string_view text, TextRange within,
+                                            const Prompt& prompt,
+                                            const std::vector<SpecialToken>& specials) {
   // By length: the longest beginning that is also an end of so much of the prompt.
-  std::vector<size_t> shorter(prompt.size() + 1, 0);
+  std::vector<size_t> shorter(prompt.text.size() + 1, 0);
   size_t matched = 0;
   const auto take = [&](char byte) {
-    while (matched > 0 && (matched == prompt.size() || prompt[matched] != byte)) {
+    while (matched > 0 && (matched == prompt.text.size() || prompt.text[matched] != byte)) {
       matched = shorter[matched];
     }
-    matched += matched < prompt.size() && prompt[matched] == byte ? 1 : 0;
+    matched += matched < prompt.text.size() && prompt.text[matched] == byte ? 1 : 0;
   };
-  for (size_t i = 1; i < prompt.size(); ++i) {
-    take(prompt[i]);
+  for (size_t i = 1; i < prompt.text.size(); ++i) {
+    take(prompt.text[i]);
     shorter[i + 1] = matched;
   }
   matched = 0;
-  size_t longest = 0;
-  size_t end = 0;
-  for (size_t i = 0; i < text.size() && !prompt.empty(); ++i) {
+  size_t longest = std::max<size_t>(prompt.head, 1);
+  std::optional<size_t> end;
+  auto special = specials.begin();
+  for (size_t i = within.begin; i < within.end && !prompt.text.empty(); ++i) {
     take(text[i]);
-    if (matched > 0 && matched >= longest) {
+    while (special != specials.end() && special->span.end <= i + 1) {
+      ++special;
+    }
+    const bool cuts = special != specials.end() && special->span.begin < i + 1;
+    if (matched >= longest && !cuts) {
       longest = matched;
       end = i + 1;
     }
@@ -67,6 +75,48 @@ size_t FirstStop(const std::vector<SpecialToken>& specials, size_t from, size_t 
   return stop == specials.end() ? none : stop->span.begin;
 }
 
+// Where what is said begins, of a message that begins at the end of `before`, which is the
+// template's.
+size_t BeginOf(TextRange before, std::string_view text, const Prompt& prompt,
+               const std::vector<SpecialToken>& specials) {
+  if (const auto end = EndOfLongestBeginning(text, before, prompt, specials); end.has_value()) {
+    return *end;
+  }
+  size_t begin = before.end;
+  for (const SpecialToken& token : specials) {
+    if (prompt.has_special && token.span.begin >= before.begin && token.span.end <= before.end) {
+      begin = token.span.end;
+    }
+  }
+  return begin;
+}
+
+// Where it ends, if `behind` is the template's text behind the message's last character.
+size_t EndOf(TextRange behind, std::string_view text, const Prompt& prompt,
+             const std::vector<SpecialToken>& specials) {
+  const auto from = [&](auto is) {
+    return std::find_if(specials.begin(), specials.end(), [&](const SpecialToken& token) {
+      return token.span.begin >= behind.begin && is(token);
+    });
+  };
+  auto end = from([](const SpecialToken&) { return true; });
+  const auto stop = from([](const SpecialToken& token) { return token.stops; });
+  if (end == specials.end() || end->span.begin >= behind.end) {
+    return behind.begin;
+  }
+  if (stop != specials.end() && stop->span.begin < behind.end) {
+    const auto between = text.substr(behind.begin, stop->span.begin - behind.begin);
+    const bool turns = prompt.head > 0 &&
+                       between.find(prompt.text.substr(0, prompt.head)) != std::string_view::npos;
+    end = turns ? end : stop;
+  }
+  size_t at = end->span.end;
+  for (++end; end != specials.end() && end->stops && end->span.begin == at; ++end) {
+    at = end->span.end;
+  }
+  return at;
+}
+
 }  // namespace
 
 std::vector<TextRange> TemplateSpans(const Text& text) {
@@ -77,7 +127,15 @@ std::vector<TextRange> GenerationSpans(const Text& text) {
   return Joined(text, [](Origin origin) { return origin.generation; });
 }
 
-std::optional<TextRange> MessageSpan(const Text& text, int32_t source, std::string_view prompt,
+Prompt Prompt::From(std::string_view text, const std::vector<SpecialToken>& specials) {
+  if (!specials.empty()) {
+    return {text, specials[0].span.end, true};
+  }
+  const size_t line = std::min(text.find_first_not_of(" \r\n\t"), text.size());
+  return {text, std::min(text.find('\n', line), text.size()), false};
+}
+
+std::optional<TextRange> MessageSpan(const Text& text, int32_t source, const Prompt& prompt,
                                      const std::vector<SpecialToken>& specials) {
   std::optional<TextRange> message;
   size_t data_before = 0;               // where data before the message ends
@@ -98,23 +156,8 @@ std::optional<TextRange> MessageSpan(const Text& text, int32_t source, std::stri
   if (!message.has_value()) {
     return std::nullopt;
   }
-  const std::string_view before =
-      std::string_view(text.str()).substr(data_before, message->begin - data_before);
-  if (const size_t end = EndOfLongestBeginning(before, prompt); end > 0) {
-    message->begin = data_before + end;
-  }
-  auto special = std::find_if(specials.begin(), specials.end(), [&](const SpecialToken& token) {
-    return token.span.begin >= message->end;
-  });
-  if (special == specials.end() || special->span.begin >= data_after) {
-    return message;
-  }
-  message->end = special->span.end;
-  for (++special;
-       special != specials.end() && special->stops && special->span.begin == message->end;
-       ++special) {
-    message->end = special->span.end;
-  }
+  message->begin = BeginOf({data_before, message->begin}, text.str(), prompt, specials);
+  message->end = EndOf({message->end, data_after}, text.str(), prompt, specials);
   return message;
 }
 

@@ -29,7 +29,8 @@ std::vector<SpecialToken> Specials(const Text& text) {
 }
 
 std::string Says(const Text& text, int32_t source, std::string_view prompt) {
-  const auto span = MessageSpan(text, source, prompt, Specials(text));
+  const auto span = MessageSpan(
+      text, source, Prompt::From(prompt, Specials(Text(std::string(prompt)))), Specials(text));
   return span.has_value() ? text.str().substr(span->begin, span->end - span->begin) : "none";
 }
 
@@ -78,6 +79,25 @@ TEST(MessageSpan, EndsBeforeOtherData) {
   const Text text = Made({{"A: ", 0}, {"Yes", 2}, {"\nU: ", 0}, {"More", 3}, {"</s>", 0}});
   EXPECT_EQ(Says(text, 2, "A:"), " Yes");
   EXPECT_EQ(Says(text, 3, "A:"), "More</s>");
+}
+
+TEST(MessageSpan, BeginsInsideNoSpecialToken) {
+  const Text text = Made({{"<u>", 0}, {"Hi", 1}, {"</u><b>", 0}, {"Yes", 2}, {"</b>", 0}});
+  EXPECT_EQ(Says(text, 2, "<a>\n"), "Yes</b>") << "two characters of it are no header";
+  const Text more = Made({{"</u><a>say<b>", 0}, {"Yes", 2}, {"</b>", 0}});
+  EXPECT_EQ(Says(more, 2, "<a>say<c>"), "<b>Yes</b>");
+  const Text bare = Made({{"\nAnd:", 0}, {"Yes", 2}, {"</s>", 0}});
+  EXPECT_EQ(Says(bare, 2, "\nAssistant:"), "Yes</s>");
+}
+
+TEST(MessageSpan, EndsWithTheTurnAfterACallOfATool) {
+  const Text text =
+      Made({{"<a>\n<call>", 0}, {"weather", 2}, {"<call/>\n</a>\n<u>", 0}, {"9", 3}, {"</u>", 0}});
+  EXPECT_EQ(Says(text, 2, "<a>\n"), "<call>weather<call/>\n</a>");
+  const Text data = Made({{"<a>", 0}, {"Yes", 2}, {"<b>", 0}, {"9", 3}, {"</a>", 0}});
+  EXPECT_EQ(Says(data, 2, "<a>"), "Yes<b>") << "a stop behind other data is another's";
+  const Text turns = Made({{"<a>", 0}, {"Yes", 2}, {"<b><a></a>", 0}});
+  EXPECT_EQ(Says(turns, 2, "<a>"), "Yes<b>") << "nor is one behind a prompt its own";
 }
 
 TEST(GenerationSpans, AreWhatWasMarked) {
