@@ -89,7 +89,7 @@ absl::StatusOr<std::pair<std::string, Arguments>> Callee(std::string_view filter
   return std::pair(arguments.positional[at].text()->str(), std::move(rest));
 }
 
-// NOLINTNEXTLINE(misc-no-recursion): a list of filters' names ends with its arguments
+// NOLINTNEXTLINE(misc-no-recursion): no other filter calls filters, and it may not call itself
 absl::StatusOr<Value> Map(const Value& value, const Arguments& arguments, Budget& budget) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<Value> elements, Elements(value, budget));
   std::vector<Value> mapped;
@@ -104,6 +104,9 @@ absl::StatusOr<Value> Map(const Value& value, const Arguments& arguments, Budget
     return MakeList(std::move(mapped));
   }
   SHOAL_ASSIGN_OR_RETURN(const auto callee, Callee("map", arguments, 0));
+  if (callee.first == "map") {
+    return InvalidArgument("map cannot call map");
+  }
   for (const Value& element : elements) {
     SHOAL_ASSIGN_OR_RETURN(mapped.emplace_back(),
                            CallFilter(callee.first, element, callee.second, budget));

@@ -209,6 +209,11 @@ TEST(Jinja, CostsAreBounded) {
       Rendered("{% set n = namespace(x=[]) %}{% for i in range(900) %}{% set n.x = [n.x] %}"
                "{% endfor %}{{ n.x }}")
           .ok());
+  std::string maps = "{{ 'x' | map('map'";
+  for (int i = 0; i < 20000; ++i) {
+    maps += ", 'map'";
+  }
+  EXPECT_THAT(Of(maps + ") }}"), HasSubstr("map cannot call map"));
   const std::string brackets(100000, '(');
   const std::string lists(100000, '[');
   const std::string nots = "{{ " + std::string(100000, '-') + "1 }}";
