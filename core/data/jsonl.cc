@@ -46,10 +46,11 @@ class Fields {
   const JsonlOptions& options_;
 };
 
-// A text, or the texts of a list of parts; nothing where a message calls tools instead.
-absl::StatusOr<std::string> ContentOf(const JsonObject& message) {
+// A text, or the texts of a list of parts; nothing where a message calls tools instead, or `null`
+// is what it says.
+absl::StatusOr<std::string> ContentOf(const JsonObject& message, bool null) {
   const Json* content = message.Find("content");
-  if (content == nullptr && message.Find("tool_calls") != nullptr) {
+  if (content == nullptr && (null || message.Find("tool_calls") != nullptr)) {
     return "";
   }
   if (content == nullptr || !content->is_array()) {
@@ -76,7 +77,8 @@ absl::StatusOr<std::vector<ChatMessage>> ParseMessages(const Json& list, std::st
     if (!role.ok()) {
       return Annotate(role.status(), object.where());
     }
-    SHOAL_ASSIGN_OR_RETURN(std::string content, ContentOf(object));
+    const bool null = *role == Role::kAssistant && list[i].contains("content");
+    SHOAL_ASSIGN_OR_RETURN(std::string content, ContentOf(object, null));
     messages.push_back({*role, std::move(content)});
   }
   if (messages.empty()) {
@@ -111,7 +113,8 @@ absl::Status ReadArguments(OrderedJson& call, const std::string& where) {
 }
 
 // Takes what templates of a model's own may read besides: other fields of messages, and tools. In
-// the order of the file, since templates write objects as they lie there.
+// the order of the file, since templates write objects as they lie there. Empty lists of tools and
+// of calls say nothing.
 absl::Status TakeMore(std::string_view line, const Json& messages, const std::string& name,
                       std::string_view where, JsonlSample& sample) {
   const bool has_tools = line.find("\"tools\"") != std::string_view::npos;
@@ -130,7 +133,7 @@ absl::Status TakeMore(std::string_view line, const Json& messages, const std::st
       SHOAL_RETURN_IF_ERROR(
           ReadArguments(calls[k], fmt::format("{}: {}[{}].tool_calls[{}]", where, name, i, k)));
     }
-    if (calls.is_null()) {
+    if (calls.empty()) {
       message.erase("tool_calls");
     }
     if (!message.empty()) {
@@ -140,6 +143,9 @@ absl::Status TakeMore(std::string_view line, const Json& messages, const std::st
   sample.tools = ordered.value("tools", OrderedJson());
   if (sample.tools.is_string() && ParseJson(sample.tools.get<std::string>(), where).ok()) {
     sample.tools = OrderedJson::parse(sample.tools.get<std::string>());
+  }
+  if (sample.tools.is_array() && sample.tools.empty()) {
+    sample.tools = nullptr;
   }
   return sample.tools.is_null() || sample.tools.is_array()
              ? absl::OkStatus()

@@ -84,6 +84,17 @@ TEST(JsonlTest, ReadsAlpaca) {
   EXPECT_EQ(named->messages[0].content, "a");
 }
 
+TEST(JsonlTest, EmptyListsAndNullSayNothing) {
+  const auto sample =
+      ParseJsonlLine(R"({"messages":[{"role":"user","content":"x","tool_calls":[]},)"
+                     R"({"role":"assistant","content":null,"tool_calls":null}],"tools":[]})",
+                     {}, "f:1");
+  ASSERT_TRUE(sample.ok()) << sample.status();
+  EXPECT_THAT(sample->messages,
+              ElementsAre(ChatMessage{Role::kUser, "x"}, ChatMessage{Role::kAssistant, ""}));
+  EXPECT_TRUE(sample->tools.is_null());
+}
+
 TEST(JsonlTest, SaysWhatIsNoSuchForm) {
   EXPECT_THAT(Error(R"({"text":"Once"})"), HasSubstr("looks like plain text for pretraining"));
   EXPECT_THAT(Error("Once upon"), HasSubstr("is this plain text?"));
