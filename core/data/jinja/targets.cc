@@ -31,9 +31,9 @@ std::vector<TextRange> Joined(const Text& text, Is is) {
   return spans;
 }
 
-// The end of the longest beginning of the prompt in text[begin, end), of equally long ones the last,
-// that holds its head and ends inside no special token; nullopt if there is none. As Knuth, Morris
-// and Pratt find it.
+// The end of the longest beginning of the prompt in `within`, of equally long ones the last, that
+// holds its head and ends inside no special token; nullopt if there is none. As Knuth, Morris and
+// Pratt find it.
 std::optional<size_t> EndOfLongestBeginning(std::string_view text, TextRange within,
                                             const Prompt& prompt,
                                             const std::vector<SpecialToken>& specials) {
