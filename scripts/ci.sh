@@ -36,6 +36,7 @@ cd "$(dirname "$0")/.."
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 # Memory that is refused is an error that programs tell, and tests ask for too much on purpose.
 asan=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1
+asan+=:suppressions=$PWD/scripts/asan.supp
 export ASAN_OPTIONS=${ASAN_OPTIONS:-$asan}
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/scripts/lsan.supp:print_suppressions=0}
 
