@@ -180,10 +180,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::Filtered() {
     } else if (AtName("is")) {
       SHOAL_ASSIGN_OR_RETURN(value, Test(std::move(value)));
     } else if (AtOperator("(")) {
-      ExpressionPtr call = Make(Kind::kCall);
-      SHOAL_RETURN_IF_ERROR(Adopt(*call, std::move(value)));
-      SHOAL_RETURN_IF_ERROR(Arguments(*call));
-      value = std::move(call);
+      SHOAL_ASSIGN_OR_RETURN(value, Call(std::move(value)));
     } else {
       return value;
     }
@@ -211,14 +208,18 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::Postfix(ExpressionPtr value) {
     } else if (TakeOperator("[")) {
       SHOAL_ASSIGN_OR_RETURN(value, Subscript(std::move(value)));
     } else if (AtOperator("(")) {
-      ExpressionPtr call = Make(Kind::kCall);
-      SHOAL_RETURN_IF_ERROR(Adopt(*call, std::move(value)));
-      SHOAL_RETURN_IF_ERROR(Arguments(*call));
-      value = std::move(call);
+      SHOAL_ASSIGN_OR_RETURN(value, Call(std::move(value)));
     } else {
       return value;
     }
   }
+}
+
+absl::StatusOr<ExpressionPtr> ExpressionParser::Call(ExpressionPtr callee) {
+  ExpressionPtr call = Make(Kind::kCall);
+  SHOAL_RETURN_IF_ERROR(Adopt(*call, std::move(callee)));
+  SHOAL_RETURN_IF_ERROR(Arguments(*call));
+  return call;
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::Primary() {

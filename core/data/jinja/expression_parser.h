@@ -85,6 +85,7 @@ class ExpressionParser {
   absl::StatusOr<ExpressionPtr> Filtered();
   absl::StatusOr<ExpressionPtr> Unary();
   absl::StatusOr<ExpressionPtr> Postfix(ExpressionPtr operand);
+  absl::StatusOr<ExpressionPtr> Call(ExpressionPtr callee);
   absl::StatusOr<ExpressionPtr> Primary();
   absl::StatusOr<ExpressionPtr> Number(bool integer);
   absl::StatusOr<ExpressionPtr> Items(Expression::Kind kind, std::string_view close);

@@ -127,52 +127,55 @@ std::vector<std::string> Targets(const Template& chat_template, const Text& text
   return targets;
 }
 
-TEST(JinjaGolden, RendersWhatTransformersDoes) {
-  int equal = 0;
+// Calls look(template, its entry, golden, chat) for each golden render of each template.
+template <typename Look>
+void ForEachRender(Look look) {
   for (const Json& entry : Goldens()["templates"]) {
     const std::string name = entry["name"];
     const auto chat_template = Template::Parse(entry["template"].get<std::string>(), name);
     ASSERT_OK(chat_template.status());
     for (const Json& golden : entry["renders"]) {
-      SCOPED_TRACE(name + " of " + golden["chat"].get<std::string>());
-      const auto text =
-          Render(*chat_template, Goldens()["chats"][golden["chat"].get<std::string>()]);
-      if (golden.contains("error")) {
-        // Shoal writes the arguments of a tool call as JSON where a template wants text.
-        if (golden["error"] == "can only concatenate str (not \"dict\") to str") {
-          EXPECT_THAT(text->str(), ::testing::HasSubstr("{\"city\": \"Köln\", \"days\": [1, 2]"));
-          continue;
-        }
-        EXPECT_FALSE(text.ok()) << golden["error"] << "\n" << text->str();
-        continue;
-      }
-      ASSERT_OK(text.status());
-      EXPECT_EQ(text->str(), golden["text"].get<std::string>());
-      ++equal;
+      const std::string chat = golden["chat"];
+      SCOPED_TRACE(name + " of " + chat);
+      look(*chat_template, entry, golden, Goldens()["chats"][chat]);
     }
   }
+}
+
+TEST(JinjaGolden, RendersWhatTransformersDoes) {
+  int equal = 0;
+  ForEachRender([&](const Template& chat_template, const Json& /*entry*/, const Json& golden,
+                    const Json& chat) {
+    const auto text = Render(chat_template, chat);
+    if (golden.contains("error")) {
+      // Shoal writes the arguments of a tool call as JSON where a template wants text.
+      if (golden["error"] == "can only concatenate str (not \"dict\") to str") {
+        EXPECT_THAT(text->str(), ::testing::HasSubstr("{\"city\": \"Köln\", \"days\": [1, 2]"));
+        return;
+      }
+      EXPECT_FALSE(text.ok()) << golden["error"] << "\n" << text->str();
+      return;
+    }
+    ASSERT_OK(text.status());
+    EXPECT_EQ(text->str(), golden["text"].get<std::string>());
+    ++equal;
+  });
   EXPECT_GT(equal, 900);
 }
 
 TEST(JinjaGolden, TheAssistantSaysWhatTheMarksFind) {
   int equal = 0;
-  for (const Json& entry : Goldens()["templates"]) {
-    const std::string name = entry["name"];
-    const auto chat_template = Template::Parse(entry["template"].get<std::string>(), name);
-    ASSERT_OK(chat_template.status());
-    for (const Json& golden : entry["renders"]) {
-      if (!golden.contains("targets")) {
-        continue;
-      }
-      SCOPED_TRACE(name + " of " + golden["chat"].get<std::string>());
-      const Json& chat = Goldens()["chats"][golden["chat"].get<std::string>()];
-      const auto text = Render(*chat_template, chat);
-      ASSERT_OK(text.status());
-      EXPECT_EQ(Targets(*chat_template, *text, chat, entry["specials"]),
-                golden["targets"].get<std::vector<std::string>>());
-      ++equal;
-    }
-  }
+  ForEachRender(
+      [&](const Template& chat_template, const Json& entry, const Json& golden, const Json& chat) {
+        if (!golden.contains("targets")) {
+          return;
+        }
+        const auto text = Render(chat_template, chat);
+        ASSERT_OK(text.status());
+        EXPECT_EQ(Targets(chat_template, *text, chat, entry["specials"]),
+                  golden["targets"].get<std::vector<std::string>>());
+        ++equal;
+      });
   EXPECT_GT(equal, 500);
 }
 
