@@ -65,11 +65,16 @@ void Report::AddBarRow(const std::vector<std::string>& row) {
 }
 
 std::string Report::Markdown(const std::string& title, const std::string& introduction) const {
+  return With(body_, title, introduction);
+}
+
+std::string Report::With(const std::string& body, const std::string& title,
+                         const std::string& introduction) const {
   std::string text = fmt::format("# {}\n\n{}\n\n", title, introduction);
   if (!bars_.empty()) {
     text += MarkdownTable(bars_);
   }
-  text += body_;
+  text += body;
   while (text.ends_with("\n\n")) {
     text.pop_back();
   }
@@ -79,7 +84,7 @@ std::string Report::Markdown(const std::string& title, const std::string& introd
 absl::Status Report::Write(const std::string& directory, const std::string& name,
                            const std::string& title, const std::string& introduction) const {
   SHOAL_RETURN_IF_ERROR(CreateDirectories(directory + "/" + charts_));
-  std::string text = Markdown(title, introduction);
+  std::string body = body_;
   std::vector<std::pair<std::string, std::string>> svgs = svgs_;
   absl::Status missing;
   for (const NamedChart& named : named_charts_) {
@@ -88,7 +93,7 @@ absl::Status Report::Write(const std::string& directory, const std::string& name
       svgs.emplace_back(named.name, *std::move(svg));
     } else if (absl::IsNotFound(svg.status())) {
       missing = svg.status();
-      text = absl::StrReplaceAll(text, {{named.reference, ""}});
+      body = absl::StrReplaceAll(body, {{named.reference, ""}});
     } else {
       return svg.status();
     }
@@ -100,7 +105,8 @@ absl::Status Report::Write(const std::string& directory, const std::string& name
     SHOAL_RETURN_IF_ERROR(
         WriteFileAtomically(fmt::format("{}/{}/{}.svg", directory, charts_, svg_name), svg));
   }
-  return WriteFileAtomically(fmt::format("{}/{}.md", directory, name), text);
+  return WriteFileAtomically(fmt::format("{}/{}.md", directory, name),
+                             With(body, title, introduction));
 }
 
 double Median(std::vector<double> values) {

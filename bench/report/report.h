@@ -41,6 +41,8 @@ class Report {
     chart::Chart chart;
   };
   std::string Reference(const std::string& name, const std::string& what) const;
+  std::string With(const std::string& body, const std::string& title,
+                   const std::string& introduction) const;
   void AddBarRow(const std::vector<std::string>& row);
 
   const std::string charts_;
