@@ -307,7 +307,8 @@ MISHAP(KilledProcess) {
 MISHAP(KilledProcessOfARunThatIsToEndThen) {
   for (const char* program : {"/shoal-worker", "/shoal-server", "/shoal-coordinator"}) {
     fs::remove_all(directory());
-    const auto run = Start({"--set", "queue.max_restarts=0"});
+    // Its one worker: another would go on and might end the run first.
+    const auto run = Start({"--set", "queue.max_restarts=0", "--set", "cluster.local.workers=1"});
     WaitForStep(*run, RandomStep());
     kill(OneOf(program), SIGKILL);
     const ProgramResult result = run->Wait(kLimit);
