@@ -205,6 +205,7 @@ struct ServiceOptions {
   OnServerLoss on_server_loss = OnServerLoss::kAuto;
   bool verify_pushes = false;  // gradients travel with a hash
   Encryption encryption = Encryption::kAuto;
+  int64_t replicas = 1;  // servers that have the state of a partition
 
   bool operator==(const ServiceOptions&) const = default;
 };

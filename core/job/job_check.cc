@@ -108,6 +108,22 @@ absl::Status CheckLeastMembers(const Job& job, const JobSources& sources,
   return check("workers", cluster.min_workers, cluster.workers);
 }
 
+absl::Status CheckReplicas(const Job& job, const JobSources& sources,
+                           const std::string& file_name) {
+  const std::string place = Place(sources, "service.replicas", "service.replicas", file_name);
+  const std::string servers = job.cluster.local ? "cluster.local.servers" : "cluster.servers";
+  if (job.cluster.servers > 0 && job.service.replicas > job.cluster.servers) {
+    return InvalidArgument("{}: service.replicas is {}, and {} only {}", place,
+                           job.service.replicas, servers, job.cluster.servers);
+  }
+  if (job.service.replicas > 1 && job.service.memory == PartitionMemory::kCuda) {
+    return InvalidArgument(
+        "{}: service.replicas {} is of state in memory of the host, and service.memory is cuda",
+        place, job.service.replicas);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckPipeline(const Job& job, const JobSources& sources,
                            const std::string& file_name) {
   const PipelineOptions& pipeline = job.cluster.pipeline;
@@ -327,6 +343,7 @@ absl::Status CheckJob(Job& job, const proto::Job& said, const JobSources& source
         job.data.max_sequence_tokens, job.data.microbatch_tokens);
   }
   SHOAL_RETURN_IF_ERROR(CheckLeastMembers(job, sources, file_name));
+  SHOAL_RETURN_IF_ERROR(CheckReplicas(job, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckValidation(job, sources, file_name));
   return CheckPipeline(job, sources, file_name);
 }

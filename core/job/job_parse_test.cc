@@ -5,6 +5,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/status.h"
+#include "core/base/testing/status.h"
 #include "core/job/job.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -370,6 +371,12 @@ TEST(ParseJob, RefusesToWaitForMoreWorkersThanItTakes) {
 }
 
 TEST(ParseJob, RefusesServersThatCannotBeKeptOrCome) {
+  EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 2}\nservice:\n  replicas: 3\n"),
+            "job.yaml:6: service.replicas is 3, and cluster.local.servers only 2");
+  EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 2}\nservice:\n  replicas: 2\n"
+                      "  memory: cuda\n"),
+            "job.yaml:6: service.replicas 2 is of state in memory of the host, and service.memory "
+            "is cuda");
   EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 3}\n  min_servers: 4\n"),
             "job.yaml:4: cluster.min_servers is 4, and cluster.local.servers only 3");
   EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 3}\n  elastic: true\n"),
@@ -443,6 +450,25 @@ TEST(Resolve, TakesAGpuWhereThisMachineRunsTheWorkersAndHasOne) {
   EXPECT_EQ(resolved({there}, gpu), std::pair(DeviceKind::kAuto, ComputeType::kBf16));
   EXPECT_EQ(resolved({there}, {}), std::pair(DeviceKind::kAuto, ComputeType::kFp32));
   EXPECT_EQ(resolved({there, "train.device=cuda"}, {}), cuda);
+}
+
+TEST(SettleEpochs, AreTheStepsOfSoManyPasses) {
+  const auto steps = [](double epochs, int64_t samples) {
+    TrainOptions train = {.epochs = epochs, .minibatch_samples = 32};
+    EXPECT_TRUE(SettleEpochs(train, samples).ok());
+    EXPECT_EQ(train.epochs, 0);
+    return train.steps;
+  };
+  EXPECT_EQ(steps(3, 7473), 701);
+  EXPECT_EQ(steps(1, 32), 1);
+  EXPECT_EQ(steps(1, 33), 2);
+  EXPECT_EQ(steps(0.5, 64), 1);
+  EXPECT_EQ(steps(0.001, 1), 1);
+  EXPECT_EQ(steps(1.1, 320), 11) << "not 11.000000000000002 rounded up";
+  TrainOptions train = {.epochs = 1, .minibatch_samples = 32, .warmup_steps = 11};
+  EXPECT_REFUSED(SettleEpochs(train, 320), "train.warmup_steps (11)");
+  train = {.epochs = 1e6, .minibatch_samples = 1};
+  EXPECT_REFUSED(SettleEpochs(train, int64_t{1} << 40), "are more than 1000000000 steps");
 }
 
 }  // namespace

@@ -209,6 +209,8 @@ Job RandomJob(Random& random) {
   job.cluster.min_workers = random.Between(1, std::max<int64_t>(1, job.cluster.workers));
   job.cluster.elastic = !job.cluster.local && random.Below(2) == 0;
   job.cluster.min_servers = random.Between(1, std::max<int64_t>(1, job.cluster.servers));
+  const bool replicated = job.service.memory == PartitionMemory::kHost && job.cluster.servers > 1;
+  job.service.replicas = replicated ? 2 : 1;
   job.cluster.token_file = RandomText(random);
   job.cluster.recovery_timeout_seconds = 0.1 + random.Uniform() * 1000;
   job.cluster.coordinator_patience_seconds = random.Uniform() * 1000;
@@ -475,25 +477,6 @@ TEST(LearningRateAt, IsWhatATableSays) {
     }
     EXPECT_GT(rates.back(), 0.1) << "the last step learns";
   }
-}
-
-TEST(SettleEpochs, AreTheStepsOfSoManyPasses) {
-  const auto steps = [](double epochs, int64_t samples) {
-    TrainOptions train = {.epochs = epochs, .minibatch_samples = 32};
-    EXPECT_TRUE(SettleEpochs(train, samples).ok());
-    EXPECT_EQ(train.epochs, 0);
-    return train.steps;
-  };
-  EXPECT_EQ(steps(3, 7473), 701);
-  EXPECT_EQ(steps(1, 32), 1);
-  EXPECT_EQ(steps(1, 33), 2);
-  EXPECT_EQ(steps(0.5, 64), 1);
-  EXPECT_EQ(steps(0.001, 1), 1);
-  EXPECT_EQ(steps(1.1, 320), 11) << "not 11.000000000000002 rounded up";
-  TrainOptions train = {.epochs = 1, .minibatch_samples = 32, .warmup_steps = 11};
-  EXPECT_REFUSED(SettleEpochs(train, 320), "train.warmup_steps (11)");
-  train = {.epochs = 1e6, .minibatch_samples = 1};
-  EXPECT_REFUSED(SettleEpochs(train, int64_t{1} << 40), "are more than 1000000000 steps");
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
 #include "core/model/shard_map.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "core/base/check.h"
 
@@ -32,6 +36,108 @@ ShardMap PlaceShards(const std::vector<PartitionSpec>& partitions, int servers,
     map.servers[index] = {static_cast<int>(best)};
   }
   return map;
+}
+
+namespace {
+
+// Where backups go, largest first.
+class BackupPlaces {
+ public:
+  BackupPlaces(std::span<const int> servers, std::span<const std::string> hosts)
+      : servers_(servers), hosts_(hosts) {}
+
+  void Add(int primary, int backup, int64_t count) {
+    load_[backup] += count;
+    pairs_[{primary, backup}] += count;
+  }
+  int64_t load(int server) const { return At(load_, server); }
+
+  // -1: there is no server left.
+  int Best(const std::vector<int>& holders) const {
+    int best = -1;
+    for (const int server : servers_) {
+      const bool holds = std::ranges::find(holders, server) != holders.end();
+      if (!holds && (best < 0 || Rank(holders, server) < Rank(holders, best))) {
+        best = server;
+      }
+    }
+    return best;
+  }
+
+ private:
+  template <typename Key>
+  static int64_t At(const std::map<Key, int64_t>& of, const Key& key) {
+    const auto found = of.find(key);
+    return found == of.end() ? 0 : found->second;
+  }
+  std::tuple<bool, int64_t, int64_t, int> Rank(const std::vector<int>& holders, int server) const {
+    const bool near = std::ranges::any_of(holders, [&](int holder) {
+      return std::max(holder, server) < std::ssize(hosts_) &&
+             hosts_[static_cast<size_t>(holder)] == hosts_[static_cast<size_t>(server)];
+    });
+    return {near, At(pairs_, std::pair(holders.front(), server)), load(server), server};
+  }
+
+  const std::span<const int> servers_;
+  const std::span<const std::string> hosts_;
+  std::map<int, int64_t> load_;                   // elements, by server
+  std::map<std::pair<int, int>, int64_t> pairs_;  // elements, by primary and backup
+};
+
+}  // namespace
+
+ShardMap WithBackups(const std::vector<PartitionSpec>& partitions, ShardMap map,
+                     std::span<const int> servers, int64_t replicas,
+                     std::span<const std::string> hosts) {
+  std::vector<PartitionSpec> order = partitions;
+  std::ranges::stable_sort(order, std::greater(), &PartitionSpec::count);
+  int64_t total = 0;
+  for (const PartitionSpec& partition : partitions) {
+    total += partition.count * (replicas - 1);
+  }
+  const int64_t share =
+      total / std::max<int64_t>(1, std::ssize(servers)) + LargestCount(partitions);
+  BackupPlaces places(servers, hosts);
+  for (const PartitionSpec& partition : order) {
+    std::vector<int>& holders = map.servers[static_cast<size_t>(partition.id)];
+    const std::vector<int> before = std::exchange(holders, {holders.front()});
+    for (const int backup : std::span(before).subspan(1)) {
+      const bool stays = std::ranges::find(servers, backup) != servers.end() &&
+                         places.load(backup) + partition.count <= share;
+      if (stays && std::ssize(holders) < replicas) {
+        places.Add(holders.front(), backup, partition.count);
+        holders.push_back(backup);
+      }
+    }
+  }
+  for (const PartitionSpec& partition : order) {
+    std::vector<int>& holders = map.servers[static_cast<size_t>(partition.id)];
+    while (std::ssize(holders) < std::min(replicas, std::ssize(servers))) {
+      const int best = places.Best(holders);
+      if (best < 0) {
+        break;
+      }
+      places.Add(holders.front(), best, partition.count);
+      holders.push_back(best);
+    }
+  }
+  return map;
+}
+
+int64_t Underreplicated(const ShardMap& map, int64_t replicas) {
+  return std::ranges::count_if(
+      map.servers, [replicas](const auto& holders) { return std::ssize(holders) < replicas; });
+}
+
+std::vector<int> BackupsOf(const ShardMap& map, int server) {
+  std::vector<int> ids;
+  for (size_t id = 0; id < map.servers.size(); ++id) {
+    const std::span backups = std::span(map.servers[id]).subspan(1);
+    if (std::ranges::find(backups, server) != backups.end()) {
+      ids.push_back(static_cast<int>(id));
+    }
+  }
+  return ids;
 }
 
 std::vector<int> PartitionsOf(const ShardMap& map, int server) {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "core/model/partition.h"
@@ -22,6 +24,20 @@ struct ShardMap {
 // first, onto the least loaded). Puts each unit's partitions on different servers where possible,
 // so that a get of one unit reads from several at once. Deterministic.
 ShardMap PlaceShards(const std::vector<PartitionSpec>& partitions, int servers, int64_t generation);
+
+// Returns `map` with `replicas` holders of each partition, or one on each of these servers where
+// there are fewer. Backups that are on one of them, and not its primary, stay unless that has more
+// than its share. Others come to whoever backs up least of their primary, on another host than its
+// other holders if there is one: `hosts` by server; empty: all differ. Deterministic.
+ShardMap WithBackups(const std::vector<PartitionSpec>& partitions, ShardMap map,
+                     std::span<const int> servers, int64_t replicas,
+                     std::span<const std::string> hosts = {});
+
+// Returns how many partitions have fewer holders.
+int64_t Underreplicated(const ShardMap& map, int64_t replicas);
+
+// Returns the ids of the partitions that `server` is a backup of, ascending.
+std::vector<int> BackupsOf(const ShardMap& map, int server);
 
 // Returns the ids of the partitions whose primary is `server`, ascending.
 std::vector<int> PartitionsOf(const ShardMap& map, int server);

@@ -73,6 +73,8 @@ struct CallersOf<proto::ReserveRequest> : Callers<Role::kCoordinator> {};
 template <>
 struct CallersOf<proto::FetchRequest> : Callers<Role::kCoordinator> {};
 template <>
+struct CallersOf<proto::ReplicateRequest> : Callers<Role::kCoordinator> {};
+template <>
 struct CallersOf<proto::ReadStateRequest> : Callers<Role::kServer> {};
 template <>
 struct CallersOf<proto::ConnectRequest> : Callers<Role::kWorker> {};

@@ -32,6 +32,8 @@ class ParameterServerService {
       const proto::ReleaseJobRequest& request) = 0;
   virtual absl::StatusOr<proto::ReserveReply> Reserve(const proto::ReserveRequest& request) = 0;
   virtual absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest& request) = 0;
+  virtual absl::StatusOr<proto::ReplicateReply> Replicate(
+      const proto::ReplicateRequest& request) = 0;
   virtual absl::StatusOr<proto::ReadStateReply> ReadState(
       const proto::ReadStateRequest& request) = 0;
   virtual absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) = 0;

@@ -296,6 +296,9 @@ class FakeServer final : public ParameterServerService {
   absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest&) override {
     return proto::FetchReply();
   }
+  absl::StatusOr<proto::ReplicateReply> Replicate(const proto::ReplicateRequest&) override {
+    return proto::ReplicateReply();
+  }
   absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest&) override {
     return proto::ReadStateReply();
   }

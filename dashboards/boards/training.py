@@ -125,7 +125,11 @@ TROUBLE = Row('Trouble', (
           'away while the job trained, in five minutes, and those that are left. Good: as you '
           'wish, each byte once, and what is left falls to zero.', 'bytes',
           (Query('increase(shoal_move_bytes_total{JOB}[5m])', 'moved'),
-           Query('shoal_move_left_bytes{JOB}', 'left'))),
+           Query('shoal_move_left_bytes{JOB}', 'left'),
+           Query('increase(shoal_replicated_bytes_total{JOB}[5m])', 'gradients to backups'))),
+    Panel('Partitions short of replicas', 'Partitions that fewer servers have than '
+          'service.replicas says. Good: zero; above it for long, the next loss may cost steps.',
+          'short', (Query('shoal_underreplicated_partitions{JOB}', 'partitions'),)),
     Panel('Pauses while state moves', 'How long steps waited for it, and moves that were given up '
           'in five minutes. Good: pauses of a step or less, none given up.', 's',
           (Query('histogram_quantile(0.99, sum by (le) '

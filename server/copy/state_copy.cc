@@ -54,8 +54,9 @@ class Fetch {
     request.set_count(static_cast<int64_t>(out.size()));
     const absl::StatusOr<proto::ReadStateReply> reply = giver.read(request);
     if (!reply.ok()) {
-      return Annotate(reply.status(),
-                      fmt::format("state of partition {} from {}", partition, giver.name));
+      // As its own: who asks the taker judges by the code whether that can be reached.
+      return FailedPrecondition("state of partition {} from {}: {}", partition, giver.name,
+                                Message(reply.status()));
     }
     const std::string& elements = reply->elements();
     if (elements.size() != out.size_bytes() ||
@@ -93,12 +94,20 @@ absl::StatusOr<proto::ReadStateReply> ReadState(const JobStore& store,
                            request.count(), request.offset(), static_cast<int>(request.array()),
                            request.partition(), count);
   }
+  const PartitionState& state = held->extent->store->state();
+  const auto elements = static_cast<size_t>(request.count());
   std::vector<float> scratch;
-  SHOAL_ASSIGN_OR_RETURN(const std::span<const float> array,
-                         held->extent->store->state().Read(
-                             held->index, static_cast<StateArray>(request.array()), scratch));
-  const std::span<const float> part =
-      array.subspan(static_cast<size_t>(request.offset()), static_cast<size_t>(request.count()));
+  std::span<const float> part;
+  if (request.array() == proto::ReadStateRequest::ARRAY_GRADIENT) {
+    scratch.resize(elements);
+    SHOAL_RETURN_IF_ERROR(state.ReadGradient(held->index, request.offset(), scratch));
+    part = scratch;
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(
+        const std::span<const float> array,
+        state.Read(held->index, static_cast<StateArray>(request.array()), scratch));
+    part = array.subspan(static_cast<size_t>(request.offset()), elements);
+  }
   proto::ReadStateReply reply;
   reply.set_elements(part.data(), part.size_bytes());
   reply.set_hash(XXH3_64bits(part.data(), part.size_bytes()));
@@ -117,6 +126,15 @@ StoreSource FetchedFrom(const std::vector<plan::PartitionSpec>& partitions,
   return {.master = reader(proto::ReadStateRequest::ARRAY_MASTER),
           .m = reader(proto::ReadStateRequest::ARRAY_FIRST_MOMENT),
           .v = reader(proto::ReadStateRequest::ARRAY_SECOND_MOMENT)};
+}
+
+plan::UnitReader GradientsFrom(const std::vector<plan::PartitionSpec>& partitions,
+                               const std::map<int, StateGiver>& givers,
+                               const proto::ReadStateRequest& wanted) {
+  const auto fetch = std::make_shared<const Fetch>(partitions, givers, wanted);
+  return [fetch](int unit, int64_t offset, std::span<float> out) {
+    return fetch->Read(proto::ReadStateRequest::ARRAY_GRADIENT, unit, offset, out);
+  };
 }
 
 }  // namespace shoal::server

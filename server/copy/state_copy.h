@@ -22,12 +22,16 @@ namespace shoal::server {
 // Of one read: 1 MiB.
 inline constexpr int64_t kMostStateElements = int64_t{1} << 18;
 
+// Of an element: master weight and moments; its gradient, for backups.
+inline constexpr int64_t kStateBytes = 12;
+inline constexpr int64_t kGradientBytes = 4;
+
 // Asks one server. Thread-safe.
 using StateReader =
     std::function<absl::StatusOr<proto::ReadStateReply>(const proto::ReadStateRequest&)>;
 
 // NotFound for a partition that is not held, FailedPrecondition for a version that is not
-// published.
+// published. A gradient must be sealed.
 absl::StatusOr<proto::ReadStateReply> ReadState(const JobStore& store,
                                                 const proto::ReadStateRequest& request);
 
@@ -42,5 +46,10 @@ struct StateGiver {
 StoreSource FetchedFrom(const std::vector<plan::PartitionSpec>& partitions,
                         const std::map<int, StateGiver>& givers,
                         const proto::ReadStateRequest& wanted);
+
+// The sealed gradients of such partitions, of the attempt that `wanted` says.
+plan::UnitReader GradientsFrom(const std::vector<plan::PartitionSpec>& partitions,
+                               const std::map<int, StateGiver>& givers,
+                               const proto::ReadStateRequest& wanted);
 
 }  // namespace shoal::server

@@ -66,6 +66,7 @@ class HostedJob {
   absl::StatusOr<proto::AdmitClientsReply> AdmitClients(const proto::AdmitClientsRequest& request);
   absl::StatusOr<proto::ReserveReply> Reserve(const proto::ReserveRequest& request);
   absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest& request);
+  absl::StatusOr<proto::ReplicateReply> Replicate(const proto::ReplicateRequest& request);
   absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest& request);
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request);
   // Waits for that client's pushes under way, refuses later ones, and closes its connection.
@@ -113,8 +114,18 @@ class HostedJob {
   proto::ServerGpu DescribeGpuUse(std::span<const plan::PartitionSpec> held) const;
 
   // move_partitions.cc
-  absl::StatusOr<int64_t> ReserveExtent(const proto::ReserveRequest& request);
-  absl::Status FetchExtent(const proto::FetchRequest& request);
+  absl::StatusOr<int64_t> ReserveExtents(const proto::ReserveRequest& request);
+  absl::Status ReservePartitions(std::span<const plan::PartitionSpec> comes,
+                                 const StoreBytes& bytes);
+  absl::Status FetchExtents(const proto::FetchRequest& request);
+  absl::Status FetchGradients(const proto::ReplicateRequest& request);
+  StateReader ReaderOf(const std::string& address);
+  template <typename Request>
+  std::map<int, StateGiver> GiversOf(const Request& request);
+  std::vector<plan::PartitionSpec> SpecsOf(std::span<const int> ids) const;
+  StoreBytes BytesOfBackups(std::span<const plan::PartitionSpec> backups) const;
+  absl::StatusOr<std::unique_ptr<Store>> MakeBackups(
+      std::span<const plan::PartitionSpec> backups) const;
   // Lets go of what extents took that are here no more.
   void FollowExtents();
 
@@ -156,6 +167,8 @@ class HostedJob {
   int64_t slot_bytes_ = 0;
   // What metrics say that it holds.
   std::map<int, StoreBytes> resident_;  // by number of the extent
+  std::map<int, StoreBytes> resident_backups_;
+  std::map<std::string, StateReader> readers_;  // of Fetch and Replicate, which never overlap
   int64_t counted_partitions_ = 0;
   ServerGpu gpu_;         // with service.memory cuda
   std::string gpu_name_;  // among those of all machines; empty: clients do not reach it
@@ -165,6 +178,7 @@ class HostedJob {
   std::vector<EnabledTransport> transports_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<JobStore> store_;
+  std::unique_ptr<JobStore> backups_;
   std::unique_ptr<JobCore> core_;
   std::unique_ptr<PushIntake> intake_;
   std::unique_ptr<IntakeThreads> intake_threads_;  // call TakePush

@@ -14,7 +14,6 @@ namespace {
 
 constexpr size_t kMostAdmitted = 1 << 20;  // over the job's life
 constexpr size_t kMaxClientName = 100;
-constexpr int64_t kStateBytes = 12;  // of an element: master weight and moments
 
 proto::AttemptPhase ToMessage(Phase phase) {
   switch (phase) {
@@ -43,11 +42,24 @@ proto::PrepareReply ToMessage(const std::vector<PartitionStatistics>& sealed) {
   return reply;
 }
 
+absl::StatusOr<google::protobuf::RepeatedPtrField<proto::PartitionChecksum>> ChecksumsOf(
+    const JobStore& store) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<PartitionChecksum> checksums, store.Checksums());
+  google::protobuf::RepeatedPtrField<proto::PartitionChecksum> all;
+  for (const PartitionChecksum& checksum : checksums) {
+    proto::PartitionChecksum& partition = *all.Add();
+    partition.set_partition(checksum.partition);
+    partition.set_hash(checksum.hash);
+  }
+  return all;
+}
+
 }  // namespace
 
-JobCore::JobCore(Options options, JobStore* store, rpc::NewestTerm* term)
+JobCore::JobCore(Options options, JobStore* store, JobStore* backups, rpc::NewestTerm* term)
     : options_(std::move(options)),
       store_(*store),
+      backups_(*backups),
       term_(*term),
       state_(store->version(), options_.generation) {}
 
@@ -81,7 +93,7 @@ absl::StatusOr<proto::TakeOverReply> JobCore::TakeOver(const proto::TakeOverRequ
   reply.set_step(state_.step());
   reply.set_attempt(state_.attempt());
   reply.set_phase(ToMessage(state_.phase()));
-  reply.set_partitions(std::ssize(store_.held()));
+  reply.set_partitions(std::ssize(store_.held()) + std::ssize(backups_.held()));
   return reply;
 }
 
@@ -93,7 +105,7 @@ absl::StatusOr<proto::BeginAttemptReply> JobCore::BeginAttempt(
   absl::MutexLock state(&state_mutex_);
   StepState next = state_;
   if (request.has_held() && request.generation() > next.generation()) {
-    next.Moved(request.generation(), store_.held().empty() ? request.step() - 1 : next.version());
+    next.Moved(request.generation(), HoldsNothing() ? request.step() - 1 : next.version());
   }
   SHOAL_ASSIGN_OR_RETURN(
       const Decision decision,
@@ -102,6 +114,7 @@ absl::StatusOr<proto::BeginAttemptReply> JobCore::BeginAttempt(
     SHOAL_RETURN_IF_ERROR(store_.failure());
     SHOAL_RETURN_IF_ERROR(Hold(request));
     store_.Clear();
+    replicated_ = false;
     state_ = next;
     state_.Opened(request.step(), request.attempt());
     DisconnectLost(request);
@@ -115,15 +128,29 @@ absl::Status JobCore::Hold(const proto::BeginAttemptRequest& request) {
   if (request.generation() > state_.generation()) {
     const std::set<int> held(request.held().partitions().begin(),
                              request.held().partitions().end());
-    if (!store_.Has(held)) {
+    const std::set<int> backups(request.held().backups().begin(), request.held().backups().end());
+    if (!store_.Has(held) || !backups_.Has(backups)) {
       return FailedPrecondition(
           "step {} is to begin with partitions that did not come to this server (shard map "
           "generation {})",
           request.step(), request.generation());
     }
     store_.Keep(held, request.step() - 1);
+    backups_.Keep(backups, request.step() - 1);
   }
   store_.DropArriving();
+  backups_.DropArriving();
+  return absl::OkStatus();
+}
+
+absl::Status JobCore::CheckReserved(const google::protobuf::RepeatedField<int32_t>& comes,
+                                    const JobStore& store) const {
+  for (const int id : comes) {
+    if (id < 0 || id >= options_.partitions || store.Find(id) != nullptr) {
+      return InvalidArgument("partition {} cannot come to this server: {}", id,
+                             store.Find(id) != nullptr ? "it is here" : "the job has none");
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -133,19 +160,14 @@ absl::StatusOr<proto::ReserveReply> JobCore::Reserve(
   SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "Reserve"));
   SHOAL_RETURN_IF_ERROR(store_.failure());
   const int64_t newest = std::max(state().generation(), reserved_.generation());
-  const bool repeated =
-      store_.arriving() != nullptr && reserved_.generation() == request.generation();
+  const bool repeated = IsArriving() && reserved_.generation() == request.generation();
   if (!repeated && request.generation() <= newest) {
     return FailedPrecondition("Reserve for shard map generation {} comes late: this server has {}",
                               request.generation(), newest);
   }
   if (!repeated) {
-    for (const int id : request.partitions()) {
-      if (id < 0 || id >= options_.partitions || store_.Find(id) != nullptr) {
-        return InvalidArgument("partition {} cannot come to this server: {}", id,
-                               store_.Find(id) != nullptr ? "it is here" : "the job has none");
-      }
-    }
+    SHOAL_RETURN_IF_ERROR(CheckReserved(request.partitions(), store_));
+    SHOAL_RETURN_IF_ERROR(CheckReserved(request.backups(), backups_));
     SHOAL_ASSIGN_OR_RETURN(reserved_bytes_, reserve());
     reserved_ = request;
   }
@@ -158,17 +180,24 @@ absl::StatusOr<proto::FetchReply> JobCore::Fetch(const proto::FetchRequest& requ
                                                  const Act& fetch) {
   absl::MutexLock commands(&commands_mutex_);
   SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "Fetch"));
-  if (store_.arriving() == nullptr || reserved_.generation() != request.generation()) {
+  if (!IsArriving() || reserved_.generation() != request.generation()) {
     return FailedPrecondition("nothing is reserved here for shard map generation {}",
                               request.generation());
   }
-  const Store& arriving = *store_.arriving()->store;
-  if (arriving.version() != request.version()) {
-    SHOAL_RETURN_IF_ERROR(fetch());
-  }
   proto::FetchReply reply;
-  for (const auto& partition : arriving.partitions()) {
-    reply.set_bytes(reply.bytes() + partition->spec().count * kStateBytes);
+  bool here = true;
+  for (const JobStore* const store : {&store_, &backups_}) {
+    if (store->arriving() == nullptr) {
+      continue;
+    }
+    const Store& arriving = *store->arriving()->store;
+    here = here && arriving.version() == request.version();
+    for (const auto& partition : arriving.partitions()) {
+      reply.set_bytes(reply.bytes() + partition->spec().count * kStateBytes);
+    }
+  }
+  if (!here) {
+    SHOAL_RETURN_IF_ERROR(fetch());
   }
   return reply;
 }
@@ -179,7 +208,14 @@ absl::StatusOr<proto::ReadStateReply> JobCore::ReadState(
   if (state_.phase() == Phase::kCommitting) {
     return FailedPrecondition("state cannot be read now: {}", state_.Describe());
   }
-  return server::ReadState(store_, request);
+  const bool gradient = request.array() == proto::ReadStateRequest::ARRAY_GRADIENT;
+  if (gradient && (state_.phase() != Phase::kSealed ||
+                   !state_.IsCurrentAttempt(request.version() + 1, request.attempt()))) {
+    return FailedPrecondition("the gradient of step {} attempt {} is wanted: {}",
+                              request.version() + 1, request.attempt(), state_.Describe());
+  }
+  const bool here = gradient || store_.Find(request.partition()) != nullptr;
+  return server::ReadState(here ? store_ : backups_, request);
 }
 
 void JobCore::DisconnectLost(const proto::BeginAttemptRequest& request) {
@@ -215,11 +251,36 @@ absl::StatusOr<proto::PrepareReply> JobCore::Prepare(const proto::PrepareRequest
   return prepared_;
 }
 
+absl::StatusOr<proto::ReplicateReply> JobCore::Replicate(const proto::ReplicateRequest& request,
+                                                         const Act& replicate) {
+  absl::MutexLock commands(&commands_mutex_);
+  SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "Replicate"));
+  if (const StepState at = state();
+      at.phase() != Phase::kSealed || !at.IsCurrentAttempt(request.step(), request.attempt())) {
+    return FailedPrecondition("cannot replicate step {} attempt {}: {}", request.step(),
+                              request.attempt(), at.Describe());
+  }
+  if (!replicated_ && !backups_.held().empty() && !SHOAL_PLANTED("gradient-unreplicated")) {
+    SHOAL_RETURN_IF_ERROR(replicate());
+  }
+  replicated_ = true;
+  proto::ReplicateReply reply;
+  for (const JobStore::Held& held : backups_.held()) {
+    reply.set_bytes(reply.bytes() + held.partition->spec().count * kGradientBytes);
+  }
+  return reply;
+}
+
 absl::Status Apply(const proto::CommitRequest& request, JobStore& store,
                    const Store::Ready& ready) {
   return request.skipped().empty() ? store.Commit(request.step(), request.learning_rate(),
                                                   request.clip_coefficient(), ready)
                                    : store.Skip(request.step(), ready);
+}
+
+absl::Status JobCore::CommitStores(const proto::CommitRequest& request, const Act& update) {
+  SHOAL_RETURN_IF_ERROR(update());
+  return Apply(request, backups_);
 }
 
 absl::StatusOr<proto::CommitReply> JobCore::Commit(const proto::CommitRequest& request,
@@ -235,9 +296,14 @@ absl::StatusOr<proto::CommitReply> JobCore::Commit(const proto::CommitRequest& r
     if (decision == Decision::kRepeat) {
       return reply;
     }
+    if (!backups_.held().empty() && !replicated_) {
+      return FailedPrecondition(
+          "cannot commit step {} attempt {}: backups have not got its gradients", request.step(),
+          request.attempt());
+    }
     state_.Committing();
   }
-  if (const absl::Status committed = update(); !committed.ok()) {
+  if (const absl::Status committed = CommitStores(request, update); !committed.ok()) {
     return Annotate(committed, fmt::format("step {}: updating weights", request.step()));
   }
   committed_ = request;
@@ -257,12 +323,8 @@ absl::StatusOr<proto::GetChecksumsReply> JobCore::GetChecksums() {
   absl::MutexLock commands(&commands_mutex_);
   proto::GetChecksumsReply reply;
   reply.set_version(store_.version());
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<PartitionChecksum> checksums, store_.Checksums());
-  for (const PartitionChecksum& checksum : checksums) {
-    proto::PartitionChecksum& partition = *reply.add_partitions();
-    partition.set_partition(checksum.partition);
-    partition.set_hash(checksum.hash);
-  }
+  SHOAL_ASSIGN_OR_RETURN(*reply.mutable_partitions(), ChecksumsOf(store_));
+  SHOAL_ASSIGN_OR_RETURN(*reply.mutable_backups(), ChecksumsOf(backups_));
   return reply;
 }
 

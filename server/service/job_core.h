@@ -45,8 +45,9 @@ class JobCore {
     // Closes the connection of a client that may push no more. May be called under locks.
     std::function<void(uint64_t incarnation)> disconnect;
   };
-  // Of a store. It and `term`, which commands are to be of, outlive the core.
-  JobCore(Options options, JobStore* store, rpc::NewestTerm* term);
+  // `store` has what is pushed to and read, `backups` what other servers have. They and `term`,
+  // which commands are to be of, outlive the core.
+  JobCore(Options options, JobStore* store, JobStore* backups, rpc::NewestTerm* term);
 
   // What the caller does about a command, while no other runs: only where it fits.
   using Act = std::function<absl::Status()>;
@@ -58,7 +59,10 @@ class JobCore {
   absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(const proto::BeginAttemptRequest& request,
                                                         const std::function<void()>& begun);
   absl::StatusOr<proto::PrepareReply> Prepare(const proto::PrepareRequest& request);
-  // `update` is Store::Commit, once nobody reads what that changes.
+  // `replicate` loads the gradients of all backups, once an attempt.
+  absl::StatusOr<proto::ReplicateReply> Replicate(const proto::ReplicateRequest& request,
+                                                  const Act& replicate);
+  // `update` is Store::Commit, once nobody reads what that changes. Backups follow.
   absl::StatusOr<proto::CommitReply> Commit(const proto::CommitRequest& request, const Act& update);
   // Of WriteCheckpoint.
   absl::Status Pin(const proto::WriteCheckpointRequest& request, const Act& pin);
@@ -87,6 +91,11 @@ class JobCore {
   bool HasAdmitted(uint64_t incarnation) const ABSL_LOCKS_EXCLUDED(state_mutex_);
 
  private:
+  bool IsArriving() const { return store_.arriving() != nullptr || backups_.arriving() != nullptr; }
+  bool HoldsNothing() const { return store_.held().empty() && backups_.held().empty(); }
+  absl::Status CheckReserved(const google::protobuf::RepeatedField<int32_t>& comes,
+                             const JobStore& store) const;
+  absl::Status CommitStores(const proto::CommitRequest& request, const Act& update);
   absl::Status Hold(const proto::BeginAttemptRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_mutex_);
   void DisconnectLost(const proto::BeginAttemptRequest& request)
@@ -94,6 +103,7 @@ class JobCore {
 
   const Options options_;
   JobStore& store_;
+  JobStore& backups_;
   rpc::NewestTerm& term_;
 
   absl::Mutex commands_mutex_ ABSL_ACQUIRED_BEFORE(state_mutex_);  // one command at a time
@@ -101,6 +111,8 @@ class JobCore {
   proto::CommitRequest committed_ ABSL_GUARDED_BY(commands_mutex_);  // the newest
   proto::ReserveRequest reserved_ ABSL_GUARDED_BY(commands_mutex_);  // what arrives
   int64_t reserved_bytes_ ABSL_GUARDED_BY(commands_mutex_) = 0;
+  // Whether backups have the gradients of the newest attempt.
+  bool replicated_ ABSL_GUARDED_BY(commands_mutex_) = false;
 
   mutable absl::Mutex state_mutex_;
   StepState state_ ABSL_GUARDED_BY(state_mutex_);

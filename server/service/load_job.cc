@@ -102,8 +102,10 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const proto::Config
 
 HostedJob::~HostedJob() {
   FollowTransports();
-  for (const auto& [number, bytes] : resident_) {
-    metrics_.AddHeld(0, bytes, -1);
+  for (const auto* const resident : {&resident_, &resident_backups_}) {
+    for (const auto& [number, bytes] : *resident) {
+      metrics_.AddHeld(0, bytes, -1);
+    }
   }
   metrics_.AddHeld(counted_partitions_, StoreBytes(), -1);
 }
@@ -121,15 +123,16 @@ absl::Status HostedJob::Load() {
   SHOAL_ASSIGN_OR_RETURN(
       const plan::ShardMap map,
       ReadShardMap(request_.shard_map(), request_.servers(), partitions_.size()));
-  std::vector<plan::PartitionSpec> held;
-  for (const int id : plan::PartitionsOf(map, request_.server_index())) {
-    held.push_back(partitions_[static_cast<size_t>(id)]);
-  }
+  const std::vector<plan::PartitionSpec> held =
+      SpecsOf(plan::PartitionsOf(map, request_.server_index()));
+  const std::vector<plan::PartitionSpec> backups =
+      SpecsOf(plan::BackupsOf(map, request_.server_index()));
 
   store_options_ = StoreOptionsOf(job_);
+  const StoreBytes backup_bytes = BytesOfBackups(backups);
   const StoreBytes bytes = CountStoreBytes(held, store_options_);
   SHOAL_RETURN_IF_ERROR(OpenGpu());
-  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes));
+  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes + backup_bytes));
   SHOAL_RETURN_IF_ERROR(StartTransports(bytes.weights));
   store_options_.shared_weights = plan::PlanReachedInGpu(job_).weights && IsReachedInGpu();
   const int threads = ThreadsFor(job_, request_.servers(), options_.threads);
@@ -140,6 +143,9 @@ absl::Status HostedJob::Load() {
                     pool_.get(), gpu_.make_state));
   SHOAL_RETURN_IF_ERROR(first->Load(source.version, source.state));
   store_ = std::make_unique<JobStore>(std::move(first));
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Store> first_backups, MakeBackups(backups));
+  SHOAL_RETURN_IF_ERROR(first_backups->Load(source.version, source.state));
+  backups_ = std::make_unique<JobStore>(std::move(first_backups));
   ExposeGpuWeights();
   if (!job_.cluster.local) {
     // Remote clients will need host weights, and filling those takes longer than a connection may.
@@ -151,20 +157,22 @@ absl::Status HostedJob::Load() {
                        .generation = map.generation,
                        .partitions = std::ssize(partitions_),
                        .disconnect = [this](uint64_t client) { intake_->Remove(client); }},
-      store_.get(), &term_);
+      store_.get(), backups_.get(), &term_);
   SHOAL_RETURN_IF_ERROR(StartIntake(threads));
   reply_.set_version(store_->version());
-  reply_.set_resident_bytes(bytes.total());
+  reply_.set_resident_bytes(bytes.total() + backup_bytes.total());
   if (job_.service.memory == plan::PartitionMemory::kCuda) {
     *reply_.mutable_gpu() = DescribeGpuUse(held);
   }
   resident_[0] = bytes;
-  metrics_.AddHeld(0, bytes);
+  resident_backups_[0] = backup_bytes;
+  metrics_.AddHeld(0, bytes + backup_bytes);
   FollowExtents();
   metrics_.version.Set(static_cast<double>(store_->version()));
-  LogInfo("{}: server {} of {}: {} partitions of {}, version {}, {} resident, {} threads",
-          request_.job_id(), request_.server_index(), request_.servers(), held.size(),
-          partitions_.size(), store_->version(), FormatBytes(bytes.total()), threads);
+  LogInfo(
+      "{}: server {} of {}: {} partitions of {}, {} backups, version {}, {} resident, {} threads",
+      request_.job_id(), request_.server_index(), request_.servers(), held.size(),
+      partitions_.size(), backups.size(), store_->version(), FormatBytes(bytes.total()), threads);
   return absl::OkStatus();
 }
 

@@ -13,36 +13,87 @@ namespace {
 // A connection reaches transport::kMaxExposedRegions, and a job has others besides.
 constexpr size_t kMostExtents = 100;
 
+absl::Status CheckGivers(std::span<const plan::PartitionSpec> comes,
+                         const std::map<int, StateGiver>& givers) {
+  for (const plan::PartitionSpec& partition : comes) {
+    if (!givers.contains(partition.id)) {
+      return InvalidArgument("nobody is named who has partition {}", partition.id);
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+std::vector<plan::PartitionSpec> HostedJob::SpecsOf(std::span<const int> ids) const {
+  std::vector<plan::PartitionSpec> specs;
+  for (const int id : ids) {
+    specs.push_back(partitions_[static_cast<size_t>(id)]);
+  }
+  std::ranges::sort(specs, {}, &plan::PartitionSpec::id);
+  return specs;
+}
+
+StoreBytes HostedJob::BytesOfBackups(std::span<const plan::PartitionSpec> backups) const {
+  return backups.empty() ? StoreBytes() : CountStoreBytes(backups, store_options_.OfBackups());
+}
+
+absl::StatusOr<std::unique_ptr<Store>> HostedJob::MakeBackups(
+    std::span<const plan::PartitionSpec> backups) const {
+  return Store::Create(units_, backups, store_options_.OfBackups(), {}, pool_.get());
+}
 
 absl::StatusOr<proto::ReserveReply> HostedJob::Reserve(const proto::ReserveRequest& request) {
   const absl::MutexLock no_handshake(&connect_mutex_);  // which reads what is exposed
-  return core_->Reserve(request, [&] { return ReserveExtent(request); });
+  return core_->Reserve(request, [&] { return ReserveExtents(request); });
 }
 
-absl::StatusOr<int64_t> HostedJob::ReserveExtent(const proto::ReserveRequest& request) {
+absl::StatusOr<int64_t> HostedJob::ReserveExtents(const proto::ReserveRequest& request) {
   if (job_.service.memory == plan::PartitionMemory::kCuda) {
     return Unimplemented("with service.memory cuda partitions stay where they are");
   }
-  std::vector<plan::PartitionSpec> comes;
-  for (const int id : request.partitions()) {
-    comes.push_back(partitions_[static_cast<size_t>(id)]);
+  const auto specs_of = [this](const google::protobuf::RepeatedField<int32_t>& ids) {
+    return SpecsOf({ids.data(), static_cast<size_t>(ids.size())});
+  };
+  const std::vector<plan::PartitionSpec> comes = specs_of(request.partitions());
+  const std::vector<plan::PartitionSpec> backups = specs_of(request.backups());
+  for (const auto* const specs : {&comes, &backups}) {
+    if (std::ranges::adjacent_find(*specs, {}, &plan::PartitionSpec::id) != specs->end()) {
+      return InvalidArgument("partitions are to come to this server, and one twice");
+    }
   }
-  std::ranges::sort(comes, {}, &plan::PartitionSpec::id);
-  const auto twice = std::ranges::adjacent_find(comes, {}, &plan::PartitionSpec::id);
-  if (comes.empty() || twice != comes.end()) {
-    return InvalidArgument("partitions are to come to this server that are none, or one twice");
+  if (comes.empty() && backups.empty()) {
+    return InvalidArgument("partitions are to come to this server that are none");
   }
   store_->DropArriving();
+  backups_->DropArriving();
   FollowExtents();
+  const StoreBytes bytes = CountStoreBytes(comes, store_options_);
+  const StoreBytes backup_bytes = BytesOfBackups(backups);
+  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes + backup_bytes));
+  if (!comes.empty()) {
+    SHOAL_RETURN_IF_ERROR(ReservePartitions(comes, bytes));
+  }
+  if (!backups.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(auto store, MakeBackups(backups));
+    resident_backups_[backups_->next_number()] = backup_bytes;
+    backups_->Arrive(std::move(store));
+    metrics_.AddHeld(0, backup_bytes);
+  }
+  const int64_t total = (comes.empty() ? 0 : bytes.total()) + backup_bytes.total();
+  LogInfo("{} reserved for {} partitions and {} backups that come", FormatBytes(total),
+          comes.size(), backups.size());
+  return total;
+}
+
+absl::Status HostedJob::ReservePartitions(std::span<const plan::PartitionSpec> comes,
+                                          const StoreBytes& bytes) {
   if (resident_.size() >= kMostExtents) {
     return ResourceExhausted(
         "what it holds came in {} moves, and connections reach no more; a job that is resumed has "
         "it in one",
         resident_.size());
   }
-  const StoreBytes bytes = CountStoreBytes(comes, store_options_);
-  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes));
   SHOAL_ASSIGN_OR_RETURN(auto regions, AllocateWeights(bytes.weights));
   SHOAL_ASSIGN_OR_RETURN(
       auto store, Store::Create(units_, comes, store_options_, regions[0]->bytes(), pool_.get(),
@@ -58,38 +109,77 @@ absl::StatusOr<int64_t> HostedJob::ReserveExtent(const proto::ReserveRequest& re
   store_->Arrive(std::move(store));
   resident_[number] = bytes;
   metrics_.AddHeld(0, bytes);
-  LogInfo("{} reserved for {} partitions that come", FormatBytes(bytes.total()), comes.size());
-  return bytes.total();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<proto::FetchReply> HostedJob::Fetch(const proto::FetchRequest& request) {
-  return core_->Fetch(request, [&] { return FetchExtent(request); });
+  return core_->Fetch(request, [&] { return FetchExtents(request); });
 }
 
-absl::Status HostedJob::FetchExtent(const proto::FetchRequest& request) {
+// Of a server's address; of none: this one.
+StateReader HostedJob::ReaderOf(const std::string& address) {
+  if (address.empty()) {
+    return [this](const proto::ReadStateRequest& request) { return ReadState(request); };
+  }
+  StateReader& reader = readers_[address];
+  if (!reader) {
+    reader = options_.connect_server(address);
+  }
+  return reader;
+}
+
+template <typename Request>
+std::map<int, StateGiver> HostedJob::GiversOf(const Request& request) {
   std::map<int, StateGiver> givers;
   for (const proto::PartitionSource& source : request.sources()) {
-    const StateGiver giver = {.name = source.address(),
-                              .read = options_.connect_server(source.address())};
+    const StateGiver giver = {.name = source.address().empty() ? "this server" : source.address(),
+                              .read = ReaderOf(source.address())};
     for (const int id : source.partitions()) {
       givers[id] = giver;
     }
   }
-  Store& arriving = *store_->arriving()->store;
-  std::vector<plan::PartitionSpec> comes;
-  for (const auto& partition : arriving.partitions()) {
-    comes.push_back(partition->spec());
-    if (!givers.contains(comes.back().id)) {
-      return InvalidArgument("nobody is named who has partition {}", comes.back().id);
-    }
-  }
+  return givers;
+}
+
+absl::Status HostedJob::FetchExtents(const proto::FetchRequest& request) {
+  const std::map<int, StateGiver> givers = GiversOf(request);
   proto::ReadStateRequest wanted;
   wanted.set_job_id(request.job_id());
   wanted.set_run(request_.run());
   wanted.set_version(request.version());
-  SHOAL_RETURN_IF_ERROR(arriving.Load(request.version(), FetchedFrom(comes, givers, wanted)));
-  LogInfo("{} partitions have come, as of version {}", comes.size(), request.version());
+  for (JobStore* const store : {store_.get(), backups_.get()}) {
+    if (store->arriving() == nullptr) {
+      continue;
+    }
+    Store& arriving = *store->arriving()->store;
+    std::vector<plan::PartitionSpec> comes;
+    for (const auto& partition : arriving.partitions()) {
+      comes.push_back(partition->spec());
+    }
+    SHOAL_RETURN_IF_ERROR(CheckGivers(comes, givers));
+    SHOAL_RETURN_IF_ERROR(arriving.Load(request.version(), FetchedFrom(comes, givers, wanted)));
+    LogInfo("{} partitions have come, as of version {}", comes.size(), request.version());
+  }
   return absl::OkStatus();
+}
+
+absl::StatusOr<proto::ReplicateReply> HostedJob::Replicate(const proto::ReplicateRequest& request) {
+  return core_->Replicate(request, [&] { return FetchGradients(request); });
+}
+
+absl::Status HostedJob::FetchGradients(const proto::ReplicateRequest& request) {
+  const std::map<int, StateGiver> givers = GiversOf(request);
+  std::vector<plan::PartitionSpec> comes;
+  for (const JobStore::Held& held : backups_->held()) {
+    comes.push_back(held.partition->spec());
+  }
+  SHOAL_RETURN_IF_ERROR(CheckGivers(comes, givers));
+  proto::ReadStateRequest wanted;
+  wanted.set_job_id(request.job_id());
+  wanted.set_run(request_.run());
+  wanted.set_version(request.step() - 1);
+  wanted.set_attempt(request.attempt());
+  return backups_->LoadGradient(GradientsFrom(comes, givers, wanted));
 }
 
 absl::StatusOr<proto::ReadStateReply> HostedJob::ReadState(const proto::ReadStateRequest& request) {
@@ -101,21 +191,26 @@ absl::StatusOr<proto::ReadStateReply> HostedJob::ReadState(const proto::ReadStat
 }
 
 void HostedJob::FollowExtents() {
-  const auto here = [this](int number) {
-    return (store_->arriving() != nullptr && store_->arriving()->number == number) ||
-           std::ranges::any_of(store_->extents(),
-                               [number](const auto& extent) { return extent->number == number; });
+  const auto follow = [this](const JobStore& store, std::map<int, StoreBytes>& resident,
+                             const std::function<void(int)>& gone) {
+    std::erase_if(resident, [&](const auto& extent) {
+      const int number = extent.first;
+      if ((store.arriving() != nullptr && store.arriving()->number == number) ||
+          std::ranges::any_of(store.extents(),
+                              [number](const auto& there) { return there->number == number; })) {
+        return false;
+      }
+      gone(number);
+      metrics_.AddHeld(0, extent.second, -1);
+      return true;
+    });
   };
-  std::erase_if(resident_, [&](const auto& extent) {
-    if (here(extent.first)) {
-      return false;
-    }
+  follow(*store_, resident_, [this](int number) {
     for (EnabledTransport& enabled : transports_) {
-      enabled.weights.erase(extent.first);
+      enabled.weights.erase(number);
     }
-    metrics_.AddHeld(0, extent.second, -1);
-    return true;
   });
+  follow(*backups_, resident_backups_, [](int) {});
   const int64_t held = std::ssize(store_->held());
   metrics_.AddHeld(held - std::exchange(counted_partitions_, held), StoreBytes());
 }

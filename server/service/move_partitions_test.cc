@@ -1,6 +1,7 @@
 // Partitions that change servers between two steps.
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "core/base/testing/folder.h"
@@ -169,6 +170,140 @@ TEST_F(MovePartitionsTest, RefusesWhatCannotBeByName) {
   holders[0].push_back(one);
   EXPECT_THAT(Describe(Begin(cluster, 1, 1, 5, holders)), HasSubstr("did not come to this server"));
   ASSERT_OK(cluster.BeginAttempt(1, 1));
+}
+
+class ReplicasTest : public MovePartitionsTest {
+ protected:
+  // Two servers, each with what the other has as backups.
+  static absl::Status Configure(TestingCluster& cluster) {
+    for (int server = 0; server < 2; ++server) {
+      proto::ConfigureRequest request = cluster.ConfigureRequest(server, "");
+      for (proto::PartitionServers& holders : *request.mutable_shard_map()->mutable_partitions()) {
+        holders.add_servers(1 - holders.servers(0));
+      }
+      SHOAL_RETURN_IF_ERROR(cluster.service(server).Configure(request).status());
+      SHOAL_RETURN_IF_ERROR(TestingCluster::AdmitWorkers(cluster.service(server)));
+    }
+    return absl::OkStatus();
+  }
+  static absl::StatusOr<int64_t> Replicate(TestingCluster& cluster, int server, int64_t step,
+                                           int64_t attempt, const Holders& holders) {
+    auto request = OfTestingJob<proto::ReplicateRequest>();
+    request.set_step(step);
+    request.set_attempt(attempt);
+    proto::PartitionSource& source = *request.add_sources();
+    source.set_address(std::to_string(1 - server));
+    const std::vector<int>& partitions = holders[static_cast<size_t>(1 - server)];
+    source.mutable_partitions()->Assign(partitions.begin(), partitions.end());
+    SHOAL_ASSIGN_OR_RETURN(const proto::ReplicateReply reply,
+                           cluster.service(server).Replicate(request));
+    return reply.bytes();
+  }
+  static void Push(TestingCluster& cluster, int server, int64_t step, int64_t attempt,
+                   int64_t generation, const std::vector<int>& partitions) {
+    TestingClient client(&cluster.service(server), &cluster.client_transport(), 1, generation);
+    ASSERT_OK(client.Connect());
+    for (const int id : partitions) {
+      EXPECT_EQ(client.SendAndWait({.partition = id,
+                                    .step = step,
+                                    .attempt = attempt,
+                                    .gradient = cluster.Gradient(1, step, 1, id)}),
+                (TestingClient::Answer{}));
+    }
+  }
+  // Of a server, all that it has, by partition.
+  static std::map<int, uint64_t> ChecksumsAt(TestingCluster& cluster, int server) {
+    const auto reply =
+        cluster.service(server).GetChecksums(OfTestingJob<proto::GetChecksumsRequest>());
+    EXPECT_TRUE(reply.ok());
+    std::map<int, uint64_t> hashes;
+    for (const auto* const all : {&reply->partitions(), &reply->backups()}) {
+      for (const proto::PartitionChecksum& partition : *all) {
+        EXPECT_TRUE(hashes.emplace(partition.partition(), partition.hash()).second);
+      }
+    }
+    return hashes;
+  }
+};
+
+TEST_F(ReplicasTest, BackupsHaveTheBitsOfPrimaries) {
+  for (const auto accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
+    TestingCluster cluster(folder_ / "model", 2, accumulate);
+    const Holders holders = HoldersOf(cluster);
+    ASSERT_OK(Configure(cluster));
+    int64_t elements = 0;
+    for (const plan::PartitionSpec& partition : cluster.partitions()) {
+      elements += partition.count;
+    }
+    for (int64_t step = 1; step <= 3; ++step) {
+      ASSERT_OK(cluster.BeginAttempt(step, 1));
+      for (int server = 0; server < 2; ++server) {
+        Push(cluster, server, step, 1, 1, holders[static_cast<size_t>(server)]);
+      }
+      EXPECT_FALSE(Replicate(cluster, 0, step, 1, holders).ok());  // nothing is sealed
+      ASSERT_OK(cluster.Prepare(step, 1).status());
+      const absl::Status early = cluster.Commit(step, 1);
+      EXPECT_THAT(early.message(), HasSubstr("backups have not got its gradients"));
+      int64_t bytes = 0;
+      for (int server = 0; server < 2; ++server) {
+        const auto replicated = Replicate(cluster, server, step, 1, holders);
+        ASSERT_OK(replicated.status());
+        EXPECT_EQ(*Replicate(cluster, server, step, 1, holders), *replicated);
+        bytes += *replicated;
+      }
+      EXPECT_EQ(bytes, 4 * elements);
+      ASSERT_OK(cluster.Commit(step, 1));
+      EXPECT_EQ(ChecksumsAt(cluster, 0), ChecksumsAt(cluster, 1)) << step;
+    }
+  }
+}
+
+TEST_F(ReplicasTest, ABackupTakesThePlaceOfAServerThatIsLost) {
+  TestingCluster still(folder_ / "model", 1, plan::Accumulate::kExact);
+  TestingCluster cluster(folder_ / "model", 2, plan::Accumulate::kExact);
+  const Holders holders = HoldersOf(cluster);
+  ASSERT_OK(Configure(cluster));
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  for (int server = 0; server < 2; ++server) {
+    Push(cluster, server, 1, 1, 1, holders[static_cast<size_t>(server)]);
+  }
+  ASSERT_OK(cluster.Prepare(1, 1).status());
+  for (int server = 0; server < 2; ++server) {
+    ASSERT_OK(Replicate(cluster, server, 1, 1, holders).status());
+  }
+  ASSERT_OK(cluster.Commit(1, 1));
+  ASSERT_OK(cluster.BeginAttempt(2, 1));
+  // Server 1 is gone: server 0 has all of it, from its backups.
+  ParameterService& left = cluster.service(0);
+  ASSERT_OK(left.Reserve(Reserve(2, holders[1])).status());
+  auto fetch = Fetch(2, 1, 0, holders[1]);
+  fetch.mutable_sources(0)->clear_address();
+  ASSERT_OK(left.Fetch(fetch).status());
+  auto begin = OfTestingJob<proto::BeginAttemptRequest>();
+  begin.set_step(2);
+  begin.set_attempt(2);
+  begin.set_generation(2);
+  std::vector<int> all = holders[0];
+  all.insert(all.end(), holders[1].begin(), holders[1].end());
+  begin.mutable_held()->mutable_partitions()->Assign(all.begin(), all.end());
+  ASSERT_OK(left.BeginAttempt(begin).status());
+  Push(cluster, 0, 2, 2, 2, all);
+  auto prepare = OfTestingJob<proto::PrepareRequest>();
+  prepare.set_step(2);
+  prepare.set_attempt(2);
+  ASSERT_OK(left.Prepare(prepare).status());
+  auto commit = OfTestingJob<proto::CommitRequest>();
+  commit.set_step(2);
+  commit.set_attempt(2);
+  commit.set_learning_rate(1e-3);
+  commit.set_clip_coefficient(1);
+  ASSERT_OK(left.Commit(commit).status());
+  ASSERT_OK(still.Configure());
+  for (int64_t step = 1; step <= 2; ++step) {
+    ASSERT_OK(still.BeginAttempt(step, 1));
+    Train(still, step, 1, 1, {all});
+  }
+  EXPECT_EQ(ChecksumsAt(cluster, 0), ChecksumsAt(still, 0));
 }
 
 }  // namespace

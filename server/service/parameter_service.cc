@@ -119,6 +119,11 @@ absl::StatusOr<proto::FetchReply> ParameterService::Fetch(const proto::FetchRequ
   return ForJob("fetch", request, &HostedJob::Fetch);
 }
 
+absl::StatusOr<proto::ReplicateReply> ParameterService::Replicate(
+    const proto::ReplicateRequest& request) {
+  return ForJob("replicate", request, &HostedJob::Replicate);
+}
+
 absl::StatusOr<proto::ReadStateReply> ParameterService::ReadState(
     const proto::ReadStateRequest& request) {
   return ForJob("read_state", request, &HostedJob::ReadState);

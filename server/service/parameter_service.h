@@ -52,6 +52,7 @@ class ParameterService final : public rpc::ParameterServerService {
       const proto::ReleaseJobRequest& request) override;
   absl::StatusOr<proto::ReserveReply> Reserve(const proto::ReserveRequest& request) override;
   absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest& request) override;
+  absl::StatusOr<proto::ReplicateReply> Replicate(const proto::ReplicateRequest& request) override;
   absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest& request) override;
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) override;
   // Of all jobs, of whose lease was over, and of the coordinator's term: what a process that begins

@@ -100,6 +100,9 @@ absl::Status HostState::Load(size_t partition, const StoreSource& source,
       std::memset(array, 0, count * sizeof(float));
     }
   }
+  if (weights.host == nullptr) {
+    return absl::OkStatus();  // a backup
+  }
   if (layout_.options.wire_type == DType::kBF16) {
     Convert(std::span<const float>(arrays.master, count),
             reinterpret_cast<BFloat16*>(weights.host));
@@ -193,13 +196,32 @@ absl::StatusOr<std::vector<GradientStatistics>> HostState::Statistics() {
   return statistics;
 }
 
+absl::Status HostState::ReadGradient(size_t partition, int64_t begin, std::span<float> out) const {
+  const int64_t end = begin + std::ssize(out);
+  const float* const gradient = Gradient(arrays_[partition], begin, end, out.data());
+  if (gradient != out.data()) {
+    std::ranges::copy_n(gradient, std::ssize(out), out.begin());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostState::LoadGradient(size_t partition, const plan::UnitReader& gradient) {
+  const plan::PartitionSpec& spec = layout_.partitions[partition];
+  return gradient(spec.unit, spec.offset,
+                  {arrays_[partition].sum, static_cast<size_t>(spec.count)});
+}
+
 void HostState::UpdateChunk(const Chunk& chunk, const AdamWScalars& scalars,
                             std::byte* wire) const {
   const Arrays& arrays = arrays_[chunk.partition];
   const AdamWKernels& kernels = GetAdamWKernels();
-  // A float gradient is used in place; an exact one goes through scratch memory piece by piece.
-  const int64_t piece = arrays.exact_sum == nullptr ? chunk.end - chunk.begin : kScratch;
+  // A float gradient is used in place; an exact one goes through scratch memory piece by piece, and
+  // so do weights that nobody reads.
+  const bool backup = wire == nullptr;
+  const bool pieces = backup || arrays.exact_sum != nullptr;
+  const int64_t piece = pieces ? kScratch : chunk.end - chunk.begin;
   alignas(64) float scratch[kScratch];
+  alignas(64) float unread[kScratch];
   for (int64_t begin = chunk.begin; begin < chunk.end; begin += piece) {
     const int64_t end = std::min(begin + piece, chunk.end);
     const float* gradient = Gradient(arrays, begin, end, scratch);
@@ -207,10 +229,12 @@ void HostState::UpdateChunk(const Chunk& chunk, const AdamWScalars& scalars,
     float* const m = arrays.m + begin;
     float* const v = arrays.v + begin;
     if (layout_.options.wire_type == DType::kBF16) {
-      kernels.bf16(scalars, gradient, p, m, v, reinterpret_cast<BFloat16*>(wire) + begin,
-                   end - begin);
+      auto* const out = reinterpret_cast<BFloat16*>(wire);
+      kernels.bf16(scalars, gradient, p, m, v,
+                   backup ? reinterpret_cast<BFloat16*>(unread) : out + begin, end - begin);
     } else {
-      kernels.f32(scalars, gradient, p, m, v, reinterpret_cast<float*>(wire) + begin, end - begin);
+      auto* const out = reinterpret_cast<float*>(wire);
+      kernels.f32(scalars, gradient, p, m, v, backup ? unread : out + begin, end - begin);
     }
   }
 }

@@ -28,6 +28,8 @@ class HostState final : public PartitionState {
                    bool first) override;
   absl::Status Clear(size_t partition) override;
   absl::StatusOr<std::vector<GradientStatistics>> Statistics() override;
+  absl::Status ReadGradient(size_t partition, int64_t begin, std::span<float> out) const override;
+  absl::Status LoadGradient(size_t partition, const plan::UnitReader& gradient) override;
   absl::Status Update(size_t first, size_t last, std::span<const AdamWScalars> scalars,
                       std::span<const WeightsBuffers> weights) override;
   absl::Status Finish() override { return absl::OkStatus(); }

@@ -112,6 +112,13 @@ absl::StatusOr<std::span<const float>> JobStore::Read(size_t index, StateArray a
   return held.extent->store->state().Read(held.index, array, scratch);
 }
 
+absl::Status JobStore::LoadGradient(const plan::UnitReader& gradient) {
+  for (const auto& extent : extents_) {
+    SHOAL_RETURN_IF_ERROR(extent->store->LoadGradient(gradient));
+  }
+  return absl::OkStatus();
+}
+
 void JobStore::Arrive(std::unique_ptr<Store> store) {
   arriving_ = std::make_unique<Extent>(next_number_++, std::move(store));
 }

@@ -54,6 +54,8 @@ class JobStore {
                       const Store::Ready& ready = nullptr);
   absl::Status Skip(int64_t step, const Store::Ready& ready = nullptr);
   absl::StatusOr<std::vector<PartitionChecksum>> Checksums() const;
+  // As Store has it.
+  absl::Status LoadGradient(const plan::UnitReader& gradient);
   absl::StatusOr<std::span<const float>> Read(size_t index, StateArray array,
                                               std::vector<float>& scratch) const;
 

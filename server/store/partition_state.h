@@ -39,7 +39,17 @@ struct StoreOptions {
   std::vector<plan::ParameterGroup> groups;  // of the job
   // Published weights lie in memory of AllocateShared, for clients that reach it there (store.h).
   bool shared_weights = false;
+  // Of partitions that another server has: nothing is pushed and no weights are published here.
+  // Sums come sealed and rounded (LoadGradient).
+  bool backup = false;
 
+  // What backups of such partitions are kept by.
+  StoreOptions OfBackups() const {
+    StoreOptions options = *this;
+    options.accumulate = plan::Accumulate::kFloat;
+    options.backup = true;
+    return options;
+  }
   bool exact() const { return accumulate == plan::Accumulate::kExact; }
   // Size of the sum of one element.
   int64_t sum_element() const { return exact() ? int64_t{8} : int64_t{4}; }
@@ -112,9 +122,19 @@ class PartitionState {
   // non_finite includes what Add refused.
   virtual absl::StatusOr<std::vector<GradientStatistics>> Statistics() = 0;
 
+  // Copies elements of the sum, rounded as Update sees them, once Statistics has been called.
+  virtual absl::Status ReadGradient(size_t /*partition*/, int64_t /*begin*/,
+                                    std::span<float> /*out*/) const {
+    return absl::UnimplementedError("sums of gradients lie in a GPU's memory");
+  }
+  // sum = what another server's ReadGradient gives, of a backup.
+  virtual absl::Status LoadGradient(size_t /*partition*/, const plan::UnitReader& /*gradient*/) {
+    return absl::UnimplementedError("sums of gradients lie in a GPU's memory");
+  }
+
   // Runs AdamW with the sums on partitions [first, last), `scalars` by rule, and writes partition
-  // i's new weights to weights[i - first]. Complete, and visible to readers of the weights, only
-  // once Finish returns.
+  // i's new weights to weights[i - first] (of backups: nowhere). Complete, and visible to readers
+  // of the weights, only once Finish returns.
   virtual absl::Status Update(size_t first, size_t last, std::span<const AdamWScalars> scalars,
                               std::span<const WeightsBuffers> weights) = 0;
   virtual absl::Status Finish() = 0;

@@ -28,8 +28,10 @@ StoreBytes CountStoreBytes(std::span<const plan::PartitionSpec> held, const Stor
   StoreBytes bytes;
   bytes.weights = HeadersBytes(held.size());
   for (const plan::PartitionSpec& spec : held) {
-    bytes.weights +=
-        2 * RoundUp(spec.count * SizeOf(options.wire_type), transport::kBufferAlignment);
+    if (!options.backup) {
+      bytes.weights +=
+          2 * RoundUp(spec.count * SizeOf(options.wire_type), transport::kBufferAlignment);
+    }
     bytes.master += StateArrayBytes(spec.count, sizeof(float));
     bytes.moments += 2 * StateArrayBytes(spec.count, sizeof(float));
     bytes.gradients += StateArrayBytes(spec.count, options.sum_element());
@@ -42,8 +44,13 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(std::span<const plan::UnitS
                                                      const StoreOptions& options,
                                                      std::span<std::byte> weights, ThreadPool* pool,
                                                      const StateFactory& make_state) {
-  SHOAL_CHECK(static_cast<int64_t>(weights.size()) >= CountStoreBytes(held, options).weights);
+  const int64_t weights_bytes = CountStoreBytes(held, options).weights;
   std::unique_ptr<Store> store(new Store(options, pool));
+  if (options.backup) {
+    SHOAL_ASSIGN_OR_RETURN(store->headers_, PageBuffer::Allocate(weights_bytes));
+    weights = store->headers_.bytes();
+  }
+  SHOAL_CHECK(static_cast<int64_t>(weights.size()) >= weights_bytes);
   StateLayout layout = {
       .options = options, .partitions = {held.begin(), held.end()}, .rules = store->rules_.all()};
   for (const plan::PartitionSpec& spec : held) {
@@ -52,8 +59,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(std::span<const plan::UnitS
   SHOAL_ASSIGN_OR_RETURN(store->state_, make_state(layout, pool));
   store->host_weights_ = weights;
   if (options.shared_weights) {
-    SHOAL_ASSIGN_OR_RETURN(store->shared_weights_,
-                           store->state_->AllocateShared(CountStoreBytes(held, options).weights));
+    SHOAL_ASSIGN_OR_RETURN(store->shared_weights_, store->state_->AllocateShared(weights_bytes));
   }
   store->AddPartitions(held);
   if (!options.shared_weights) {
@@ -68,8 +74,10 @@ void Store::AddPartitions(std::span<const plan::PartitionSpec> held) {
   std::byte* const host = host_weights_.data();
   std::byte* const shared = shared_weights_.get();
   const auto at = [&](int64_t offset) {
-    return WeightsBuffers{.host = host + offset,
-                          .shared = shared == nullptr ? nullptr : shared + offset};
+    return options_.backup
+               ? WeightsBuffers()
+               : WeightsBuffers{.host = host + offset,
+                                .shared = shared == nullptr ? nullptr : shared + offset};
   };
   int64_t wire = HeadersBytes(held.size());
   for (const plan::PartitionSpec& spec : held) {
@@ -135,6 +143,12 @@ absl::Status Store::LoadPartition(size_t index, int64_t version, const StoreSour
   SHOAL_RETURN_IF_ERROR(state_->Load(index, source, BuffersOf(index, version, to_host)));
   partition.EndWrite(version);
   return absl::OkStatus();
+}
+
+absl::Status Store::LoadGradient(const plan::UnitReader& gradient) {
+  return ForEachPartition([&](size_t p) {
+    return partitions_[p] == nullptr ? absl::OkStatus() : state_->LoadGradient(p, gradient);
+  });
 }
 
 void Store::Drop(size_t partition) {

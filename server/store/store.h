@@ -43,6 +43,10 @@ struct StoreBytes {
   int64_t moments = 0;
   int64_t gradients = 0;
   int64_t total() const { return weights + master + moments + gradients; }
+  StoreBytes operator+(const StoreBytes& other) const {
+    return {weights + other.weights, master + other.master, moments + other.moments,
+            gradients + other.gradients};
+  }
 };
 StoreBytes CountStoreBytes(std::span<const plan::PartitionSpec> held, const StoreOptions& options);
 
@@ -59,8 +63,8 @@ struct PartitionChecksum {
 
 class Store {
  public:
-  // `held` must ascend by id; `weights` must have CountStoreBytes().weights zeroed bytes and, like
-  // `pool`, outlive the store. `make_state` decides where everything else lies.
+  // `held` must ascend by id; `weights` must have CountStoreBytes().weights zeroed bytes (none of
+  // backups) and, like `pool`, outlive the store. `make_state` decides where everything else lies.
   static absl::StatusOr<std::unique_ptr<Store>> Create(
       std::span<const plan::UnitSpec> units, std::span<const plan::PartitionSpec> held,
       const StoreOptions& options, std::span<std::byte> weights, ThreadPool* pool,
@@ -86,6 +90,8 @@ class Store {
   // Not OK once a Commit has failed: the state then is neither of the old nor of the new version.
   const absl::Status& failure() const { return failure_; }
 
+  // Of backups: takes the sealed gradient.
+  absl::Status LoadGradient(const plan::UnitReader& gradient);
   // Forgets gradients and which pushes were taken.
   void Clear();
   // Returns statistics by partition, ascending. The gradient then stays unchanged until Clear.
@@ -132,6 +138,7 @@ class Store {
   std::unique_ptr<PartitionState> state_;
   std::shared_ptr<std::byte> shared_weights_;
   std::span<std::byte> host_weights_;
+  PageBuffer headers_;         // of backups, which nobody reads
   absl::Mutex weights_mutex_;  // held while a sequence of writes to published weights is enqueued
   bool keeps_host_weights_ ABSL_GUARDED_BY(weights_mutex_) = false;
   std::unique_ptr<PartitionState::Pinned> pinned_weights_ ABSL_GUARDED_BY(weights_mutex_);

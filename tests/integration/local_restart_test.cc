@@ -191,6 +191,23 @@ TEST_F(LocalRestart, ServersThatAreAddedAndTakenAwayCostNoBit) {
   EXPECT_THAT(Events("attempt_dropped"), IsEmpty());
 }
 
+// Each committed step is told once, and none begins at a checkpoint.
+TEST_F(LocalRestart, AKilledServerOfAJobWithReplicasCostsNoStep) {
+  Start({"--set", "cluster.local.servers=3", "--set", "service.replicas=2"});
+  for (const int64_t step : {5, 17, 31}) {
+    AwaitStep(step);
+    Kill("/shoal-server");
+  }
+  ExpectTheSameEnd();
+  EXPECT_THAT(Events("lost"), SizeIs(3));
+  EXPECT_THAT(Events("resume"), IsEmpty());
+  const std::vector<nlohmann::json> steps = Events("step");
+  ASSERT_THAT(steps, SizeIs(kSteps));
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    EXPECT_EQ(steps[static_cast<size_t>(step - 1)]["step"], step);
+  }
+}
+
 TEST_F(LocalRestart, AKilledServerWorkerAndCoordinatorCostNoBit) {
   Start();
   AwaitStep(12);

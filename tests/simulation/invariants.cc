@@ -111,12 +111,14 @@ void Invariants::CheckRestored(SimJob& job, int64_t version) {
 void Invariants::CheckBits(int index, const char* when) {
   const SimHostedJob& hosted = *servers_.server(index).hosted();
   const int64_t version = hosted.store->version();
-  const std::string what =
-      DifferenceTo(*hosted.store, hosted.job.model(), hosted.job.StateAfter(version));
-  if (!what.empty()) {
-    context_.Violation(fmt::format(
-        "I18: server {} has other bits {} version {} than a run in which nothing goes wrong: {}",
-        index, when, version, what));
+  for (const server::JobStore* const store : {hosted.store.get(), hosted.backups.get()}) {
+    const std::string what =
+        DifferenceTo(*store, hosted.job.model(), hosted.job.StateAfter(version));
+    if (!what.empty()) {
+      context_.Violation(fmt::format(
+          "I18: server {} has other bits {} version {} than a run in which nothing goes wrong: {}",
+          index, when, version, what));
+    }
   }
 }
 

@@ -34,6 +34,7 @@ inline constexpr std::array kPlants = {
     Plant{"event-by-number", "what a follower has seen goes by number, whichever life gave it"},
     Plant{"successor-unheeded", "whom servers refuse for its term fails its jobs, and says so"},
     Plant{"move-unrecorded", "the next step begins by a shard map that is not recorded"},
+    Plant{"gradient-unreplicated", "a backup commits without the gradient of the step"},
     Plant{"restore-forgotten", "after a loss a job begins at its model, whatever was saved"},
 };
 

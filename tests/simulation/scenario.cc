@@ -180,6 +180,14 @@ void DrawScaling(uint64_t seed, Nanoseconds horizon, Scenario& scenario) {
   options.wave_bytes = draw.Chance(0.5) ? draw.Between(1, 2000) : options.wave_bytes;
 }
 
+// In some seeds, from numbers of their own, as above.
+void DrawReplicas(uint64_t seed, SimOptions& options) {
+  Drawer draw(seed + (uint64_t{1} << 41));
+  if (options.servers > 1 && draw.Chance(0.3)) {
+    options.replicas = static_cast<int>(draw.Between(2, std::min(3, options.servers)));
+  }
+}
+
 std::string EndOf(const SimCommand::Followed& job) {
   if (!job.end.has_value()) {
     return job.refused.empty() ? (job.lost ? "lost" : "followed still") : "refused";
@@ -194,9 +202,9 @@ std::string EndOf(const SimCommand::Followed& job) {
 // after a succession also where the earlier coordinator has completed a checkpoint that the later
 // one, which had begun from the one before, is to make.
 bool MayFail(const SimCommand::Followed& job, const SimOptions& options, bool has_successor) {
-  constexpr std::array kReasons = {"lost server",   "no longer holds the job",
-                                   "lost worker",   "still waiting for",
-                                   "no space left", "failed 3 times"};
+  constexpr std::array kReasons = {
+      "lost server",       "no longer holds the job", "cannot be recovered", "lost worker",
+      "still waiting for", "no space left",           "failed 3 times"};
   const std::string& message = job.end->failed().message();
   const auto says = [&](const char* reason) { return message.find(reason) != std::string::npos; };
   const bool waits_for_servers = options.stays && options.max_restarts > 0 && !job.stopped &&
@@ -259,6 +267,7 @@ Scenario DrawScenario(uint64_t seed) {
     scenario.faults.moments = DrawMoments(options, scenario.quiet_from, horizon, draw);
   }
   DrawScaling(seed, horizon, scenario);
+  DrawReplicas(seed, options);
   return scenario;
 }
 

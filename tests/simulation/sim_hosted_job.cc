@@ -21,16 +21,6 @@ server::StoreOptions StoreOptionsOf(const plan::Job& job) {
                     .epsilon = job.train.epsilon}};
 }
 
-std::vector<plan::PartitionSpec> HeldBy(const proto::ConfigureRequest& request,
-                                        const SimModel& model) {
-  std::vector<plan::PartitionSpec> held;
-  const plan::ShardMap map = plan::FromMessage(request.shard_map());
-  for (const int id : plan::PartitionsOf(map, request.server_index())) {
-    held.push_back(model.partitions()[static_cast<size_t>(id)]);
-  }
-  return held;
-}
-
 // Of a state of all parameters.
 server::StoreSource SourceOf(const SimModel& model, const ModelState& state) {
   const auto reader = [&](server::StateArray array) {
@@ -54,16 +44,21 @@ SimHostedJob::SimHostedJob(proto::ConfigureRequest request, proto::ConfigureRepl
   transport_ = all_.fabric_.MakeTransport(
       all_.process(server_), [this] { TakeTurns(); }, [this] { LookOverLater(); });
   const SimModel& model = job.model();
-  std::unique_ptr<server::Store> first = MakeStore(HeldBy(request_, model), 0);
+  const plan::ShardMap map = plan::FromMessage(request_.shard_map());
+  auto first = MakeStore(SpecsOf(plan::PartitionsOf(map, request_.server_index())), 0);
+  auto first_backups = MakeBackups(SpecsOf(plan::BackupsOf(map, request_.server_index())));
   const auto [version, state] = job.Saved(request_.checkpoint());
-  SHOAL_CHECK(first->Load(version, SourceOf(model, state)).ok());
+  for (server::Store* const loads : {first.get(), first_backups.get()}) {
+    SHOAL_CHECK(loads->Load(version, SourceOf(model, state)).ok());
+  }
   store = std::make_unique<server::JobStore>(std::move(first));
+  backups = std::make_unique<server::JobStore>(std::move(first_backups));
   reply_.set_version(version);
   core = std::make_unique<server::JobCore>(
       server::JobCore::Options{.generation = request_.shard_map().generation(),
                                .partitions = request_.shard_map().partitions_size(),
                                .disconnect = [this](uint64_t client) { intake_->Remove(client); }},
-      store.get(), term);
+      store.get(), backups.get(), term);
   std::vector<std::unique_ptr<transport::EventQueue>> queues;
   queues.push_back(*transport_->CreateQueue());
   intake_ = std::make_unique<server::PushIntake>(
@@ -81,15 +76,33 @@ std::unique_ptr<server::Store> SimHostedJob::MakeStore(const std::vector<plan::P
                                 &all_.pool_);
 }
 
-absl::StatusOr<int64_t> SimHostedJob::ReserveExtent(const proto::ReserveRequest& wanted) {
-  std::vector<plan::PartitionSpec> comes;
-  for (const int id : wanted.partitions()) {
-    comes.push_back(job.model().partitions()[static_cast<size_t>(id)]);
+std::unique_ptr<server::Store> SimHostedJob::MakeBackups(
+    const std::vector<plan::PartitionSpec>& held) {
+  return *server::Store::Create(job.model().units(), held,
+                                StoreOptionsOf(job.description()).OfBackups(), {}, &all_.pool_);
+}
+
+template <typename Ids>
+std::vector<plan::PartitionSpec> SimHostedJob::SpecsOf(const Ids& ids) const {
+  std::vector<plan::PartitionSpec> specs;
+  for (const int id : ids) {
+    specs.push_back(job.model().partitions()[static_cast<size_t>(id)]);
   }
-  std::ranges::sort(comes, {}, &plan::PartitionSpec::id);
+  std::ranges::sort(specs, {}, &plan::PartitionSpec::id);
+  return specs;
+}
+
+absl::StatusOr<int64_t> SimHostedJob::ReserveExtents(const proto::ReserveRequest& wanted) {
   store->DropArriving();
+  backups->DropArriving();
   FollowExtents();
-  store->Arrive(MakeStore(comes, store->next_number()));
+  const std::vector<plan::PartitionSpec> comes = SpecsOf(wanted.partitions());
+  if (!comes.empty()) {
+    store->Arrive(MakeStore(comes, store->next_number()));
+  }
+  if (wanted.backups_size() > 0) {
+    backups->Arrive(MakeBackups(SpecsOf(wanted.backups())));
+  }
   return server::CountStoreBytes(comes, StoreOptionsOf(job.description())).total();
 }
 
@@ -102,24 +115,54 @@ void SimHostedJob::FollowExtents() {
   });
 }
 
-// The bytes are there at once; whether the giver can be reached is the network's to say.
-absl::Status SimHostedJob::FetchExtent(const proto::FetchRequest& wanted) {
+template <typename Request>
+std::map<int, server::StateGiver> SimHostedJob::GiversOf(const Request& wanted) {
   std::map<int, server::StateGiver> givers;
   for (const proto::PartitionSource& source : wanted.sources()) {
     for (const int id : source.partitions()) {
-      givers[id] = {.name = source.address(), .read = all_.ReaderOf(server_, source.address())};
+      givers[id] = {.name = source.address(),
+                    .read = source.address().empty()
+                                ? server::StateReader(
+                                      [this](const auto& read) { return core->ReadState(read); })
+                                : all_.ReaderOf(server_, source.address())};
     }
   }
-  server::Store& arriving = *store->arriving()->store;
-  std::vector<plan::PartitionSpec> comes;
-  for (const auto& partition : arriving.partitions()) {
-    comes.push_back(partition->spec());
-  }
+  return givers;
+}
+
+// The bytes are there at once; whether the giver can be reached is the network's to say.
+absl::Status SimHostedJob::FetchExtents(const proto::FetchRequest& wanted) {
+  const std::map<int, server::StateGiver> givers = GiversOf(wanted);
   proto::ReadStateRequest read;
   read.set_job_id(wanted.job_id());
   read.set_run(request_.run());
   read.set_version(wanted.version());
-  return arriving.Load(wanted.version(), server::FetchedFrom(comes, givers, read));
+  for (server::JobStore* const of : {store.get(), backups.get()}) {
+    if (of->arriving() == nullptr) {
+      continue;
+    }
+    server::Store& arriving = *of->arriving()->store;
+    std::vector<plan::PartitionSpec> comes;
+    for (const auto& partition : arriving.partitions()) {
+      comes.push_back(partition->spec());
+    }
+    SHOAL_RETURN_IF_ERROR(
+        arriving.Load(wanted.version(), server::FetchedFrom(comes, givers, read)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SimHostedJob::FetchGradients(const proto::ReplicateRequest& wanted) {
+  std::vector<plan::PartitionSpec> comes;
+  for (const server::JobStore::Held& held : backups->held()) {
+    comes.push_back(held.partition->spec());
+  }
+  proto::ReadStateRequest read;
+  read.set_job_id(wanted.job_id());
+  read.set_run(request_.run());
+  read.set_version(wanted.step() - 1);
+  read.set_attempt(wanted.attempt());
+  return backups->LoadGradient(server::GradientsFrom(comes, GiversOf(wanted), read));
 }
 
 void SimHostedJob::TakeTurns() {

@@ -53,6 +53,7 @@ std::string ToCode(const SimOptions& options) {
   SAY(slow_worker);
   SAY(early_report);
   SAY(exact);
+  SAY(replicas);
   SAY(exact_devices);
   SAY(other_kind);
   SAY(lease_seconds);

@@ -42,6 +42,7 @@ struct SimOptions {
   double early_report = 0;     // the worker leaves out some of its own work, or draws none of it
 
   bool exact = false;          // service.accumulate
+  int replicas = 1;            // service.replicas
   bool exact_devices = false;  // train.exact_devices
   // A worker that computes on something else than the others from its second life on.
   int other_kind = -1;

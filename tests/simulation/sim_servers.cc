@@ -33,7 +33,8 @@ const Command& CommandOf(const AnyRequest& request) {
       command(proto::FenceClientRequest(), "fence"),
       command(proto::ReleaseJobRequest(), "release"),
       command(proto::ReserveRequest(), "reserve"),
-      command(proto::FetchRequest(), "fetch")};
+      command(proto::FetchRequest(), "fetch"),
+      command(proto::ReplicateRequest(), "replicate")};
   return kCommands->at(request.GetDescriptor());
 }
 
@@ -225,12 +226,17 @@ absl::StatusOr<proto::BeginAttemptReply> SimServer::BeginAttempt(
 
 absl::StatusOr<proto::ReserveReply> SimServer::Reserve(const proto::ReserveRequest& wanted) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(wanted.job_id()));
-  return job->core->Reserve(wanted, [&] { return job->ReserveExtent(wanted); });
+  return job->core->Reserve(wanted, [&] { return job->ReserveExtents(wanted); });
 }
 
 absl::StatusOr<proto::FetchReply> SimServer::Fetch(const proto::FetchRequest& wanted) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(wanted.job_id()));
-  return job->core->Fetch(wanted, [&] { return job->FetchExtent(wanted); });
+  return job->core->Fetch(wanted, [&] { return job->FetchExtents(wanted); });
+}
+
+absl::StatusOr<proto::ReplicateReply> SimServer::Replicate(const proto::ReplicateRequest& wanted) {
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(wanted.job_id()));
+  return job->core->Replicate(wanted, [&] { return job->FetchGradients(wanted); });
 }
 
 absl::StatusOr<proto::ReadStateReply> SimServer::ReadState(const proto::ReadStateRequest& wanted) {

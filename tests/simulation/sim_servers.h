@@ -54,13 +54,15 @@ class SimHostedJob {
   };
 
   // Memory for what is to come, and its state from who holds it.
-  absl::StatusOr<int64_t> ReserveExtent(const proto::ReserveRequest& request);
-  absl::Status FetchExtent(const proto::FetchRequest& request);
+  absl::StatusOr<int64_t> ReserveExtents(const proto::ReserveRequest& request);
+  absl::Status FetchExtents(const proto::FetchRequest& request);
+  absl::Status FetchGradients(const proto::ReplicateRequest& request);
   // Lets go of what extents took that are here no more.
   void FollowExtents();
 
   SimJob& job;
   std::unique_ptr<server::JobStore> store;
+  std::unique_ptr<server::JobStore> backups;
   std::unique_ptr<server::JobCore> core;
   std::optional<Checkpoint> checkpoint;  // the newest
   proto::PrepareReply prepared;          // the newest
@@ -68,6 +70,11 @@ class SimHostedJob {
  private:
   std::unique_ptr<server::Store> MakeStore(const std::vector<plan::PartitionSpec>& held,
                                            int number);
+  std::unique_ptr<server::Store> MakeBackups(const std::vector<plan::PartitionSpec>& held);
+  template <typename Ids>
+  std::vector<plan::PartitionSpec> SpecsOf(const Ids& ids) const;
+  template <typename Request>
+  std::map<int, server::StateGiver> GiversOf(const Request& request);
   absl::StatusOr<std::string> Accept(const proto::ConnectRequest& request);
   server::PushVerdict TakePush(const server::ClientIdentity& client,
                                const transport::PushHeader& header,
@@ -107,6 +114,7 @@ class SimServer final : public rpc::ParameterServerService {
       const proto::GetChecksumsRequest& request) override;
   absl::StatusOr<proto::ReserveReply> Reserve(const proto::ReserveRequest& request) override;
   absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest& request) override;
+  absl::StatusOr<proto::ReplicateReply> Replicate(const proto::ReplicateRequest& request) override;
   absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest& request) override;
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) override;
 

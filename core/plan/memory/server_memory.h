@@ -18,6 +18,8 @@ namespace shoal::plan {
 // threads, heap and control connections (a client adds about 30 KiB).
 // tests/integration/memory_test.cc compares all of ServerMemory with running servers.
 inline constexpr int64_t kServerProcessBytes = int64_t{20} << 20;
+// Of a parameter that a server backs up (service.replicas): master weight, moments and gradient.
+inline constexpr int64_t kBackupBytes = 16;
 // The streams over which a server with service.memory cuda spreads its work, and the elements that
 // each loads and reads at a time.
 inline constexpr int kServerGpuStreams = 4;

@@ -151,6 +151,27 @@ ShardMap PlanTarget(const std::vector<PartitionSpec>& partitions, const ShardMap
   return Relocate(now, PlanRelocations(partitions, now, servers));
 }
 
+ShardMap PlanHolders(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
+                     std::span<const int> servers, int64_t replicas,
+                     std::span<const std::string> hosts) {
+  ShardMap map = now;
+  for (std::vector<int>& holders : map.servers) {
+    const auto stays = [&](int holder) {
+      return std::ranges::find(servers, holder) != servers.end();
+    };
+    if (std::ranges::any_of(holders, stays)) {
+      std::erase_if(holders, std::not_fn(stays));
+    }
+  }
+  for (const auto [partition, to] : PlanRelocations(partitions, map, servers)) {
+    std::vector<int>& holders = map.servers[static_cast<size_t>(partition)];
+    std::erase(holders, to);
+    holders.insert(holders.begin(), to);
+  }
+  ++map.generation;
+  return WithBackups(partitions, std::move(map), servers, replicas, hosts);
+}
+
 int64_t MovedBytes(const std::vector<PartitionSpec>& partitions,
                    std::span<const Relocation> relocations) {
   int64_t moved = 0;
@@ -177,7 +198,11 @@ int64_t MovedBytes(const std::vector<PartitionSpec>& partitions, const ShardMap&
                    const ShardMap& to) {
   int64_t moved = 0;
   for (const PartitionSpec& partition : partitions) {
-    moved += from.primary(partition.id) == to.primary(partition.id) ? 0 : partition.count;
+    const std::vector<int>& before = from.servers[static_cast<size_t>(partition.id)];
+    const std::vector<int>& after = to.servers[static_cast<size_t>(partition.id)];
+    moved += partition.count * std::ranges::count_if(after, [&](int server) {
+               return std::ranges::find(before, server) == before.end();
+             });
   }
   return moved * kMovedBytes;
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/model/partition.h"
@@ -41,6 +42,13 @@ ShardMap Relocate(const ShardMap& now, std::span<const Relocation> relocations);
 ShardMap PlanTarget(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
                     std::span<const int> servers);
 
+// Does all of it, for `replicas` holders of each partition: a partition whose primary is on none of
+// these servers goes to a backup of it where there is one, and who gives a partition away backs it
+// up where one more is needed. `hosts` as WithBackups has it.
+ShardMap PlanHolders(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
+                     std::span<const int> servers, int64_t replicas,
+                     std::span<const std::string> hosts = {});
+
 // Returns the bytes of those partitions.
 int64_t MovedBytes(const std::vector<PartitionSpec>& partitions,
                    std::span<const Relocation> relocations);
@@ -49,7 +57,7 @@ int64_t MovedBytes(const std::vector<PartitionSpec>& partitions,
 std::span<const Relocation> FirstOf(const std::vector<PartitionSpec>& partitions,
                                     std::span<const Relocation> relocations, int64_t bytes);
 
-// Returns the bytes of partitions whose server differs.
+// Returns the bytes of partitions at servers that had none of their state before.
 int64_t MovedBytes(const std::vector<PartitionSpec>& partitions, const ShardMap& from,
                    const ShardMap& to);
 

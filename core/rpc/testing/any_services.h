@@ -50,6 +50,7 @@ class AnyServer : public ParameterServerService {
               (const proto::ReleaseJobRequest&));
   MOCK_METHOD(absl::StatusOr<proto::ReserveReply>, Reserve, (const proto::ReserveRequest&));
   MOCK_METHOD(absl::StatusOr<proto::FetchReply>, Fetch, (const proto::FetchRequest&));
+  MOCK_METHOD(absl::StatusOr<proto::ReplicateReply>, Replicate, (const proto::ReplicateRequest&));
   MOCK_METHOD(absl::StatusOr<proto::ReadStateReply>, ReadState, (const proto::ReadStateRequest&));
   MOCK_METHOD(absl::StatusOr<proto::ConnectReply>, Connect, (const proto::ConnectRequest&));
 };

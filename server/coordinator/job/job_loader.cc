@@ -12,6 +12,7 @@
 #include "core/plan/memory/server_memory.h"
 #include "core/plan/pipeline/chosen_pipeline.h"
 #include "core/plan/pipeline/job_pipeline.h"
+#include "core/plan/placement/placement.h"
 #include "core/plan/schedule/stage_units.h"
 #include "core/plan/step/emulation.h"
 #include "core/plan/step/minibatch.h"
@@ -343,7 +344,12 @@ std::vector<int64_t> ServersBytes(const plan::Job& job,
   for (const auto& held : plan::PartitionsByServer(partitions, map, servers)) {
     const plan::ServerMemory memory =
         plan::PlanServerMemory(held, slot_bytes, job.service, clients, plan::PlanReachedInGpu(job));
-    bytes.push_back(memory.total() - plan::kServerProcessBytes);
+    const auto server = static_cast<int>(std::ssize(bytes));
+    int64_t backups = 0;
+    for (const int id : plan::BackupsOf(map, server)) {
+      backups += plan::kBackupBytes * partitions[static_cast<size_t>(id)].count;
+    }
+    bytes.push_back(memory.total() - plan::kServerProcessBytes + backups);
   }
   return bytes;
 }
@@ -393,7 +399,10 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
     loaded.server_bytes = [job, partitions = loaded.pushes.partitions,
                            clients = groups * job.cluster.pipeline.stages,
                            place = loaded.place_shards](int servers) {
-      return ServersBytes(job, partitions, clients, place(servers), servers);
+      return ServersBytes(job, partitions, clients,
+                          plan::WithBackups(partitions, place(servers), plan::FirstServers(servers),
+                                            job.service.replicas),
+                          servers);
     };
   }
   loaded.checkpoints = std::make_unique<CheckpointFolder>(job, spec, special);

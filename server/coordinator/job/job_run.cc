@@ -8,6 +8,7 @@
 #include "core/base/testing/planted.h"
 #include "core/job/shard_map_message.h"
 #include "core/plan/memory/memory_plan.h"
+#include "core/plan/placement/placement.h"
 #include "core/rpc/server_gpu.h"
 #include "server/coordinator/job/call_all.h"
 #include "server/coordinator/job/loss_decision.h"
@@ -123,7 +124,9 @@ void JobRun::NameWorkers() {
 void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   SHOAL_CHECK(phase_ == Phase::kWaiting);
   SetLogContext(job_.id);
-  job_.shard_map = job_.place_shards(static_cast<int>(servers.size()));
+  const auto count = static_cast<int>(servers.size());
+  job_.shard_map = plan::WithBackups(job_.pushes.partitions, job_.place_shards(count),
+                                     plan::FirstServers(count), replicas(), HostsOf(servers));
   SetMembers(std::move(servers), std::move(workers));
   absl::Status begins = CheckStages();
   job_.run = environment_.next_run();
@@ -236,6 +239,7 @@ void JobRun::OnConfigured(const std::vector<proto::ConfigureReply>& replies) {
     }
   }
   told_generation_ = job_.shard_map.generation;
+  TellReplicas();
   checkpoint_started_ = environment_.clock.Now();
   RecordStart();
   SetState("training");
@@ -323,28 +327,6 @@ bool JobRun::TakesPart(uint64_t incarnation) const {
          std::ranges::find(servers_, incarnation, &Member::incarnation) != servers_.end();
 }
 
-void JobRun::Fence(const Member& worker) {
-  if (closed() ||
-      (!WorkerOf(worker.incarnation).has_value() && !admitted_.contains(worker.incarnation))) {
-    return;  // It was never let in, or is a server.
-  }
-  proto::FenceClientRequest request;
-  request.set_incarnation(worker.incarnation);
-  request.set_term(environment_.term);
-  for (size_t server = 0; server < servers_.size(); ++server) {
-    control_->Call(
-        static_cast<int>(server), &rpc::ParameterServerService::FenceClient, request,
-        [this, worker = NameOf(worker), server = NameOf(servers_[server])](const auto& reply) {
-          if (IsSuperseded(reply.status())) {
-            environment_.post([this, status = reply.status()] { EndsBySuccessor(status); });
-          } else if (!reply.ok() && !absl::IsCancelled(reply.status())) {
-            LogWarning("{} does not know that the lease of {} is over: {}", server, worker,
-                       Message(reply.status()));
-          }
-        });
-  }
-}
-
 void JobRun::OnLost(const Member& member, const std::string& why) {
   gone_.insert(member.incarnation);
   LoseJoiner(member);
@@ -352,7 +334,7 @@ void JobRun::OnLost(const Member& member, const std::string& why) {
 }
 
 void JobRun::Lose(const Member& member, const std::string& why, bool asked) {
-  if (closed()) {
+  if (closed() || replicas_.lost.contains(member.incarnation)) {
     return;
   }
   if (TakesPart(member.incarnation)) {
@@ -368,6 +350,7 @@ void JobRun::Lose(const Member& member, const std::string& why, bool asked) {
                     .ending = phase_ == Phase::kFinishing || stop_requested_,
                     .asked = asked,
                     .restores = job_.job.RestoresOnServerLoss(),
+                    .replaced = IsReplaced(member),
                     .step = step_});
   switch (decision.what) {
     case LossDecision::What::kGoOn:
@@ -376,7 +359,7 @@ void JobRun::Lose(const Member& member, const std::string& why, bool asked) {
     case LossDecision::What::kGoOnWithout:
       LogWarning("{}; the job goes on without it", decision.message);
       last_lost_ = decision.message;
-      LoseWorker(member);
+      member.role == proto::ROLE_SERVER ? LoseServer(member) : LoseWorker(member);
       return;
     case LossDecision::What::kSaveAndFail:
       failure_ = {.message = decision.message, .by_loss = decision.restarts, .asked = asked};
@@ -411,6 +394,9 @@ bool JobRun::EndsBySuccessor(const absl::Status& status) const {
 
 void JobRun::OnServerError(int server, const absl::Status& status) {
   const Member& member = servers_[static_cast<size_t>(server)];
+  if (replicas_.lost.contains(member.incarnation)) {
+    return;
+  }
   if (IsLoss(status)) {
     unreachable_.push_back(member);
     Lose(member, std::string(Message(status)), /*asked=*/false);
@@ -427,6 +413,11 @@ void JobRun::Tick() {
   }
   if (phase_ == Phase::kTakingOver) {
     AskAgain(now);
+    return;
+  }
+  if (phase_ == Phase::kMoving && now >= replicas_.again) {
+    replicas_.again = absl::InfiniteFuture();
+    OpenStep();
     return;
   }
   if (phase_ == Phase::kWaiting && now >= NextTick()) {
@@ -466,6 +457,8 @@ absl::Time JobRun::NextTick() const {
       return waiting_since_.has_value() ? *waiting_since_ + job_.patience : absl::InfiniteFuture();
     case Phase::kTakingOver:
       return NextAsk();
+    case Phase::kMoving:
+      return replicas_.again;
     case Phase::kFinishing:
       return checkpoint_again_;
     case Phase::kOver:

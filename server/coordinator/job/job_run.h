@@ -1,6 +1,5 @@
 // One job from its members' arrival to its end: configure the servers, then step after step hand
-// out work, gather reports, prepare, commit; checkpoints in the background; and what goes wrong on
-// the way.
+// out work, gather reports, prepare, commit; checkpoints; and what goes wrong on the way.
 //
 // A state machine without threads, locks or waiting, driven by calls (from workers, the command
 // line, the clock) and by answers of servers and of background work. Its owner serialises them all
@@ -12,16 +11,15 @@
 // A step's attempt passes through kBeginning (servers clear their accumulators), kRunning (workers
 // have work), kPreparing and kCommitting. Up to the durable commit record an attempt can be dropped
 // and the step begun again as the next attempt; what still arrives for a dropped one is recognised
-// by its number and ignored. After a bounded number of attempts the job fails. A lost server fails
-// it too (loss_decision.h). The plan of the next step is made while workers compute, or, where what
-// they measure shapes it, while the servers commit.
+// by its number and ignored. After a bounded number of attempts the job fails, and with a lost
+// server that no other stands in for (loss_decision.h). The plan of the next step is made while
+// workers compute, or, where what they measure shapes it, while the servers commit.
 //
 // Workers come and go. What one that is lost had in hand goes to the others within the attempt, in
-// a further round where they have reported already. One that comes joins at once, and takes part
-// from the step after it has asked for work. In between the workers of a step, and their numbers,
-// stay as they are. With too few the job waits. Where groups have several stages, all this is of
-// groups: one that loses a stage takes no part any more, and what is left of it makes another with
-// who comes.
+// a further round where they have reported already. One that comes takes part from the step after
+// it has asked for work. In between the workers of a step stay as they are. With too few the job
+// waits. Where groups have several stages, all this is of groups: one that loses a stage takes no
+// part any more, and what is left of it makes another with who comes.
 #pragma once
 
 #include <cstdint>
@@ -89,10 +87,9 @@ class JobRun {
   void TakeIn(const std::vector<Member>& workers);
   // A member's lease is over, or it left before the job was over.
   void OnLost(const Member& member, const std::string& why);
-  // A member asks to leave. A server stays until it is let go: others get what it holds, or a
-  // checkpoint of the last commit comes first.
+  // A member asks to leave. A server stays until others have what it holds, or a checkpoint.
   void OnLeaving(const Member& member, const std::string& why);
-  // A server of the job is to go for good, if others can have what it holds.
+  // A server is to go for good, if others can have what it holds.
   absl::Status CheckDrain(const Member& server) const;
   proto::ScaleReply Drain(const Member& server);
   // Those that stay after all, each once.
@@ -117,8 +114,7 @@ class JobRun {
   void Tick();
   absl::Time NextTick() const;
 
-  // What a worker gets; nullopt: nothing yet, wait for changes() to move. Repeating a call is
-  // harmless.
+  // What a worker gets; nullopt: nothing yet, wait for changes() to move. Calls may be repeated.
   std::optional<proto::JoinJobReply> Join(uint64_t incarnation) const;
   std::optional<proto::NextStepReply> Next(const proto::NextStepRequest& request);
   // The next microbatch of a worker in a step where they are drawn. Aborted for another step or
@@ -177,7 +173,7 @@ class JobRun {
   std::string Remedy() const;
   void Lose(const Member& member, const std::string& why, bool asked);
   bool IsLoss(const absl::Status& status) const;  // what a server answers
-  // True, and the owner has heard it, where that says that a later life of it is there.
+  // True, and the owner has heard it, where a later life of it is there.
   bool EndsBySuccessor(const absl::Status& status) const;
   void OnServerError(int server, const absl::Status& status);
   void Log(const absl::Status& status) const;
@@ -192,6 +188,7 @@ class JobRun {
   void OnAnswer(size_t server, const absl::StatusOr<proto::TakeOverReply>& reply);
   void OnRecordRead(const absl::StatusOr<int64_t>& last_event);
   void DecideOnAnswers();
+  bool LoseWhoHoldsNothing(const std::vector<ServerAnswer>& answers);
   void GoOn(const TakeoverDecision& decision);
   int64_t LastTold() const;  // step
   bool OwesCheckpoint() const;
@@ -223,6 +220,7 @@ class JobRun {
   void OnReleased(size_t server, const absl::Status& status);
   void OnHolderLost(const Member& member);
   void ReleaseAgain(absl::Time now);
+  void ReleaseAt(ServerClient& control, const std::vector<int>& members);
   absl::Time NextRelease() const;
   void Clear();
 
@@ -259,13 +257,26 @@ class JobRun {
   void FetchForMove();
   void EndWave(int64_t bytes);
   void TellWave(int64_t bytes, size_t servers_before);
-  void AdmitAgain();
-  void ReleaseAt(ServerClient& control, const std::vector<int>& members);
   void Retire(std::shared_ptr<ServerClient> control);
   void OnMoveFailed(size_t member, const absl::Status& status);
   void GiveUpMove(const std::string& why);
   std::map<int, proto::HeldPartitions> HeldByMap() const;
   void OnMapTold();
+
+  // job_run_replicas.cc
+  int64_t replicas() const { return job_.job.service.replicas; }
+  bool IsReplaced(const Member& server) const;  // where it is lost
+  void LoseServer(const Member& member);
+  void GoOnWithoutServer(size_t server);
+  void DropWave();
+  void Recover();
+  void TellMapToThoseLeft();
+  void RecoverAgain(const absl::Status& status);
+  void EndRecovery();
+  void TellReplicas();
+  plan::ShardMap TargetOf(std::span<const int> places) const;
+  void Replicate(const std::function<void()>& then);
+  std::function<void(int, const absl::Status&)> OrWithoutLost(std::function<void()> then);
 
   // job_run_joiners.cc
   void LoadAhead();
@@ -292,6 +303,7 @@ class JobRun {
   // Whether it computes on what the others do, or the job takes it all the same, which is told.
   bool Suits(const Member& worker);
   void AdmitWorkers();
+  void AdmitAgain();
   int64_t present() const;
   bool IsShort() const { return present() + joining_.ready() < least_workers(); }
   int64_t least_workers() const;
@@ -299,19 +311,16 @@ class JobRun {
   bool Regroup();
   std::string Missing() const;
   void FormGroups();
-  // A worker that takes no part asks for work.
   std::optional<proto::NextStepReply> NextOfJoiner(const proto::NextStepRequest& request);
   void Renumber(const std::vector<int>& before);
   void LoseWorker(const Member& member);
   void GoOnWithout(size_t worker);
-  // If it is told to leave, as soon as nobody needs it.
-  void LetGo(size_t worker);
+  void LetGo(size_t worker);  // if it is told to leave, as soon as nobody needs it
   bool GroupWorks(size_t group) const;
   bool IsWhole(size_t group) const { return !absent_[groups_.WorkerAt(group, 0)]; }
   bool MustDropWithout(size_t group) const;
   void HandOver(size_t group);
-  // Gives what waits for a group that has reported, if anything does.
-  void StartRound(size_t group);
+  void StartRound(size_t group);  // of one that has reported
   void EndOfRounds();
 
   // job_run_draw.cc
@@ -377,10 +386,7 @@ class JobRun {
   bool IsSaved() const;  // version_, in the newest checkpoint
   bool CheckpointDue() const;
 
-  // Calls every server, in the job's name, and goes on with `then` when all have answered well,
-  // unless they are others by then. An error ends the job. With `otherwise` only one that is lost
-  // does: another error goes there once all have answered, and the first one alone. Defined in
-  // call_all.h.
+  // call_all.h
   template <typename Request, typename Reply>
   void CallAll(ServerMethod<Request, Reply> method,
                const std::type_identity_t<std::function<Request(int)>>& request,
@@ -421,6 +427,7 @@ class JobRun {
   proto::ScaleReply scaling_;  // of the last wish
   Waves waves_;
   Joiners joiners_;
+  Replicas replicas_;
   std::optional<PartitionMove> move_;           // a wave, under way
   std::shared_ptr<ServerClient> move_control_;  // of move_->members
   std::shared_ptr<ServerClient> retired_control_;

@@ -45,6 +45,11 @@ bool JobRun::CheckpointDue() const {
 }
 
 void JobRun::AfterCommit() {
+  if (!replicas_.lost.empty()) {
+    checkpoint_again_ = CheckpointDue() ? environment_.clock.Now() : checkpoint_again_;
+    OpenStep();
+    return;
+  }
   if (ValidationDue(version_) || !CheckpointDue()) {  // one says what the validation has brought
     OpenStep();
   } else if (checkpoint_in_progress_) {
@@ -199,7 +204,8 @@ void JobRun::OnCheckpointFailed(const absl::Status& status) {
            .asked = failure_->asked});
     return;
   }
-  if (++failed_checkpoints_ >= kFailedCheckpointsInARow) {
+  failed_checkpoints_ += IsLoss(status) ? 0 : 1;  // of which a disk knows nothing
+  if (failed_checkpoints_ >= kFailedCheckpointsInARow) {
     Fail(why + fmt::format(" (for the {}rd time in a row)", kFailedCheckpointsInARow));
     return;
   }

@@ -182,7 +182,12 @@ void JobRun::Finish(bool interrupted) {
     SetState("checkpointing");
     return;  // OnCheckpointDone comes back here
   }
+  checkpoint_again_ = absl::InfiniteFuture();  // Tick may come before servers have answered
   if (version_ > 0 && !IsSaved()) {
+    if (!replicas_.lost.empty()) {
+      Recover();
+      return;
+    }
     SetState("checkpointing");
     if (told_generation_ != job_.shard_map.generation) {  // who is to write what they do not know
       NumberStep();
@@ -390,6 +395,18 @@ void JobRun::Clear() {
       });
     });
   });
+}
+
+// These have nothing of the job any more.
+void JobRun::ReleaseAt(ServerClient& control, const std::vector<int>& members) {
+  proto::ReleaseJobRequest request;
+  request.set_job_id(job_.id);
+  request.set_term(environment_.term);
+  request.set_run(job_.run);
+  for (const int member : members) {
+    control.Call(member, &rpc::ParameterServerService::ReleaseJob, request,
+                 [](const absl::StatusOr<proto::ReleaseJobReply>&) {});
+  }
 }
 
 }  // namespace shoal::server

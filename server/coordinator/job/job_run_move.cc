@@ -74,8 +74,7 @@ absl::Status JobRun::CheckWish(int64_t servers) const {
 absl::Status JobRun::CheckFits(const std::set<uint64_t>& leaving, int64_t servers) const {
   std::vector<Member> there = servers_;
   there.insert(there.end(), spare_servers_.begin(), spare_servers_.end());
-  const plan::ShardMap target = plan::PlanTarget(job_.pushes.partitions, job_.shard_map,
-                                                 server::PlacesToBe(servers_, leaving, servers));
+  const plan::ShardMap target = TargetOf(server::PlacesToBe(servers_, leaving, servers));
   return CheckRoom(job_.pushes.partitions, job_.shard_map, target, there, job_.job.service);
 }
 
@@ -158,8 +157,9 @@ proto::ScaleReply JobRun::DescribeWish(int64_t servers) const {
   reply.set_job_id(job_.id);
   reply.set_servers(std::ssize(servers_));
   reply.set_wanted(servers);
-  reply.set_bytes_moved(plan::MovedBytes(partitions, relocations));
-  reply.set_least_bytes(plan::LeastBytes(partitions, job_.shard_map, places));
+  reply.set_bytes_moved(plan::MovedBytes(partitions, job_.shard_map, TargetOf(places)));
+  // Who backs a partition up becomes its primary without a byte.
+  reply.set_least_bytes(replicas() == 1 ? plan::LeastBytes(partitions, job_.shard_map, places) : 0);
   reply.set_partitions_moved(std::ssize(relocations));
   reply.set_imbalance(Imbalance(partitions, plan::Relocate(job_.shard_map, relocations), places));
   return reply;
@@ -238,12 +238,20 @@ absl::StatusOr<bool> JobRun::IsReadyToMove() {
 void JobRun::BeginWave(std::span<const plan::Relocation> relocations) {
   const absl::Time now = environment_.clock.Now();
   const std::vector<int> places = PlacesToBe();
-  const int64_t left = plan::MovedBytes(job_.pushes.partitions, relocations);
+  const plan::ShardMap target = TargetOf(places);
+  const int64_t left = plan::MovedBytes(job_.pushes.partitions, job_.shard_map, target);
   const bool at_once = waves_.rate == 0 || IsShort() || IsUrgent(departures_);
   waves_.ended = waves_.follow ? waves_.ended : 0;
-  move_ = PlanWave(
-      job_.pushes.partitions, job_.shard_map, servers_, spare_servers_, places, relocations,
-      at_once ? left : plan::NextWaveBytes(waves_.pace, left, waves_.ended), NextGeneration());
+  if (replicas() > 1) {
+    move_ = PlanMoveTo(job_.shard_map, target, servers_,
+                       JoinersOf(servers_, spare_servers_, places), places, /*lost=*/{},
+                       /*bytes_left=*/0);
+    move_->map.generation = NextGeneration();
+  } else {
+    move_ = PlanWave(
+        job_.pushes.partitions, job_.shard_map, servers_, spare_servers_, places, relocations,
+        at_once ? left : plan::NextWaveBytes(waves_.pace, left, waves_.ended), NextGeneration());
+  }
   phase_ = Phase::kMoving;
   waves_.follow = move_->bytes_left > 0;
   waves_.began = now;
@@ -294,10 +302,13 @@ void JobRun::CallForMove(
 
 void JobRun::ReserveForMove() {
   std::map<int, proto::ReserveRequest> requests;
-  for (const auto& [member, partitions] : move_->comes) {
+  for (const int member : move_->Takers()) {
     proto::ReserveRequest& request = requests[member];
     request.set_generation(move_->map.generation);
-    request.mutable_partitions()->Assign(partitions.begin(), partitions.end());
+    const std::vector<int>& comes = move_->comes[member];
+    request.mutable_partitions()->Assign(comes.begin(), comes.end());
+    const std::vector<int>& backups = move_->backups[member];
+    request.mutable_backups()->Assign(backups.begin(), backups.end());
   }
   CallForMove(&rpc::ParameterServerService::Reserve, requests, [this](const auto&) {
     environment_.reached("reserved");
@@ -307,7 +318,7 @@ void JobRun::ReserveForMove() {
 
 void JobRun::FetchForMove() {
   std::map<int, proto::FetchRequest> requests;
-  for (const auto& [member, partitions] : move_->comes) {
+  for (const int member : move_->Takers()) {
     proto::FetchRequest& request = requests[member];
     request.set_generation(move_->map.generation);
     request.set_version(version_);
@@ -336,6 +347,10 @@ void JobRun::EndWave(int64_t bytes) {
       !saved.ok()) {
     servers_ = servers_before;
     job_.shard_map = map_before;
+    if (!replicas_.lost.empty()) {
+      RecoverAgain(saved);
+      return;
+    }
     GiveUpMove(std::string(Message(saved)));
     OpenStep();
     return;
@@ -357,6 +372,7 @@ void JobRun::EndWave(int64_t bytes) {
     ++moves_;
     AdmitAgain();
   }
+  EndRecovery();
   // Last, so that its calls to those that leave go on.
   Retire(std::move(move_control_));
   OpenStep();
@@ -389,31 +405,6 @@ void JobRun::TellWave(int64_t bytes, size_t servers_before) {
           {"held", Held()}});
 }
 
-// Of those that come no worker knows yet, nor they of any.
-void JobRun::AdmitAgain() {
-  for (const uint64_t worker : admitted_) {
-    if (TakesPart(worker)) {
-      to_admit_.push_back(worker);
-    }
-  }
-  to_admit_.insert(to_admit_.end(), admitting_.begin(), admitting_.end());
-  admitted_.clear();
-  admitting_.clear();
-  AdmitWorkers();
-}
-
-// These have nothing of the job any more.
-void JobRun::ReleaseAt(ServerClient& control, const std::vector<int>& members) {
-  proto::ReleaseJobRequest request;
-  request.set_job_id(job_.id);
-  request.set_term(environment_.term);
-  request.set_run(job_.run);
-  for (const int member : members) {
-    control.Call(member, &rpc::ParameterServerService::ReleaseJob, request,
-                 [](const absl::StatusOr<proto::ReleaseJobReply>&) {});
-  }
-}
-
 // Its calls go on; those of the one before are over, or nobody waits for them. They must not end
 // under the owner's lock.
 void JobRun::Retire(std::shared_ptr<ServerClient> control) {
@@ -424,6 +415,15 @@ void JobRun::Retire(std::shared_ptr<ServerClient> control) {
 void JobRun::OnMoveFailed(size_t member, const absl::Status& status) {
   const Member failed = move_->members[member];
   const bool lost = IsLoss(status);
+  if (lost && IsReplaced(failed)) {
+    unreachable_.push_back(failed);
+    Lose(failed, std::string(Message(status)), /*asked=*/false);
+    return;
+  }
+  if (!lost && !replicas_.lost.empty()) {
+    RecoverAgain(status);
+    return;
+  }
   GiveUpMove(fmt::format("{}: {}", NameOf(failed), Message(status)));
   if (lost) {
     unreachable_.push_back(failed);
@@ -464,6 +464,8 @@ std::map<int, proto::HeldPartitions> JobRun::HeldByMap() const {
   for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
     const std::vector<int> partitions = plan::PartitionsOf(job_.shard_map, server);
     held[server].mutable_partitions()->Assign(partitions.begin(), partitions.end());
+    const std::vector<int> backups = plan::BackupsOf(job_.shard_map, server);
+    held[server].mutable_backups()->Assign(backups.begin(), backups.end());
   }
   return held;
 }

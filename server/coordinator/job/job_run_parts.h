@@ -42,6 +42,7 @@ struct Takeover {
   std::vector<std::optional<ServerAnswer>> answers;  // by server
   std::map<size_t, absl::Time> ask_again;            // servers that could not be reached; when
   std::optional<int64_t> recorded;  // the last event in the run's record, once that is read
+  bool decided = false;
 };
 
 // Why a job ends.
@@ -80,6 +81,17 @@ struct Joiners {
   std::map<uint64_t, std::string> refused;
   int64_t number = 0;  // of those asked together
   std::shared_ptr<ServerClient> control;
+};
+
+// Of servers that are lost, where others have what they had.
+struct Replicas {
+  std::set<uint64_t> lost;  // incarnations, until a map without them counts
+  // Calls of all servers that are under way hear of one that is lost, by its place.
+  std::map<int64_t, std::function<void(int)>> rounds;
+  int64_t next_round = 0;
+  absl::Time again = absl::InfiniteFuture();  // when it is tried again to recover
+  int64_t tries = 0;                          // that failed, in a row
+  bool fewer = false;                         // there was too little memory for backups
 };
 
 // Of a server that is to go.

@@ -30,18 +30,6 @@ std::string NameOfWork(int64_t step, bool validates) {
 
 }  // namespace
 
-void JobRun::RequestPlan(int64_t step, bool of_validation) {
-  plan_requested_ = step;
-  plan_validates_ = of_validation;
-  plan_groups_ = groups_.groups();
-  next_plan_.reset();
-  environment_.plan([this, step, of_validation, request = ++plan_requests_,
-                     inputs = measurements_->Inputs()] {
-    auto plan = of_validation ? job_.steps->PlanValidation(inputs) : job_.steps->Plan(step, inputs);
-    environment_.post([this, request, plan = std::move(plan)] { OnPlanned(request, plan); });
-  });
-}
-
 void JobRun::OnPlanned(int64_t request, absl::StatusOr<plan::StepPlan> plan) {
   if (closed() || request != plan_requests_) {
     return;
@@ -64,6 +52,10 @@ void JobRun::OnPlanned(int64_t request, absl::StatusOr<plan::StepPlan> plan) {
 }
 
 void JobRun::OpenStep() {
+  if (!replicas_.lost.empty()) {
+    Recover();
+    return;
+  }
   validating_ = ValidationDue(version_);
   if (AtEnd() && !validating_) {
     Finish(/*interrupted=*/false);
@@ -177,7 +169,8 @@ void JobRun::BeginAtServers(const std::function<void()>& then) {
         }
         return request;
       },
-      [then](const std::vector<proto::BeginAttemptReply>&) { then(); });
+      [then](const std::vector<proto::BeginAttemptReply>&) { then(); },
+      replicas_.lost.empty() ? nullptr : OrWithoutLost(then));
 }
 
 proto::StepWork JobRun::MakeWork() {
@@ -438,7 +431,9 @@ void JobRun::OnPrepared(const std::vector<proto::PrepareReply>& replies) {
         /*non_finite=*/true);
     return;
   }
-  CommitStep(*totals, WhySkipped(options, norms_, *totals));
+  Replicate([this, totals = *totals, skipped = WhySkipped(options, norms_, *totals)] {
+    CommitStep(totals, skipped);
+  });
 }
 
 void JobRun::CommitStep(const StepTotals& totals, const std::string& skipped) {
@@ -472,7 +467,8 @@ void JobRun::CommitStep(const StepTotals& totals, const std::string& skipped) {
       [request = CommitRequestOf(record)](int) { return request; },
       [this, event = record.event](const std::vector<proto::CommitReply>& replies) {
         OnCommitted(replies, event);
-      });
+      },
+      OrWithoutLost([this, event = record.event] { OnCommitted({}, event); }));
 }
 
 void JobRun::OnCommitted(const std::vector<proto::CommitReply>& replies,

@@ -118,8 +118,9 @@ absl::Time JobRun::NextAsk() const {
 }
 
 void JobRun::OnAnswer(size_t server, const absl::StatusOr<proto::TakeOverReply>& reply) {
-  if (closed() || EndsBySuccessor(reply.status())) {
-    return;
+  if (closed() || EndsBySuccessor(reply.status()) || !takeover_.has_value() || takeover_->decided ||
+      replicas_.lost.contains(servers_[server].incarnation)) {
+    return;  // it is lost, and others have what it had
   }
   if (IsUnreachable(reply.status())) {
     takeover_->ask_again[server] = environment_.clock.Now() + kBetweenQuestions;
@@ -161,11 +162,22 @@ void JobRun::DecideOnAnswers() {
                                                     .commit = takeover_->run.commit},
                                                    answers);
   const bool restores = job_.job.RestoresOnServerLoss();
+  if (decision.what == TakeoverDecision::What::kRestart && LoseWhoHoldsNothing(answers)) {
+    return;
+  }
+  takeover_->decided = true;
   switch (decision.what) {
     case TakeoverDecision::What::kRestart:
       EndBy({.message = decision.message, .by_loss = restores});
       return;
     case TakeoverDecision::What::kConfigure:
+      if (const auto lost = std::ranges::find_if(answers, &ServerAnswer::lost);
+          lost != answers.end()) {
+        EndBy(
+            {.message = fmt::format("lost {} before all servers had loaded the job", lost->server),
+             .by_loss = restores});
+        return;
+      }
       if (decision.version != version_) {
         EndBy({.message = fmt::format(
                    "a server no longer holds the job, and its record of step {} is lost", version_),
@@ -187,12 +199,26 @@ void JobRun::DecideOnAnswers() {
       CallAll(
           &rpc::ParameterServerService::Commit,
           [request = CommitRequestOf(decision.commit)](int) { return request; },
-          [this, decision](const std::vector<proto::CommitReply>&) { GoOn(decision); });
+          [this, decision](const std::vector<proto::CommitReply>&) { GoOn(decision); },
+          OrWithoutLost([this, decision] { GoOn(decision); }));
       return;
     case TakeoverDecision::What::kTrain:
       GoOn(decision);
       return;
   }
+}
+
+// Of those that are there as another process, where others have what they had; then it is decided
+// anew.
+bool JobRun::LoseWhoHoldsNothing(const std::vector<ServerAnswer>& answers) {
+  for (size_t server = 0; server < answers.size(); ++server) {
+    const bool gone = !answers[server].holds && !answers[server].lost;
+    if (const Member member = servers_[server]; gone && IsReplaced(member)) {
+      Lose(member, "it no longer holds the job", /*asked=*/false);
+      return true;
+    }
+  }
+  return false;
 }
 
 int64_t JobRun::LastTold() const {
@@ -214,8 +240,11 @@ void JobRun::GoOn(const TakeoverDecision& decision) {
   told_generation_ = job_.shard_map.generation;
   for (const auto& answer : takeover_->answers) {
     server_gpus_.push_back(answer->at.configured().gpu());
-    told_generation_ = std::min(told_generation_, answer->at.generation());
+    if (!answer->lost) {
+      told_generation_ = std::min(told_generation_, answer->at.generation());
+    }
   }
+  TellReplicas();
   version_ = decision.version;
   attempts_before_ = decision.attempt;
   // What was told and not written any more.

@@ -96,4 +96,16 @@ void JobRun::TakeOverValidation(const proto::SavedRun& saved) {
   }
 }
 
+void JobRun::RequestPlan(int64_t step, bool of_validation) {
+  plan_requested_ = step;
+  plan_validates_ = of_validation;
+  plan_groups_ = groups_.groups();
+  next_plan_.reset();
+  environment_.plan([this, step, of_validation, request = ++plan_requests_,
+                     inputs = measurements_->Inputs()] {
+    auto plan = of_validation ? job_.steps->PlanValidation(inputs) : job_.steps->Plan(step, inputs);
+    environment_.post([this, request, plan = std::move(plan)] { OnPlanned(request, plan); });
+  });
+}
+
 }  // namespace shoal::server

@@ -321,4 +321,39 @@ void JobRun::EndOfRounds() {
   }
 }
 
+// Of those that come no worker knows yet, nor they of any.
+void JobRun::AdmitAgain() {
+  for (const uint64_t worker : admitted_) {
+    if (TakesPart(worker)) {
+      to_admit_.push_back(worker);
+    }
+  }
+  to_admit_.insert(to_admit_.end(), admitting_.begin(), admitting_.end());
+  admitted_.clear();
+  admitting_.clear();
+  AdmitWorkers();
+}
+
+void JobRun::Fence(const Member& worker) {
+  if (closed() ||
+      (!WorkerOf(worker.incarnation).has_value() && !admitted_.contains(worker.incarnation))) {
+    return;  // It was never let in, or is a server.
+  }
+  proto::FenceClientRequest request;
+  request.set_incarnation(worker.incarnation);
+  request.set_term(environment_.term);
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    control_->Call(
+        static_cast<int>(server), &rpc::ParameterServerService::FenceClient, request,
+        [this, worker = NameOf(worker), server = NameOf(servers_[server])](const auto& reply) {
+          if (IsSuperseded(reply.status())) {
+            environment_.post([this, status = reply.status()] { EndsBySuccessor(status); });
+          } else if (!reply.ok() && !absl::IsCancelled(reply.status())) {
+            LogWarning("{} does not know that the lease of {} is over: {}", server, worker,
+                       Message(reply.status()));
+          }
+        });
+  }
+}
+
 }  // namespace shoal::server

@@ -15,9 +15,11 @@ LossDecision DecideOnLoss(const Member& lost, const std::string& why, const JobS
                                  : fmt::format("lost {}, which the job does not need: {}",
                                                NameOf(lost), why)};
   }
+  const LossDecision::What now =
+      job.replaced ? LossDecision::What::kGoOnWithout : LossDecision::What::kFail;
   const LossDecision::What later =
       server ? LossDecision::What::kSaveAndFail : LossDecision::What::kGoOnWithout;
-  return {.what = needed ? LossDecision::What::kFail : later,
+  return {.what = needed ? now : later,
           .restarts = !server || job.restores,
           .message = job.asked ? fmt::format("{} is to leave: {}", who, why)
                                : fmt::format("lost {} in step {}: {}", who, job.step, why)};

@@ -14,13 +14,14 @@ struct JobSnapshot {
   bool ending = false;      // no more steps: only servers are needed
   bool asked = false;       // it asked to leave, and stays until it is let go
   bool restores = true;     // goes on after the loss of a server
+  bool replaced = false;    // other servers have what it had
   int64_t step = 0;         // the one in progress
 };
 
 struct LossDecision {
   enum class What {
     kGoOn,
-    kGoOnWithout,  // a worker: others do its packs
+    kGoOnWithout,  // others do a worker's packs, or have what a server had
     kSaveAndFail,  // servers hold every weight of the last commit
     kFail,
   };

@@ -17,17 +17,36 @@ int64_t BytesOf(const std::vector<plan::PartitionSpec>& held, const plan::Servic
          plan::kServerProcessBytes;
 }
 
+bool IsBackup(const plan::ShardMap& map, int partition, int server) {
+  const std::span backups = std::span(map.servers[static_cast<size_t>(partition)]).subspan(1);
+  return std::ranges::find(backups, server) != backups.end();
+}
+
 }  // namespace
+
+std::set<int> PartitionMove::Takers() const {
+  std::set<int> takers;
+  for (const auto* const all : {&comes, &backups}) {
+    for (const auto& [member, partitions] : *all) {
+      takers.insert(member);
+    }
+  }
+  return takers;
+}
 
 std::vector<proto::PartitionSource> PartitionMove::SourcesFor(int member) const {
   std::map<int, proto::PartitionSource> sources;
-  for (const int id : comes.at(member)) {
-    const int from = giver[static_cast<size_t>(id)];
-    sources[from].set_address(members[static_cast<size_t>(from)].address);
-    sources[from].add_partitions(id);
+  for (const auto* const all : {&comes, &backups}) {
+    const auto found = all->find(member);
+    for (const int id : found == all->end() ? std::vector<int>() : found->second) {
+      const std::vector<int>& holders = givers[static_cast<size_t>(id)];
+      const bool has = std::ranges::find(holders, member) != holders.end();
+      sources[has ? member : holders.front()].add_partitions(id);
+    }
   }
   std::vector<proto::PartitionSource> all;
-  for (const auto& [from, source] : sources) {
+  for (auto& [from, source] : sources) {
+    source.set_address(from == member ? "" : members[static_cast<size_t>(from)].address);
     all.push_back(source);
   }
   return all;
@@ -67,22 +86,40 @@ PartitionMove PlanWave(const std::vector<plan::PartitionSpec>& partitions,
                        std::span<const plan::Relocation> relocations, int64_t bytes,
                        int64_t generation) {
   const auto first = plan::FirstOf(partitions, relocations, bytes);
+  plan::ShardMap target = plan::Relocate(now, first);
+  target.generation = generation;
+  return PlanMoveTo(now, target, servers, JoinersOf(servers, spares, places), places, /*lost=*/{},
+                    plan::MovedBytes(partitions, relocations.subspan(first.size())));
+}
+
+PartitionMove PlanMoveTo(const plan::ShardMap& now, const plan::ShardMap& target,
+                         const std::vector<Member>& servers, const std::vector<Member>& joiners,
+                         const std::vector<int>& places, const std::set<uint64_t>& lost,
+                         int64_t bytes_left) {
   PartitionMove move;
-  move.bytes_left = plan::MovedBytes(partitions, relocations.subspan(first.size()));
-  move.partitions = std::ssize(first);
+  move.bytes_left = bytes_left;
   move.members = servers;
   move.before = servers.size();
-  const std::vector<Member> joiners = JoinersOf(servers, spares, places);
   move.members.insert(move.members.end(), joiners.begin(), joiners.end());
-  for (const auto [partition, to] : first) {
-    move.comes[to].push_back(partition);
-  }
-  move.map = plan::Relocate(now, first);
-  move.map.generation = generation;
+  move.map = target;
   std::set<int> holders;
-  for (const plan::PartitionSpec& partition : partitions) {
-    move.giver.push_back(now.primary(partition.id));
-    holders.insert(move.map.primary(partition.id));
+  for (size_t id = 0; id < target.servers.size(); ++id) {
+    const std::vector<int>& before = now.servers[id];
+    const std::vector<int>& after = target.servers[id];
+    std::vector<int>& givers = move.givers.emplace_back(before);
+    std::erase_if(givers, [&](int giver) {
+      return lost.contains(servers[static_cast<size_t>(giver)].incarnation);
+    });
+    if (after.front() != before.front()) {
+      move.comes[after.front()].push_back(static_cast<int>(id));
+      ++move.partitions;
+    }
+    for (const int backup : std::span(after).subspan(1)) {
+      if (!IsBackup(now, static_cast<int>(id), backup)) {
+        move.backups[backup].push_back(static_cast<int>(id));
+      }
+    }
+    holders.insert(after.begin(), after.end());
   }
   const bool last = move.bytes_left == 0;
   std::map<int, int> place_after;
@@ -96,10 +133,49 @@ PartitionMove PlanWave(const std::vector<plan::PartitionSpec>& partitions,
       move.leavers.push_back(member);
     }
   }
-  for (std::vector<int>& holder : move.map.servers) {
-    holder = {place_after.at(holder.front())};
+  for (std::vector<int>& of_partition : move.map.servers) {
+    for (int& holder : of_partition) {
+      holder = place_after.at(holder);
+    }
   }
   return move;
+}
+
+std::map<int, std::vector<proto::PartitionSource>> GradientSources(
+    const plan::ShardMap& map, const std::vector<Member>& servers) {
+  std::map<int, std::map<int, proto::PartitionSource>> from;  // by backup and primary
+  for (int id = 0; id < static_cast<int>(map.servers.size()); ++id) {
+    const std::vector<int>& holders = map.servers[static_cast<size_t>(id)];
+    for (const int backup : std::span(holders).subspan(1)) {
+      proto::PartitionSource& source = from[backup][holders.front()];
+      source.set_address(servers[static_cast<size_t>(holders.front())].address);
+      source.add_partitions(id);
+    }
+  }
+  std::map<int, std::vector<proto::PartitionSource>> sources;
+  for (const auto& [backup, by_primary] : from) {
+    for (const auto& [primary, source] : by_primary) {
+      sources[backup].push_back(source);
+    }
+  }
+  return sources;
+}
+
+bool IsHeldWithout(const plan::ShardMap& map, const std::vector<Member>& servers,
+                   const std::set<uint64_t>& lost) {
+  return std::ranges::all_of(map.servers, [&](const std::vector<int>& holders) {
+    return std::ranges::any_of(holders, [&](int holder) {
+      return !lost.contains(servers[static_cast<size_t>(holder)].incarnation);
+    });
+  });
+}
+
+std::vector<std::string> HostsOf(const std::vector<Member>& members) {
+  std::vector<std::string> hosts;
+  for (const Member& member : members) {
+    hosts.push_back(member.host);
+  }
+  return hosts;
 }
 
 absl::Status CheckRoom(const std::vector<plan::PartitionSpec>& partitions,
@@ -108,17 +184,25 @@ absl::Status CheckRoom(const std::vector<plan::PartitionSpec>& partitions,
   for (int server = 0; server < static_cast<int>(servers.size()); ++server) {
     std::vector<plan::PartitionSpec> has;
     std::vector<plan::PartitionSpec> comes;
+    int64_t backups_had = 0;
+    int64_t backups_come = 0;
     for (const plan::PartitionSpec& partition : partitions) {
       if (now.primary(partition.id) == server) {
         has.push_back(partition);
       } else if (target.primary(partition.id) == server) {
         comes.push_back(partition);
       }
+      if (IsBackup(now, partition.id, server)) {
+        backups_had += plan::kBackupBytes * partition.count;
+      } else if (IsBackup(target, partition.id, server)) {
+        backups_come += plan::kBackupBytes * partition.count;
+      }
     }
     const Member& member = servers[static_cast<size_t>(server)];
-    const int64_t more = BytesOf(comes, service);
-    const int64_t needed = BytesOf(has, service) + more;
-    if (!comes.empty() && member.free_memory_bytes > 0 && needed > member.free_memory_bytes) {
+    const int64_t more = BytesOf(comes, service) + backups_come;
+    const int64_t needed = BytesOf(has, service) + backups_had + more;
+    if ((!comes.empty() || backups_come > 0) && member.free_memory_bytes > 0 &&
+        needed > member.free_memory_bytes) {
       return ResourceExhausted(
           "{} would need {} of memory, {} of it for partitions that come, and its host had {} free "
           "for a job: nothing is moved",

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,11 +28,13 @@ struct PartitionMove {
   plan::ShardMap map;
   // Partitions, by who gets them, and who has them before: places in `members`.
   std::map<int, std::vector<int>> comes;
-  std::vector<int> giver;  // by partition
+  std::map<int, std::vector<int>> backups;  // that come
+  std::vector<std::vector<int>> givers;     // by partition, none of which is lost
   int64_t partitions = 0;
   int64_t bytes_left = 0;  // that are to move after it
 
   bool Joins(uint64_t incarnation) const;  // a member that is to come
+  std::set<int> Takers() const;            // members that get some
   std::vector<proto::PartitionSource> SourcesFor(int member) const;
 };
 
@@ -52,6 +55,23 @@ PartitionMove PlanWave(const std::vector<plan::PartitionSpec>& partitions,
                        const std::vector<Member>& spares, const std::vector<int>& places,
                        std::span<const plan::Relocation> relocations, int64_t bytes,
                        int64_t generation);
+
+// What brings partitions to the holders of `target`, by places in `servers` and, above those, in
+// `joiners`. State of those that are lost (incarnations) is not to be had.
+PartitionMove PlanMoveTo(const plan::ShardMap& now, const plan::ShardMap& target,
+                         const std::vector<Member>& servers, const std::vector<Member>& joiners,
+                         const std::vector<int>& places, const std::set<uint64_t>& lost,
+                         int64_t bytes_left);
+
+// Where the backups of a server take the gradients of a step from.
+std::map<int, std::vector<proto::PartitionSource>> GradientSources(
+    const plan::ShardMap& map, const std::vector<Member>& servers);
+
+// Whether each partition has a holder that is none of those.
+bool IsHeldWithout(const plan::ShardMap& map, const std::vector<Member>& servers,
+                   const std::set<uint64_t>& lost);
+
+std::vector<std::string> HostsOf(const std::vector<Member>& members);
 
 // ResourceExhausted, with its name and bytes, for the first of these servers whose host had too
 // little free when it came, for what it has and what comes to it. Who did not say is not judged;

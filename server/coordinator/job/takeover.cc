@@ -70,7 +70,9 @@ proto::CommitRequest CommitRequestOf(const CommitRecord& record) {
   return request;
 }
 
-TakeoverDecision DecideTakeover(const RecordedRun& run, const std::vector<ServerAnswer>& servers) {
+TakeoverDecision DecideTakeover(const RecordedRun& run, const std::vector<ServerAnswer>& all) {
+  std::vector<ServerAnswer> servers = all;
+  std::erase_if(servers, [](const ServerAnswer& server) { return server.lost; });
   const CommitRecord last = LastCommit(run, servers);
   const int64_t version = std::max(last.step, run.first_version);
   for (const ServerAnswer& server : servers) {

@@ -32,6 +32,7 @@ struct RecordedRun {
 struct ServerAnswer {
   std::string server;  // its name, for messages
   bool holds = false;  // the job
+  bool lost = false;   // others have what it had
   proto::TakeOverReply at;
 };
 
@@ -49,7 +50,7 @@ struct TakeoverDecision {
   std::string message;  // of kRestart: why
 };
 
-// `servers`: all of the run.
-TakeoverDecision DecideTakeover(const RecordedRun& run, const std::vector<ServerAnswer>& servers);
+// `all`: servers of the run.
+TakeoverDecision DecideTakeover(const RecordedRun& run, const std::vector<ServerAnswer>& all);
 
 }  // namespace shoal::server

@@ -36,6 +36,11 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
                                     "Bytes of state that are still to go from server to server.")),
       given_up_moves(metrics.counter("shoal_move_rollbacks_total",
                                      "Moves of state between servers that were given up.")),
+      replicated_bytes(metrics.counter("shoal_replicated_bytes_total",
+                                       "Bytes of gradients that went from server to backups.")),
+      underreplicated_partitions(metrics.gauge("shoal_underreplicated_partitions",
+                                               "Partitions of the job that fewer servers have than "
+                                               "service.replicas says.")),
       move_pause(metrics.duration("shoal_move_pause_seconds",
                                   "From the end of a step until the next one began at other "
                                   "servers.")),

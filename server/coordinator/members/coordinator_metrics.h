@@ -70,6 +70,8 @@ struct CoordinatorMetrics {
   Metrics::Counter& moved_bytes;
   Metrics::Gauge& move_bytes_left;
   Metrics::Counter& given_up_moves;
+  Metrics::Counter& replicated_bytes;
+  Metrics::Gauge& underreplicated_partitions;
   Metrics::Histogram& move_pause;
   Metrics::Histogram& step_duration;
   Metrics::Histogram& checkpoint_duration;

@@ -88,6 +88,9 @@ class EmptyServer final : public rpc::ParameterServerService {
   absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest&) override {
     return proto::FetchReply();
   }
+  absl::StatusOr<proto::ReplicateReply> Replicate(const proto::ReplicateRequest&) override {
+    return proto::ReplicateReply();
+  }
   absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest&) override {
     return proto::ReadStateReply();
   }

@@ -1,0 +1,251 @@
+// Servers that are lost while others have what they had (service.replicas). Backups get the sealed
+// gradients of a step before it is recorded, so that what is recorded each of them can commit.
+//
+// A loss drops the attempt under way, if any; a commit or checkpoint ends first. Then state moves
+// as for any other change of servers: who has a partition becomes its primary, and others become
+// backups of it; and the step begins again by that map, from the last commit.
+#include <algorithm>
+
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/base/testing/planted.h"
+#include "core/plan/placement/placement.h"
+#include "server/coordinator/job/call_all.h"
+#include "server/coordinator/job/job_run.h"
+
+namespace shoal::server {
+namespace {
+
+// Who cannot be reached comes back, or its lease says that it is lost.
+constexpr absl::Duration kBetweenRecoveries = absl::Seconds(1);
+constexpr int64_t kMostRecoveries = 60;
+
+// Leaves out of `target` who holds a partition in it and not in `map`, but for primaries.
+void KeepHolders(const plan::ShardMap& map, plan::ShardMap& target) {
+  for (size_t partition = 0; partition < target.servers.size(); ++partition) {
+    std::vector<int>& holders = target.servers[partition];
+    const int primary = holders.front();
+    std::erase_if(holders, [&before = map.servers[partition], primary](int holder) {
+      return holder != primary && std::ranges::find(before, holder) == before.end();
+    });
+  }
+}
+
+}  // namespace
+
+bool JobRun::IsReplaced(const Member& server) const {
+  if (replicas() == 1 || phase_ == Phase::kWaiting || phase_ == Phase::kConfiguring ||
+      !TakesPart(server.incarnation) || server.role != proto::ROLE_SERVER) {
+    return false;
+  }
+  std::set<uint64_t> lost = replicas_.lost;
+  lost.insert(server.incarnation);
+  return IsHeldWithout(job_.shard_map, servers_, lost);
+}
+
+void JobRun::LoseServer(const Member& member) {
+  const auto found = std::ranges::find(servers_, member.incarnation, &Member::incarnation);
+  const auto server = static_cast<size_t>(found - servers_.begin());
+  replicas_.lost.insert(member.incarnation);
+  departures_.erase(member.incarnation);
+  TellReplicas();
+  const auto rounds = replicas_.rounds;
+  GoOnWithoutServer(server);
+  for (const auto& [number, tell] : rounds) {
+    tell(static_cast<int>(server));
+  }
+}
+
+// An attempt is dropped; a commit or a checkpoint ends first.
+void JobRun::GoOnWithoutServer(size_t server) {
+  const std::string name = NameOf(servers_[server]);
+  switch (phase_) {
+    case Phase::kTakingOver:
+      if (!takeover_->decided) {
+        takeover_->ask_again.erase(server);
+        takeover_->answers[server] = {.server = name, .lost = true};
+        DecideOnAnswers();
+      }
+      return;
+    case Phase::kBeginning:
+    case Phase::kRunning:
+    case Phase::kPreparing:
+      environment_.metrics.dropped_attempts.Increment();
+      Record({{"event", "attempt_dropped"},
+              {"step", step_},
+              {"attempt", attempt_},
+              {"reason", name + " is lost"}});
+      OpenStep();
+      return;
+    case Phase::kMoving:
+      DropWave();
+      OpenStep();
+      return;
+    case Phase::kShort:
+    case Phase::kPlanning:
+      OpenStep();
+      return;
+    case Phase::kFinishing:
+      if (!checkpoint_in_progress_ && version_ > 0 && !IsSaved()) {
+        Finish(interrupted_);
+      }
+      return;
+    default:
+      return;
+  }
+}
+
+void JobRun::DropWave() {
+  ++waves_.number;  // what is answered of it is late
+  replicas_.again = absl::InfiniteFuture();
+  if (move_.has_value()) {
+    move_.reset();
+    Retire(std::move(move_control_));
+  }
+}
+
+// Moves what is needed to go on without those that are lost.
+void JobRun::Recover() {
+  DropWave();
+  if (checkpoint_in_progress_) {  // it reads partitions where they are
+    AwaitCheckpoint();
+    return;
+  }
+  phase_ = Phase::kMoving;
+  plan_requested_ = 0;  // what was planned was for the attempt that is dropped
+  SetState("recovering what lost servers had");
+  if (told_generation_ != job_.shard_map.generation) {
+    TellMapToThoseLeft();  // a part of their state is there by this map alone
+    return;
+  }
+  std::vector<int> left;
+  for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
+    if (!replicas_.lost.contains(servers_[static_cast<size_t>(server)].incarnation)) {
+      left.push_back(server);
+    }
+  }
+  plan::ShardMap target = plan::PlanHolders(job_.pushes.partitions, job_.shard_map, left,
+                                            replicas(), HostsOf(servers_));
+  if (replicas_.fewer) {
+    KeepHolders(job_.shard_map, target);
+  }
+  target.generation = NextGeneration();
+  move_ = PlanMoveTo(job_.shard_map, target, servers_, /*joiners=*/{}, left, replicas_.lost,
+                     /*bytes_left=*/0);
+  waves_.began = environment_.clock.Now();
+  ++waves_.number;
+  move_control_ = control_;
+  ReserveForMove();
+}
+
+void JobRun::TellMapToThoseLeft() {
+  NumberStep();
+  BeginAtServers([this, generation = job_.shard_map.generation] {
+    if (phase_ == Phase::kMoving && told_generation_ != generation &&
+        job_.shard_map.generation == generation) {
+      told_generation_ = generation;
+      OpenStep();
+    }
+  });
+}
+
+void JobRun::RecoverAgain(const absl::Status& status) {
+  DropWave();
+  LogWarning("what lost servers had is not recovered yet: {}", Message(status));
+  if (++replicas_.tries > kMostRecoveries) {
+    EndBy({.message = fmt::format("what lost servers had cannot be recovered: {}", Message(status)),
+           .by_loss = job_.job.RestoresOnServerLoss()});
+    return;
+  }
+  // Too little memory for more backups: with those that are there.
+  replicas_.fewer = replicas_.fewer || absl::IsResourceExhausted(status);
+  replicas_.again = environment_.clock.Now() + kBetweenRecoveries;
+}
+
+// After a move: who is lost has no part in the map any more.
+void JobRun::EndRecovery() {
+  std::erase_if(replicas_.lost, [this](uint64_t lost) { return !TakesPart(lost); });
+  replicas_.fewer = false;
+  replicas_.tries = 0;
+  replicas_.rounds.clear();
+  TellReplicas();
+}
+
+void JobRun::TellReplicas() {
+  plan::ShardMap map = job_.shard_map;
+  for (std::vector<int>& holders : map.servers) {
+    std::erase_if(holders, [this](int holder) {
+      return replicas_.lost.contains(servers_[static_cast<size_t>(holder)].incarnation);
+    });
+  }
+  environment_.metrics.underreplicated_partitions.Set(
+      static_cast<double>(plan::Underreplicated(map, replicas())));
+}
+
+plan::ShardMap JobRun::TargetOf(std::span<const int> places) const {
+  if (replicas() == 1) {
+    return plan::PlanTarget(job_.pushes.partitions, job_.shard_map, places);
+  }
+  std::vector<Member> there = servers_;
+  there.insert(there.end(), spare_servers_.begin(), spare_servers_.end());
+  return plan::PlanHolders(job_.pushes.partitions, job_.shard_map, places, replicas(),
+                           HostsOf(there));
+}
+
+// Backups get the gradients of the step, then it is committed.
+void JobRun::Replicate(const std::function<void()>& then) {
+  if (replicas() == 1) {
+    then();
+    return;
+  }
+  const auto sources = GradientSources(job_.shard_map, servers_);
+  if (sources.empty()) {
+    then();
+    return;
+  }
+  proto::ReplicateRequest request;
+  request.set_step(step_);
+  request.set_attempt(attempt_);
+  CallAll(
+      &rpc::ParameterServerService::Replicate,
+      [request, sources](int server) mutable {
+        request.clear_sources();
+        if (const auto found = sources.find(server); found != sources.end()) {
+          request.mutable_sources()->Assign(found->second.begin(), found->second.end());
+        }
+        return request;
+      },
+      [this, then](const std::vector<proto::ReplicateReply>& replies) {
+        if (phase_ != Phase::kPreparing) {
+          return;  // one is lost
+        }
+        environment_.reached("replicated");
+        for (const proto::ReplicateReply& reply : replies) {
+          environment_.metrics.replicated_bytes.Increment(static_cast<double>(reply.bytes()));
+        }
+        then();
+      },
+      [this](int server, const absl::Status& status) {
+        if (phase_ != Phase::kPreparing) {
+          return;
+        }
+        if (stop_requested_) {
+          Finish(/*interrupted=*/true);
+        } else {
+          DropAttempt(Annotate(status, NameOf(servers_[static_cast<size_t>(server)])));
+        }
+      });
+}
+
+// What is called for a commit that a server did not answer: where that is lost, others have what it
+// had, and have committed.
+std::function<void(int, const absl::Status&)> JobRun::OrWithoutLost(std::function<void()> then) {
+  if (replicas() == 1) {
+    return nullptr;
+  }
+  return [this, then = std::move(then)](int server, const absl::Status& status) {
+    IsLoss(status) ? then() : OnServerError(server, status);
+  };
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,194 @@
+// A job with service.replicas under simulation, which loses servers at every point of a step: bits
+// are compared with those of a run in which nothing happens.
+#include <functional>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "core/base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/simulation/sim_world.h"
+
+namespace shoal::server {
+namespace {
+
+using simulation::SimOptions;
+using simulation::SimWorld;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+SimOptions WithReplicas() {
+  return {.servers = 3, .workers = 2, .steps = 8, .exact = true, .replicas = 2, .stays = true};
+}
+
+// Each step once, though servers were lost.
+void ExpectAllStepsOnce(SimWorld& world, int64_t steps) {
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_EQ(world.done()->step(), steps);
+  int64_t step = 0;
+  for (const proto::StepEvent& event : world.step_events()) {
+    EXPECT_EQ(event.step(), ++step);
+  }
+  EXPECT_EQ(step, steps);
+}
+
+// For a while, and then there is its next life.
+void EndCoordinator(SimWorld& world, absl::Duration in) {
+  world.loop.After(in, [&world] {
+    world.coordinator().process().End();
+    world.loop.After(absl::Seconds(0.2), [&world] { world.coordinator().Start(); });
+  });
+}
+
+using LossPoint = std::tuple<std::string, int>;
+
+std::string ReplicaPoint(const ::testing::TestParamInfo<LossPoint>& info) {
+  return fmt::format("{}{}", std::get<0>(info.param), std::get<1>(info.param));
+}
+
+class ReplicasTest : public ::testing::TestWithParam<LossPoint> {};
+
+TEST_P(ReplicasTest, ALostServerCostsNoStep) {
+  const auto& [point, nth] = GetParam();
+  for (const int lost : {0, 1, 2}) {
+    SimWorld world(WithReplicas());
+    world.At(point, nth, [&] { world.KillServer(lost); });
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty()) << lost;
+    ExpectAllStepsOnce(world, 8);
+    EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_underreplicated_partitions 0"));
+  }
+}
+
+TEST_P(ReplicasTest, OneThatComesBackTakesPartAgain) {
+  const auto& [point, nth] = GetParam();
+  SimOptions options = WithReplicas();
+  options.steps = 20;
+  SimWorld world(options);
+  world.At(point, nth, [&] { world.KillServer(1, absl::Milliseconds(3)); });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ExpectAllStepsOnce(world, 20);
+}
+
+// Of two servers one has all that is left, and a third is lost once backups are there again.
+TEST_P(ReplicasTest, OneAfterTheOtherCostsNoStep) {
+  const auto& [point, nth] = GetParam();
+  SimWorld world(WithReplicas());
+  world.At(point, nth, [&] { world.KillServer(1); });
+  bool again = false;
+  world.At("begin", 15, [&] {
+    again = true;
+    world.KillServer(2);
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_TRUE(again);
+  if (world.disk.record.find("\"servers_before\":2") != std::string::npos) {
+    ExpectAllStepsOnce(world, 8);
+    EXPECT_THAT(world.metrics.Text(), ::testing::Not(HasSubstr("underreplicated_partitions 0\n")));
+  }
+}
+
+// What is written is where it was when the write began, so that no partition goes meanwhile.
+TEST(ReplicasCheckpointTest, AWriteThatTakesLongEndsBeforeStateMoves) {
+  for (const int lost : {0, 1, 2}) {
+    SimWorld world(WithReplicas());
+    world.At("write", 1, [&] {
+      for (int server = 0; server < 3; ++server) {
+        world.servers.process(server).disk_slow_until = simulation::kNever;
+      }
+    });
+    world.At("prepare", 8, [&] {  // in the step after it
+      world.KillServer(lost);
+      for (int server = 0; server < 3; ++server) {
+        world.servers.process(server).disk_slow_until = 0;
+      }
+    });
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty()) << lost;
+    ExpectAllStepsOnce(world, 8);
+  }
+}
+
+// Then the record of a commit, the map and what servers say have to agree.
+TEST_P(ReplicasTest, WithTheCoordinatorItCostsNoStep) {
+  const auto& [point, nth] = GetParam();
+  for (const bool before : {false, true}) {
+    SimWorld world(WithReplicas());
+    world.At(point, nth, [&] {
+      world.KillServer(1);
+      EndCoordinator(world, before ? absl::ZeroDuration() : absl::Milliseconds(1));
+    });
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+    ExpectAllStepsOnce(world, 8);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, ReplicasTest,
+                         ::testing::Combine(::testing::Values("begin", "work", "prepare",
+                                                              "replicate", "commit", "committed",
+                                                              "pin", "write"),
+                                            ::testing::Values(1, 2, 4, 7)),
+                         ReplicaPoint);
+
+// Those points are of the move by which it is recovered.
+TEST(ReplicasMoveTest, WhoIsLostWhileAnotherIsRecoveredCostsNoStepWhereAThirdHasAll) {
+  for (const char* point : {"reserve", "fetch", "begin"}) {
+    for (const int nth : {1, 2, 3}) {
+      SimOptions options = WithReplicas();
+      options.servers = 4;
+      options.replicas = 3;
+      SimWorld world(options);
+      world.At("prepare", 9, [&] {
+        world.KillServer(1);
+        world.At(point, nth, [&] { world.KillServer(3); });
+      });
+      ASSERT_THAT(world.RunAndCheck(), IsEmpty()) << point << nth;
+      ExpectAllStepsOnce(world, 8);
+    }
+  }
+}
+
+TEST(ReplicasMoveTest, ServersComeAndGoByWish) {
+  SimOptions options = WithReplicas();
+  options.servers = 2;
+  options.spare_servers = 1;
+  options.steps = 16;
+  SimWorld world(options);
+  const auto wish = [&](int64_t servers) {
+    proto::ScaleRequest request;
+    request.set_servers(servers);
+    EXPECT_EQ(world.Scale(request).status(), absl::OkStatus());
+  };
+  world.At("commit", 4, [&] { wish(3); });
+  world.At("commit", 25, [&] { wish(2); });
+  world.At("commit", 40, [&] { world.KillServer(0); });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ExpectAllStepsOnce(world, 16);
+}
+
+// Who is to come has no host yet.
+TEST(ReplicasMoveTest, AWishForMoreServersThanThereAreWaits) {
+  SimOptions options = WithReplicas();
+  options.servers = 2;
+  SimWorld world(options);
+  world.At("commit", 4, [&] {
+    proto::ScaleRequest request;
+    request.set_servers(3);
+    EXPECT_EQ(world.Scale(request).status(), absl::OkStatus());
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ExpectAllStepsOnce(world, 8);
+}
+
+TEST(ReplicasMoveTest, AllThatHaveAPartitionLostIsALossAsBefore) {
+  SimWorld world(WithReplicas());
+  world.At("work", 7, [&] {
+    world.KillServer(0, absl::Milliseconds(3));
+    world.KillServer(1, absl::Milliseconds(3));
+  });
+  EXPECT_TRUE(world.Run());
+  EXPECT_THAT(world.violations(), IsEmpty());
+  EXPECT_THAT(world.disk.record, HasSubstr("\"event\":\"resume\""));
+}
+
+}  // namespace
+}  // namespace shoal::server
