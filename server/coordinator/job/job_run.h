@@ -270,7 +270,7 @@ class JobRun {
   void GoOnWithoutServer(size_t server);
   void DropWave();
   void Recover();
-  void TellMapToThoseLeft();
+  void MoveToThoseLeft();
   void RecoverAgain(const absl::Status& status);
   void EndRecovery();
   void TellReplicas();

@@ -113,11 +113,20 @@ void JobRun::Recover() {
   }
   phase_ = Phase::kMoving;
   plan_requested_ = 0;  // what was planned was for the attempt that is dropped
+  waves_.began = environment_.clock.Now();
   SetState("recovering what lost servers had");
-  if (told_generation_ != job_.shard_map.generation) {
-    TellMapToThoseLeft();  // a part of their state is there by this map alone
-    return;
-  }
+  // Those that are left hold what this map says, and an attempt that comes late, which would free
+  // what they reserve, is an earlier one.
+  NumberStep();
+  BeginAtServers([this, number = waves_.number] {
+    if (phase_ == Phase::kMoving && number == waves_.number) {
+      told_generation_ = job_.shard_map.generation;
+      MoveToThoseLeft();
+    }
+  });
+}
+
+void JobRun::MoveToThoseLeft() {
   std::vector<int> left;
   for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
     if (!replicas_.lost.contains(servers_[static_cast<size_t>(server)].incarnation)) {
@@ -132,21 +141,9 @@ void JobRun::Recover() {
   target.generation = NextGeneration();
   move_ = PlanMoveTo(job_.shard_map, target, servers_, /*joiners=*/{}, left, replicas_.lost,
                      /*bytes_left=*/0);
-  waves_.began = environment_.clock.Now();
   ++waves_.number;
   move_control_ = control_;
   ReserveForMove();
-}
-
-void JobRun::TellMapToThoseLeft() {
-  NumberStep();
-  BeginAtServers([this, generation = job_.shard_map.generation] {
-    if (phase_ == Phase::kMoving && told_generation_ != generation &&
-        job_.shard_map.generation == generation) {
-      told_generation_ = generation;
-      OpenStep();
-    }
-  });
 }
 
 void JobRun::RecoverAgain(const absl::Status& status) {
