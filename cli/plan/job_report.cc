@@ -147,15 +147,22 @@ void PrintServerGpuMemory(const JobReport& planned, Streams& streams) {
 }
 
 void PrintMemory(const JobReport& planned, Streams& streams) {
-  Table servers(Columns("server", {"partitions", "weights", "master", "moments", "gradients",
-                                   "push slots", "copies", "process", "total"}));
+  const bool replicas = planned.job.service.replicas > 1;
+  Table servers(replicas
+                    ? Columns("server", {"partitions", "weights", "master", "moments", "gradients",
+                                         "backups", "push slots", "copies", "process", "total"})
+                    : Columns("server", {"partitions", "weights", "master", "moments", "gradients",
+                                         "push slots", "copies", "process", "total"}));
   for (size_t i = 0; i < planned.memory.servers.size(); ++i) {
     const plan::ServerMemory& m = planned.memory.servers[i];
     std::vector<std::string> row = {
         std::to_string(i),
         std::to_string(plan::PartitionsOf(planned.shards, static_cast<int>(i)).size())};
-    AppendBytes(row, {m.weights, m.master, m.moments, m.gradients, m.slots, m.copies, m.process,
-                      m.total()});
+    AppendBytes(row, {m.weights, m.master, m.moments, m.gradients});
+    if (replicas) {
+      AppendBytes(row, {m.backups});
+    }
+    AppendBytes(row, {m.slots, m.copies, m.process, m.total()});
     servers.Add(row);
   }
   streams.out << servers.Render(streams.out_terminal) << "\n";
@@ -226,6 +233,7 @@ nlohmann::json ServerJson(const plan::ServerMemory& m, size_t index, size_t part
           {"master_bytes", m.master},
           {"moments_bytes", m.moments},
           {"gradients_bytes", m.gradients},
+          {"backups_bytes", m.backups},
           {"slots_bytes", m.slots},
           {"copies_bytes", m.copies},
           {"process_bytes", m.process},

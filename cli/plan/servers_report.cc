@@ -26,13 +26,12 @@ int ParseCount(std::string_view text) {
 
 ServersSize Describe(const plan::Job& job, const std::vector<plan::PartitionSpec>& partitions,
                      const plan::ShardMap& map, int servers) {
-  const int64_t slot_bytes = plan::PushSlotBytes(partitions, job.service.gradient_type);
-  const plan::ReachedInGpu reached = plan::PlanReachedInGpu(job);
   ServersSize size{.servers = servers};
-  for (const auto& held : plan::PartitionsByServer(partitions, map, servers)) {
-    const plan::ServerMemory memory =
-        plan::PlanServerMemory(held, slot_bytes, job.service, job.cluster.workers, reached);
-    size.most_partitions = std::max(size.most_partitions, held.size());
+  for (int server = 0; server < servers; ++server) {
+    size.most_partitions = std::max(size.most_partitions, plan::PartitionsOf(map, server).size());
+  }
+  for (const plan::ServerMemory& memory :
+       plan::PlanServers(job, partitions, map, servers, job.cluster.workers)) {
     size.largest_bytes = std::max(size.largest_bytes, memory.total());
     size.largest_gpu_bytes = std::max(size.largest_gpu_bytes, memory.gpu.total());
     size.total_bytes += memory.total();
@@ -59,11 +58,13 @@ std::vector<ServersSize> PlanServerSizes(const plan::Job& job,
                                          const std::vector<plan::PartitionSpec>& partitions,
                                          const ServersRange& range) {
   std::vector<ServersSize> sizes;
-  plan::ShardMap map = plan::PlaceShards(partitions, range.first, 1);
+  const int64_t replicas = job.service.replicas;
+  plan::ShardMap map = plan::WithBackups(partitions, plan::PlaceShards(partitions, range.first, 1),
+                                         plan::FirstServers(range.first), replicas);
   for (int servers = range.first; servers <= range.last; ++servers) {
     const std::vector<int> all = plan::FirstServers(servers);
     const plan::ShardMap before = map;
-    map = plan::PlanTarget(partitions, before, all);
+    map = plan::PlanHolders(partitions, before, all, replicas);
     ServersSize& size = sizes.emplace_back(Describe(job, partitions, map, servers));
     size.moved_bytes = plan::MovedBytes(partitions, before, map);
     size.least_bytes = plan::LeastBytes(partitions, before, all);

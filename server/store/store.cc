@@ -1,6 +1,7 @@
 #include "server/store/store.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -105,12 +106,14 @@ Partition* Store::Find(int partition) {
 absl::Status Store::ForEachPartition(const std::function<absl::Status(size_t)>& work) const {
   absl::Mutex mutex;
   absl::Status failure;
+  std::atomic<bool> failed = false;  // whoever gives state and does not answer holds this up once
   pool_->ParallelFor(static_cast<int64_t>(partitions_.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) {
+    for (int64_t p = begin; p < end && !failed; ++p) {
       const absl::Status status = work(static_cast<size_t>(p));
       if (!status.ok()) {
         absl::MutexLock lock(&mutex);
         failure.Update(status);
+        failed = true;
         return;
       }
     }

@@ -13,6 +13,7 @@
 #include "core/plan/memory/activation_bytes.h"
 #include "core/plan/memory/attention_scratch.h"
 #include "core/plan/memory/stage_scratch.h"
+#include "core/plan/placement/placement.h"
 #include "core/plan/schedule/stage_units.h"
 
 namespace shoal::plan {
@@ -313,15 +314,13 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
   SHOAL_CHECK(servers > 0 && workers >= 0);
   const std::vector<PartitionSpec> partitions =
       BuildPartitions(BuildUnits(spec), job.service.partition_bytes);
-  const ShardMap map = PlaceShards(partitions, servers, 1);
+  const ShardMap map = WithBackups(partitions, PlaceShards(partitions, servers, 1),
+                                   FirstServers(servers), job.service.replicas);
   MemoryPlan plan;
   plan.groups = workers / std::max<int64_t>(1, static_cast<int64_t>(stages.size()));
-  const ReachedInGpu reached = PlanReachedInGpu(job);
-  const int64_t slot_bytes = PushSlotBytes(partitions, job.service.gradient_type);
-  for (const auto& held : PartitionsByServer(partitions, map, servers)) {
-    plan.servers.push_back(PlanServerMemory(held, slot_bytes, job.service, workers, reached));
-  }
-  const int64_t push_bytes = servers * job.service.push_slots * slot_bytes;
+  plan.servers = PlanServers(job, partitions, map, servers, workers);
+  const int64_t push_bytes =
+      servers * job.service.push_slots * PushSlotBytes(partitions, job.service.gradient_type);
   const int64_t gpu_budget =
       budget.gpu_bytes == 0 ? 0 : std::max<int64_t>(1, LeftByServers(budget));
   const auto workers_with = [&](const WorkerPolicy& policy) {

@@ -6,6 +6,7 @@
 #include "core/base/status.h"
 #include "core/plan/memory/attention_scratch.h"
 #include "core/plan/memory/stage_scratch.h"
+#include "core/plan/placement/placement.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -51,6 +52,25 @@ TEST(PlanServerMemory, AddsUpToTheStatedBytesPerParameter) {
   EXPECT_EQ(PlanServerMemory({}, PushSlotBytes(partitions, DType::kF32), service, 3).slots,
             memory.slots)
       << "whatever the server holds";
+}
+
+TEST(PlanServers, CountsBackups) {
+  Job job;
+  job.service.replicas = 2;
+  const ModelSpec spec = *NamedShape("25m");
+  const auto partitions = BuildPartitions(BuildUnits(spec), 4 * kMiB);
+  const ShardMap map = PlaceShards(partitions, 3, 1);
+  const auto single = PlanServers(job, partitions, map, 3, 2);
+  const auto backed =
+      PlanServers(job, partitions, WithBackups(partitions, map, FirstServers(3), 2), 3, 2);
+  int64_t more = 0;
+  for (size_t server = 0; server < 3; ++server) {
+    more += backed[server].total() - single[server].total();
+  }
+  EXPECT_EQ(more, kBackupBytes * Elements(spec));
+  const auto plan = PlanMemory(spec, job, 3, 2, {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->servers[1].backups, backed[1].backups);
 }
 
 TEST(PlanServerMemory, InAGpuTheHostKeepsWhatClientsSee) {

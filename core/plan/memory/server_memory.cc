@@ -96,6 +96,22 @@ ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, int64_t slot_
   return memory;
 }
 
+std::vector<ServerMemory> PlanServers(const Job& job, const std::vector<PartitionSpec>& partitions,
+                                      const ShardMap& map, int servers, int64_t clients) {
+  const int64_t slot_bytes = PushSlotBytes(partitions, job.service.gradient_type);
+  const ReachedInGpu reached = PlanReachedInGpu(job);
+  std::vector<ServerMemory> planned;
+  for (const auto& held : PartitionsByServer(partitions, map, servers)) {
+    const auto server = static_cast<int>(std::ssize(planned));
+    ServerMemory& memory =
+        planned.emplace_back(PlanServerMemory(held, slot_bytes, job.service, clients, reached));
+    for (const int id : BackupsOf(map, server)) {
+      memory.backups += kBackupBytes * partitions[static_cast<size_t>(id)].count;
+    }
+  }
+  return planned;
+}
+
 int64_t ServersBytesOn(const GpuTurn& gpu, std::span<const ServerMemory> servers) {
   int64_t bytes = 0;
   for (size_t server = 0; server < servers.size(); ++server) {

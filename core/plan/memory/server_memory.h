@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "core/base/dtype.h"
 #include "core/job/job.h"
 #include "core/model/partition.h"
+#include "core/model/shard_map.h"
 #include "core/plan/memory/gpu_turn.h"
 
 namespace shoal::plan {
@@ -63,6 +65,7 @@ struct ServerMemory {
   int64_t master = 0;     // 4 n, pages
   int64_t moments = 0;    // 2 x 4 n, pages
   int64_t gradients = 0;  // the accumulator: 4 n, or 8 n in exact mode; pages
+  int64_t backups = 0;    // of others' partitions, kBackupBytes for each of their elements
   // clients x push_slots x pages(largest of the job x gradient type + 128 B of header); only a page
   // each if the rest lies in a GPU. If some clients may be on another host and others on this one,
   // both places count all clients: each figure is an upper bound.
@@ -76,7 +79,7 @@ struct ServerMemory {
 
   // Of the host.
   int64_t total() const {
-    return weights + master + moments + gradients + slots + copies + process;
+    return weights + master + moments + gradients + backups + slots + copies + process;
   }
 };
 
@@ -88,9 +91,14 @@ ServerGpuMemory PlanServerGpuMemory(std::span<const PartitionSpec> held, Accumul
 // including the header.
 int64_t PushSlotBytes(std::span<const PartitionSpec> partitions, DType gradient_type);
 
+// Of one without backups.
 ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, int64_t slot_bytes,
                               const ServiceOptions& service, int64_t clients,
                               const ReachedInGpu& reached = {});
+
+// Of each of a job's servers, by a map of the job's partitions.
+std::vector<ServerMemory> PlanServers(const Job& job, const std::vector<PartitionSpec>& partitions,
+                                      const ShardMap& map, int servers, int64_t clients);
 
 // What servers keep on one GPU.
 struct ServersOnGpu {

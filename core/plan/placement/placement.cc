@@ -209,6 +209,9 @@ int64_t MovedBytes(const std::vector<PartitionSpec>& partitions, const ShardMap&
 
 int64_t LeastBytes(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
                    std::span<const int> servers) {
+  if (std::ranges::any_of(now.servers, [](const auto& holders) { return holders.size() > 1; })) {
+    return 0;
+  }
   const int64_t largest = LargestCount(partitions);
   const std::map<int, int64_t> loads = LoadsOf(partitions, now, servers);
   int64_t total = 0;

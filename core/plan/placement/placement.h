@@ -61,7 +61,8 @@ std::span<const Relocation> FirstOf(const std::vector<PartitionSpec>& partitions
 int64_t MovedBytes(const std::vector<PartitionSpec>& partitions, const ShardMap& from,
                    const ShardMap& to);
 
-// Returns what must move at least before these servers are balanced.
+// Returns what must move at least before these servers are balanced. With backups that is nothing:
+// who backs a partition up becomes its primary without a byte.
 int64_t LeastBytes(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
                    std::span<const int> servers);
 

@@ -339,17 +339,10 @@ absl::StatusOr<PushPlan> PushPlanOf(const plan::ModelSpec& spec, const plan::Job
 std::vector<int64_t> ServersBytes(const plan::Job& job,
                                   const std::vector<plan::PartitionSpec>& partitions,
                                   int64_t clients, const plan::ShardMap& map, int servers) {
-  const int64_t slot_bytes = plan::PushSlotBytes(partitions, job.service.gradient_type);
   std::vector<int64_t> bytes;
-  for (const auto& held : plan::PartitionsByServer(partitions, map, servers)) {
-    const plan::ServerMemory memory =
-        plan::PlanServerMemory(held, slot_bytes, job.service, clients, plan::PlanReachedInGpu(job));
-    const auto server = static_cast<int>(std::ssize(bytes));
-    int64_t backups = 0;
-    for (const int id : plan::BackupsOf(map, server)) {
-      backups += plan::kBackupBytes * partitions[static_cast<size_t>(id)].count;
-    }
-    bytes.push_back(memory.total() - plan::kServerProcessBytes + backups);
+  for (const plan::ServerMemory& memory :
+       plan::PlanServers(job, partitions, map, servers, clients)) {
+    bytes.push_back(memory.total() - plan::kServerProcessBytes);
   }
   return bytes;
 }

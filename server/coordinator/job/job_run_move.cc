@@ -158,8 +158,7 @@ proto::ScaleReply JobRun::DescribeWish(int64_t servers) const {
   reply.set_servers(std::ssize(servers_));
   reply.set_wanted(servers);
   reply.set_bytes_moved(plan::MovedBytes(partitions, job_.shard_map, TargetOf(places)));
-  // Who backs a partition up becomes its primary without a byte.
-  reply.set_least_bytes(replicas() == 1 ? plan::LeastBytes(partitions, job_.shard_map, places) : 0);
+  reply.set_least_bytes(plan::LeastBytes(partitions, job_.shard_map, places));
   reply.set_partitions_moved(std::ssize(relocations));
   reply.set_imbalance(Imbalance(partitions, plan::Relocate(job_.shard_map, relocations), places));
   return reply;
