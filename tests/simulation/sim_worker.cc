@@ -127,9 +127,19 @@ void SimWorker::Connect(absl::Time until) {
       }
     });
   } else {
-    core_->Fail(started);
-    Act();
+    FailUnlessLeftBehind(started);
   }
+}
+
+// What it was told may be older than what servers know by now.
+void SimWorker::FailUnlessLeftBehind(const absl::Status& status) {
+  coordinator_.AskAndWait<proto::JoinJobRequest, proto::JoinJobReply>(
+      process_, kPollAnswer, core_->left_behind_question(incarnation()),
+      &server::CoordinatorCore::Join,
+      [this, status](const absl::StatusOr<proto::JoinJobReply>& reply) {
+        core_->IsLeftBehind(reply) ? core_->OnLeftBehind() : core_->Fail(status);
+        ActAfterPause();
+      });
 }
 
 void SimWorker::OnTurn() {

@@ -86,21 +86,15 @@ void Trainer::AskToJoin() {
 
 bool Trainer::Make(const WorkerJobOptions& options, Cancellation& ends,
                    const std::function<absl::Status()>& make) {
-  const proto::JoinJobReply& join = core_->join();
   std::atomic<bool> left_behind = false;
-  proto::JoinJobRequest question;
-  question.set_job_id(join.job_id());
-  question.set_incarnation(options.incarnation);
   const auto is_over = [&] {
-    const auto reply = core_->OfNewestTerm(
-        coordinator_->Call(&rpc::CoordinatorService::JoinJob, question, kAnswer));
-    return reply.ok() ? !reply->ready() || reply->run() != join.run() ||
-                            reply->formation() != join.formation()
-                      : !IsTransient(reply.status());
+    return core_->IsLeftBehind(coordinator_->Call(&rpc::CoordinatorService::JoinJob,
+                                                  core_->left_behind_question(options.incarnation),
+                                                  kAnswer));
   };
   const auto end = [&] {
     left_behind = true;
-    ends.Cancel(Cancelled("{} goes on with others", join.job_id()));
+    ends.Cancel(Cancelled("{} goes on with others", core_->join().job_id()));
   };
   absl::Status made;
   {

@@ -123,6 +123,20 @@ proto::NextStepRequest WorkerCore::over_question() const {
   return question;
 }
 
+proto::JoinJobRequest WorkerCore::left_behind_question(uint64_t incarnation) const {
+  proto::JoinJobRequest question;
+  question.set_job_id(join_.job_id());
+  question.set_incarnation(incarnation);
+  return question;
+}
+
+bool WorkerCore::IsLeftBehind(const absl::StatusOr<proto::JoinJobReply>& answer) {
+  const absl::StatusOr<proto::JoinJobReply> reply = OfNewestTerm(answer);
+  return reply.ok() ? !reply->ready() || reply->run() != join_.run() ||
+                          reply->formation() != join_.formation()
+                    : !IsTransient(reply.status());
+}
+
 bool WorkerCore::IsOver(const absl::StatusOr<proto::NextStepReply>& answer) {
   const absl::StatusOr<proto::NextStepReply> reply = OfNewestTerm(answer);
   return reply.ok() && (reply->job_over() || reply->join_again());

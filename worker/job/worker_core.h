@@ -47,7 +47,11 @@ class WorkerCore {
   void OnJoined(const absl::StatusOr<proto::JoinJobReply>& answer);
   const proto::JoinJobReply& join() const { return join_; }
   void OnMade(proto::NextStepRequest::Pushes pushes);
-  // The job went on with others meanwhile.
+  // Whether the job goes on with others, or by another shard map, than join() says: a question, and
+  // its answer. Thread-safe.
+  proto::JoinJobRequest left_behind_question(uint64_t incarnation) const;
+  bool IsLeftBehind(const absl::StatusOr<proto::JoinJobReply>& answer);
+  // It does.
   void OnLeftBehind() { what_ = What::kJoin; }
   void Fail(const absl::Status& why);
 

@@ -274,6 +274,8 @@ class JobRun {
   void RecoverAgain(const absl::Status& status);
   void EndRecovery();
   void TellReplicas();
+  plan::ShardMap HeldByThoseLeft() const;
+  bool LacksBackups() const;
   plan::ShardMap TargetOf(std::span<const int> places) const;
   void Replicate(const std::function<void()>& then);
   std::function<void(int, const absl::Status&)> OrWithoutLost(std::function<void()> then);

@@ -200,7 +200,7 @@ bool JobRun::BeginMove() {
   }
   const std::vector<plan::Relocation> relocations =
       plan::PlanRelocations(job_.pushes.partitions, job_.shard_map, PlacesToBe());
-  if (relocations.empty()) {
+  if (relocations.empty() && !LacksBackups()) {
     waves_.follow = false;  // after another wish, or an earlier life did the last
     SetBytesLeft(0);
   }

@@ -91,7 +91,6 @@ struct Replicas {
   int64_t next_round = 0;
   absl::Time again = absl::InfiniteFuture();  // when it is tried again to recover
   int64_t tries = 0;                          // that failed, in a row
-  bool fewer = false;                         // there was too little memory for backups
 };
 
 // Of a server that is to go.

@@ -1,9 +1,10 @@
 // Servers that are lost while others have what they had (service.replicas). Backups get the sealed
 // gradients of a step before it is recorded, so that what is recorded each of them can commit.
 //
-// A loss drops the attempt under way, if any; a commit or checkpoint ends first. Then state moves
-// as for any other change of servers: who has a partition becomes its primary, and others become
-// backups of it; and the step begins again by that map, from the last commit.
+// A loss drops the attempt under way, if any; a commit or checkpoint ends first. Then who backs a
+// partition up becomes its primary, by a move as for any other change of servers in which no state
+// leaves a server, and the step begins again by that map, from the last commit. The next move, one
+// step later, makes other servers backups.
 #include <algorithm>
 
 #include "core/base/logging.h"
@@ -19,17 +20,6 @@ namespace {
 // Who cannot be reached comes back, or its lease says that it is lost.
 constexpr absl::Duration kBetweenRecoveries = absl::Seconds(1);
 constexpr int64_t kMostRecoveries = 60;
-
-// Leaves out of `target` who holds a partition in it and not in `map`, but for primaries.
-void KeepHolders(const plan::ShardMap& map, plan::ShardMap& target) {
-  for (size_t partition = 0; partition < target.servers.size(); ++partition) {
-    std::vector<int>& holders = target.servers[partition];
-    const int primary = holders.front();
-    std::erase_if(holders, [&before = map.servers[partition], primary](int holder) {
-      return holder != primary && std::ranges::find(before, holder) == before.end();
-    });
-  }
-}
 
 }  // namespace
 
@@ -133,11 +123,7 @@ void JobRun::MoveToThoseLeft() {
       left.push_back(server);
     }
   }
-  plan::ShardMap target = plan::PlanHolders(job_.pushes.partitions, job_.shard_map, left,
-                                            replicas(), HostsOf(servers_));
-  if (replicas_.fewer) {
-    KeepHolders(job_.shard_map, target);
-  }
+  plan::ShardMap target = HeldByThoseLeft();
   target.generation = NextGeneration();
   move_ = PlanMoveTo(job_.shard_map, target, servers_, /*joiners=*/{}, left, replicas_.lost,
                      /*bytes_left=*/0);
@@ -154,29 +140,37 @@ void JobRun::RecoverAgain(const absl::Status& status) {
            .by_loss = job_.job.RestoresOnServerLoss()});
     return;
   }
-  // Too little memory for more backups: with those that are there.
-  replicas_.fewer = replicas_.fewer || absl::IsResourceExhausted(status);
   replicas_.again = environment_.clock.Now() + kBetweenRecoveries;
 }
 
 // After a move: who is lost has no part in the map any more.
 void JobRun::EndRecovery() {
-  std::erase_if(replicas_.lost, [this](uint64_t lost) { return !TakesPart(lost); });
-  replicas_.fewer = false;
+  const size_t gone =
+      std::erase_if(replicas_.lost, [this](uint64_t lost) { return !TakesPart(lost); });
+  waves_.follow = waves_.follow || (gone > 0 && LacksBackups());
   replicas_.tries = 0;
   replicas_.rounds.clear();
   TellReplicas();
 }
 
 void JobRun::TellReplicas() {
+  environment_.metrics.underreplicated_partitions.Set(
+      static_cast<double>(plan::Underreplicated(HeldByThoseLeft(), replicas())));
+}
+
+plan::ShardMap JobRun::HeldByThoseLeft() const {
   plan::ShardMap map = job_.shard_map;
   for (std::vector<int>& holders : map.servers) {
     std::erase_if(holders, [this](int holder) {
       return replicas_.lost.contains(servers_[static_cast<size_t>(holder)].incarnation);
     });
   }
-  environment_.metrics.underreplicated_partitions.Set(
-      static_cast<double>(plan::Underreplicated(map, replicas())));
+  return map;
+}
+
+// And has servers that could be.
+bool JobRun::LacksBackups() const {
+  return plan::Underreplicated(job_.shard_map, std::min(replicas(), std::ssize(servers_))) > 0;
 }
 
 plan::ShardMap JobRun::TargetOf(std::span<const int> places) const {
