@@ -69,7 +69,17 @@ int64_t WeightBytesOf(const std::string& folder) {
   return bytes;
 }
 
-std::string NameOf(plan::Norms norms) { return norms == plan::Norms::kPre ? "pre" : "post"; }
+std::string NameOf(plan::Norms norms) {
+  switch (norms) {
+    case plan::Norms::kPre:
+      return "pre";
+    case plan::Norms::kPost:
+      return "post";
+    case plan::Norms::kSandwich:
+      return "sandwich";
+  }
+  __builtin_unreachable();
+}
 
 std::string NameOf(plan::QkvBias bias) {
   switch (bias) {

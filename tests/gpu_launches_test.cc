@@ -339,7 +339,7 @@ TEST_F(LargeIndices, OfLogits) {
   const int32_t* const labels = Integers(std::vector<int32_t>(kRows, 0));
   const Matrix loss = Make(DType::kF32, 1, 2);
   stream().Zero(loss.data, 8);
-  ops().SoftmaxCrossEntropy(logits, labels, kRows, 1.0F, gradients,
+  ops().SoftmaxCrossEntropy(logits, labels, kRows, 1.0F, 0.0F, gradients,
                             static_cast<double*>(loss.data));
   // All logits of a row being the same.
   EXPECT_NEAR(At(gradients, kRows - 1, kVocabulary - 1), 1.0 / kVocabulary, 1e-7);

@@ -13,6 +13,7 @@ namespace {
 // Far above any model; keeps products within 64 bits.
 constexpr int64_t kMaxDimension = int64_t{1} << 24;
 constexpr double kMaxAttentionFactor = 100;  // libraries come to 1.5
+constexpr double kMaxScalar = 1e6;           // of scores and logits; libraries have up to 256
 constexpr int64_t kMaxLayers = 10000;        // each is a unit with its own list of tensors
 
 // Appends tensors one after the other, each aligned.
@@ -191,6 +192,15 @@ absl::Status Validate(const ModelSpec& spec) {
   }
   if (!(spec.norm_epsilon > 0)) {
     return InvalidArgument("rms_norm_eps is {}, must be positive", spec.norm_epsilon);
+  }
+  const std::pair<const char*, double> scalars[] = {
+      {"query_pre_attn_scalar", attention.query_scalar},
+      {"attn_logit_softcapping", attention.softcap},
+      {"final_logit_softcapping", spec.logits_softcap}};
+  for (const auto& [name, value] : scalars) {
+    if (!(value >= 0 && value <= kMaxScalar)) {
+      return InvalidArgument("{} is {}, must be between 0 and {}", name, value, kMaxScalar);
+    }
   }
   return ValidateKinds(spec);
 }

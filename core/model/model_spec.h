@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/model/gate.h"
 
 namespace shoal::plan {
 
@@ -54,7 +55,9 @@ struct Attention {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t window = 0;  // keys that a query sees, with its own; 0: all before it
+  int64_t window = 0;       // keys that a query sees, with its own; 0: all before it
+  double query_scalar = 0;  // scores are divided by its square root; 0: head_dim
+  double softcap = 0;       // c: scores s become c tanh(s / c); 0: none
   bool qkv_bias = false;
   bool output_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
@@ -73,14 +76,15 @@ struct Attention {
 // down(act(gate x) * up x).
 struct Mlp {
   int64_t intermediate = 0;
+  Gate gate = Gate::kSilu;
   bool bias = false;  // on gate, up and down
 
   bool operator==(const Mlp&) const = default;
 };
 
-// Which norms a block has: of the inputs of attention and MLP (kPre), or of their outputs, before
-// these are added to the residual stream (kPost).
-enum class Norms { kPre, kPost };
+// Which norms a block has: of the inputs of attention and MLP (kPre), of their outputs, before these
+// are added to the residual stream (kPost), or of both (kSandwich).
+enum class Norms { kPre, kPost, kSandwich };
 
 // What a transformer block computes. A model has few kinds, and says which layer is of which.
 struct BlockKind {
@@ -88,8 +92,8 @@ struct BlockKind {
   Mlp mlp;
   Norms norms = Norms::kPre;
 
-  bool norms_inputs() const { return norms == Norms::kPre; }
-  bool norms_outputs() const { return norms == Norms::kPost; }
+  bool norms_inputs() const { return norms != Norms::kPost; }
+  bool norms_outputs() const { return norms != Norms::kPre; }
 
   bool operator==(const BlockKind&) const = default;
 };
@@ -101,6 +105,9 @@ struct ModelSpec {
   int64_t layers = 0;
   int64_t max_positions = 0;
   double norm_epsilon = 1e-5;
+  int64_t norm_offset = 0;         // norms multiply by their weights plus this
+  bool scaled_embeddings = false;  // by the square root of hidden
+  double logits_softcap = 0;       // c: logits z become c tanh(z / c); 0: none
   bool tied_embeddings = false;
   std::vector<BlockKind> kinds = {BlockKind()};
   std::vector<uint8_t> kind_of_layer;  // index in `kinds`; empty: every layer is of the first

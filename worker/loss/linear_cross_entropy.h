@@ -32,11 +32,12 @@ struct MatrixGradient {
   bool empty = false;     // still undefined: write to it instead of adding
 };
 
-// ADDS the sum of the targets' cross entropies to *loss_sum (device memory). If d_x.data is set,
+// ADDS the sum of the targets' cross entropies to *loss_sum (device memory), of logits with that
+// softcap (SoftmaxCrossEntropy). If d_x.data is set,
 // overwrites d_x[T, H] = scale * d loss / dX (zero in rows without a target). If d_weight.sums is
 // set, ADDS scale * d loss / dW to it, or writes it if empty. weight is [V, H].
 void LinearCrossEntropy(Ops& ops, ConstMatrix x, ConstMatrix weight, const Targets& targets,
-                        float scale, const CrossEntropyBuffers& buffers, Matrix d_x,
+                        float scale, float softcap, const CrossEntropyBuffers& buffers, Matrix d_x,
                         const MatrixGradient& d_weight, double* loss_sum);
 
 }  // namespace shoal::worker

@@ -52,12 +52,12 @@ void Check(DType dtype, const std::vector<int32_t>& rows) {
   const Targets targets{.host_rows = rows, .rows = rows.data(), .labels = labels.data()};
   double loss = 0;
   double loss_alone = 0;
-  LinearCrossEntropy(*cpu.ops, x.view(), weight.view(), targets, kScale, buffers, d_x.view(),
+  LinearCrossEntropy(*cpu.ops, x.view(), weight.view(), targets, kScale, 0.0f, buffers, d_x.view(),
                      {d_weight.f32()}, &loss);
-  LinearCrossEntropy(*cpu.ops, x.view(), weight.view(), targets, kScale, buffers, Matrix(), {},
-                     &loss_alone);
+  LinearCrossEntropy(*cpu.ops, x.view(), weight.view(), targets, kScale, 0.0f, buffers, Matrix(),
+                     {}, &loss_alone);
   double loss_again = 0;
-  LinearCrossEntropy(*cpu.ops, x.view(), weight.view(), targets, kScale, buffers, d_x.view(),
+  LinearCrossEntropy(*cpu.ops, x.view(), weight.view(), targets, kScale, 0.0f, buffers, d_x.view(),
                      {.sums = written.f32(), .empty = true}, &loss_again);
   ASSERT_TRUE(cpu.ops->Finish().ok());
 

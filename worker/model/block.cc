@@ -23,6 +23,10 @@ ConstMatrix Weight(const BlockWeights& weights, int64_t offset, int64_t rows, in
                             columns);
 }
 
+NormWeight Norm(const BlockWeights& weights, int64_t offset, int64_t count) {
+  return {Vector(weights, offset, count), static_cast<float>(weights.spec.norm_offset)};
+}
+
 // y[T, out] = x[T, in] weight[out, in]^T, plus the residual [T, out] if given
 void Project(Ops& ops, ConstMatrix x, ConstMatrix weight, Matrix y, ConstMatrix residual = {}) {
   ops.Matmul({.a = x, .b = weight, .c = y, .transpose_b = true, .addend = residual});
@@ -43,7 +47,7 @@ void AddBias(Ops& ops, const BlockWeights& weights, int64_t offset, Matrix y) {
 void NormInput(Ops& ops, const BlockWeights& weights, int64_t norm, ConstMatrix x, Matrix y,
                float* inverse_rms) {
   if (norm >= 0) {
-    ops.RmsNormForward(x, Vector(weights, norm, x.columns), weights.spec.norm_epsilon, {}, y,
+    ops.RmsNormForward(x, Norm(weights, norm, x.columns), weights.spec.norm_epsilon, {}, y,
                        inverse_rms);
   }
 }
@@ -66,7 +70,7 @@ void AddToStream(Ops& ops, const BlockWeights& weights, const ToStream& to, Cons
           normed ? ConstMatrix() : residual);
   AddBias(ops, weights, to.bias, product);
   if (normed) {
-    ops.RmsNormForward(product, Vector(weights, to.norm, y.columns), weights.spec.norm_epsilon,
+    ops.RmsNormForward(product, Norm(weights, to.norm, y.columns), weights.spec.norm_epsilon,
                        residual, y, to.inverse_rms);
   }
 }
@@ -77,8 +81,8 @@ ConstMatrix ToStreamBackward(Ops& ops, const BlockWeights& weights, const ToStre
   if (to.norm < 0) {
     return d_stream;
   }
-  ops.RmsNormBackward(d_stream, to.before, Vector(weights, to.norm, d_stream.columns),
-                      to.inverse_rms, {}, d_product, d_norm);
+  ops.RmsNormBackward(d_stream, to.before, Norm(weights, to.norm, d_stream.columns), to.inverse_rms,
+                      {}, d_product, d_norm);
   return d_product;
 }
 
@@ -100,7 +104,7 @@ void FromStreamBackward(Ops& ops, const BlockWeights& weights, const FromStream&
     return;
   }
   ProjectBackwardInput(ops, d_y, weight, d_normed);
-  ops.RmsNormBackward(d_normed, from.x, Vector(weights, from.norm, d_x.columns), from.inverse_rms,
+  ops.RmsNormBackward(d_normed, from.x, Norm(weights, from.norm, d_x.columns), from.inverse_rms,
                       residual, d_x, d_norm);
 }
 
@@ -184,7 +188,7 @@ void QkNormBackward(Ops& ops, const BlockWeights& weights, const BlockActivation
   const auto backward = [&](int64_t column, int64_t columns, int64_t norm, const float* inverse_rms,
                             Matrix d_weights) {
     const Matrix d = g.qkv.Columns(column, columns);
-    ops.RmsNormBackward(d, a.qk.Columns(column, columns), Vector(weights, norm, d_weights.columns),
+    ops.RmsNormBackward(d, a.qk.Columns(column, columns), Norm(weights, norm, d_weights.columns),
                         inverse_rms, {}, d, d_weights);
   };
   backward(0, attention.q_size(), weights.layout.q_norm, a.q_inverse_rms, g.q_norm);
@@ -222,7 +226,9 @@ AttentionShape ShapeOf(const plan::Attention& attention) {
   return {.heads = attention.heads,
           .kv_heads = attention.kv_heads,
           .head_dim = attention.head_dim,
-          .window = attention.window};
+          .window = attention.window,
+          .query_scalar = attention.query_scalar,
+          .softcap = attention.softcap};
 }
 
 BlockLayout MakeBlockLayout(const plan::UnitSpec& unit) {
@@ -364,10 +370,10 @@ void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContex
   AddBias(ops, weights, layout.v_bias, v);
   if (normed) {
     ops.RmsNormForward(first.Columns(0, q_size),
-                       Vector(weights, layout.q_norm, q_size / attention.q_norms()),
+                       Norm(weights, layout.q_norm, q_size / attention.q_norms()),
                        spec.norm_epsilon, {}, a.qkv.Columns(0, q_size), a.q_inverse_rms);
     ops.RmsNormForward(first.Columns(q_size, kv_size),
-                       Vector(weights, layout.k_norm, kv_size / attention.k_norms()),
+                       Norm(weights, layout.k_norm, kv_size / attention.k_norms()),
                        spec.norm_epsilon, {}, a.qkv.Columns(q_size, kv_size), a.k_inverse_rms);
   }
   ops.RotaryForward(a.qkv, attention.heads + attention.kv_heads, attention.head_dim,
@@ -377,7 +383,11 @@ void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContex
 void BlockForwardOutput(Ops& ops, const BlockWeights& weights, const BlockActivations& a,
                         Matrix output) {
   ForwardToGateUp(ops, weights, a);
-  ops.SwiGluForward(a.gate_up, a.activated);
+  if (weights.kind.mlp.gate == plan::Gate::kSilu) {
+    ops.SwiGluForward(a.gate_up, a.activated);
+  } else {
+    ops.GeGluForward(a.gate_up, a.activated);
+  }
   AddToStream(ops, weights, DownOf(weights.layout, a), a.activated, a.middle, output);
 }
 
@@ -391,8 +401,12 @@ void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceCon
       ToStreamBackward(ops, weights, DownOf(layout, a), g.output, g.mlp_output, g.mlp_output_norm);
   ProjectBackwardInput(ops, d_down, Weight(weights, layout.down, hidden, a.activated.columns),
                        g.activated);
-  const bool has_activated = recompute == plan::Recompute::kNone;
-  ops.SwiGluBackward(g.activated, a.gate_up, g.gate_up, has_activated ? Matrix{} : a.activated);
+  const Matrix remade = recompute == plan::Recompute::kNone ? Matrix{} : a.activated;
+  if (weights.kind.mlp.gate == plan::Gate::kSilu) {
+    ops.SwiGluBackward(g.activated, a.gate_up, g.gate_up, remade);
+  } else {
+    ops.GeGluBackward(g.activated, a.gate_up, g.gate_up, remade);
+  }
   FromStreamBackward(ops, weights,
                      {layout.gate_up, layout.mlp_norm, a.middle, a.middle_inverse_rms}, g.gate_up,
                      g.output, g.middle_normed, g.middle, g.mlp_norm);

@@ -60,7 +60,7 @@ TEST_P(BlockTest, WeightGradientsMayComeLate) {
     const HeldUnit second = *HeldUnit::Get(*model, weights, 2);
     ops.EmbeddingForward(microbatch.token_ids(), batch.token_count(),
                          embedding.matrix(0, spec.vocabulary, spec.hidden),
-                         two.activations[0].input);
+                         model->embedding_scale(), two.activations[0].input);
     BlockForward(ops, first.block(*model), of_first, two.activations[0], two.activations[1].input);
     BlockForward(ops, second.block(*model), of_second, two.activations[1], two.out);
 

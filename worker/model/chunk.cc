@@ -139,7 +139,7 @@ absl::Status Chunk::BackwardEmbedding(const ChunkCall& call, ConstMatrix d_outpu
                                static_cast<int64_t>(gradient.sums.size_bytes()));
   }
   model_.ops().EmbeddingBackward(
-      call.microbatch.token_ids(), call.microbatch.tokens(), d_output,
+      call.microbatch.token_ids(), call.microbatch.tokens(), d_output, model_.embedding_scale(),
       Matrix::Dense(gradient.sums.data(), DType::kF32, spec.vocabulary, spec.hidden));
   return ContributionDone(model_, call.sink, 0);
 }

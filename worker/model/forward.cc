@@ -14,7 +14,8 @@ absl::Status ForwardUnits(Transformer& model, const MicrobatchInput& microbatch,
     SHOAL_ASSIGN_OR_RETURN(const HeldUnit weights, HeldUnit::Get(model, source, unit));
     if (unit == 0) {
       model.ops().EmbeddingForward(microbatch.token_ids(), microbatch.tokens(),
-                                   weights.matrix(0, spec.vocabulary, spec.hidden), out);
+                                   weights.matrix(0, spec.vocabulary, spec.hidden),
+                                   model.embedding_scale(), out);
     } else {
       BlockForward(model.ops(), weights.block(model), microbatch.sequences(model.rotary(), unit),
                    activations(unit), out);

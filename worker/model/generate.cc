@@ -8,6 +8,7 @@
 
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "worker/model/head.h"
 #include "worker/model/held_unit.h"
 
 namespace shoal::worker {
@@ -79,7 +80,8 @@ class Generator {
     {
       SHOAL_ASSIGN_OR_RETURN(const HeldUnit embedding, HeldUnit::Get(model_, source_, 0));
       ops.EmbeddingForward(memory_.tokens, count,
-                           embedding.matrix(0, spec_.vocabulary, spec_.hidden), activations.input);
+                           embedding.matrix(0, spec_.vocabulary, spec_.hidden),
+                           model_.embedding_scale(), activations.input);
     }
     for (int64_t layer = 0; layer < spec_.layers; ++layer) {
       SHOAL_ASSIGN_OR_RETURN(const HeldUnit unit,
@@ -122,19 +124,15 @@ class Generator {
 
   absl::StatusOr<std::vector<float>> Logits(Matrix hidden) {
     Ops& ops = model_.ops();
-    SHOAL_ASSIGN_OR_RETURN(const HeldUnit head, HeldUnit::Get(model_, source_, model_.head_unit()));
-    SHOAL_ASSIGN_OR_RETURN(const HeldUnit matrix,
-                           HeldUnit::Get(model_, source_, model_.head_matrix_unit()));
-    ops.RmsNormForward(hidden, head.vector(0, spec_.hidden), spec_.norm_epsilon, {}, memory_.normed,
+    SHOAL_ASSIGN_OR_RETURN(const HeldHead head, HeldHead::Get(model_, source_));
+    ops.RmsNormForward(hidden, head.norm(), spec_.norm_epsilon, {}, memory_.normed,
                        memory_.inverse_rms);
-    ops.Matmul({.a = memory_.normed,
-                .b = matrix.matrix(model_.head_matrix_offset(), spec_.vocabulary, spec_.hidden),
-                .c = memory_.logits,
-                .transpose_b = true});
+    ops.Matmul({.a = memory_.normed, .b = head.matrix(), .c = memory_.logits, .transpose_b = true});
     SHOAL_RETURN_IF_ERROR(ops.Check());
     std::vector<float> logits(static_cast<size_t>(spec_.vocabulary));
     ops.stream().Copy(logits.data(), memory_.logits.data, spec_.vocabulary * 4);
     SHOAL_RETURN_IF_ERROR(ops.stream().Synchronize());
+    model_.CapLogits(logits);
     return logits;
   }
 

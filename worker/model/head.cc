@@ -18,7 +18,10 @@ absl::StatusOr<HeldHead> HeldHead::Get(const Transformer& model, UnitSource& sou
   return head;
 }
 
-ConstVector HeldHead::norm() const { return head_.vector(0, model_->spec().hidden); }
+NormWeight HeldHead::norm() const {
+  const plan::ModelSpec& spec = model_->spec();
+  return {head_.vector(0, spec.hidden), static_cast<float>(spec.norm_offset)};
+}
 
 ConstMatrix HeldHead::matrix() const {
   const plan::ModelSpec& spec = model_->spec();
@@ -55,7 +58,7 @@ absl::Status HeadLoss(Transformer& model, const MicrobatchInput& microbatch, Uni
   SHOAL_ASSIGN_OR_RETURN(const HeldHead head, HeldHead::Get(model, source));
   ForwardNorm(model, head, last, scratch);
   LinearCrossEntropy(model.ops(), scratch.normed, head.matrix(), microbatch.targets(), 0.0f,
-                     scratch.chunk, Matrix(), {}, microbatch.loss_sum());
+                     model.logits_softcap(), scratch.chunk, Matrix(), {}, microbatch.loss_sum());
   return model.ops().Check();
 }
 
@@ -91,7 +94,7 @@ absl::Status HeadBackward(Transformer& model, const MicrobatchInput& microbatch,
   ForwardNorm(model, head, last, scratch);
   LinearCrossEntropy(
       model.ops(), scratch.normed, head.matrix(), microbatch.targets(),
-      static_cast<float>(loss_scale), scratch.chunk, d_normed,
+      static_cast<float>(loss_scale), model.logits_softcap(), scratch.chunk, d_normed,
       {.sums = of_matrix.sums.data() + model.head_matrix_offset(), .empty = of_matrix.empty},
       microbatch.loss_sum());
   model.ops().RmsNormBackward(d_normed, last, head.norm(), scratch.inverse_rms, ConstMatrix(),

@@ -19,7 +19,7 @@ namespace shoal::worker {
 class HeldHead {
  public:
   static absl::StatusOr<HeldHead> Get(const Transformer& model, UnitSource& source);
-  ConstVector norm() const;    // [H]
+  NormWeight norm() const;     // [H]
   ConstMatrix matrix() const;  // [V, H]
 
  private:

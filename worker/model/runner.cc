@@ -143,6 +143,7 @@ absl::StatusOr<std::vector<float>> ComputeLogits(Transformer& model, const Packe
                               row.columns * 4);
     SHOAL_RETURN_IF_ERROR(model.ops().stream().Synchronize());
   }
+  model.CapLogits(logits);
   return logits;
 }
 

@@ -1,7 +1,9 @@
 #include "worker/model/transformer.h"
 
+#include <cmath>
 #include <utility>
 
+#include "core/base/bf16.h"
 #include "core/base/status.h"
 #include "worker/ops/cpu/instructions.h"
 
@@ -45,6 +47,24 @@ Transformer::Transformer(const plan::ModelSpec& spec, DType compute, ComputeDevi
       compute_device_(std::move(compute_device)),
       rotary_(spec, *compute_device_.device),
       workspace_(*compute_device_.device, compute_device_.ops->stream()) {}
+
+float Transformer::embedding_scale() const {
+  if (!spec_.scaled_embeddings) {
+    return 1.0f;
+  }
+  const auto scale = static_cast<float>(std::sqrt(static_cast<double>(spec_.hidden)));
+  return compute_ == DType::kF32 ? scale : static_cast<float>(BFloat16(scale));
+}
+
+void Transformer::CapLogits(std::span<float> logits) const {
+  const float cap = logits_softcap();
+  if (cap == 0) {
+    return;
+  }
+  for (float& logit : logits) {
+    logit = cap * std::tanh(logit / cap);
+  }
+}
 
 Transformer::~Transformer() { compute_device_.ops->stream().Synchronize().IgnoreError(); }
 

@@ -58,6 +58,12 @@ class Transformer {
   RotaryTables& rotary() { return rotary_; }
   Workspace& workspace() { return workspace_; }
 
+  // What rows of the embedding are multiplied by.
+  float embedding_scale() const;
+  float logits_softcap() const { return static_cast<float>(spec_.logits_softcap); }
+  // Caps logits on the host, as the loss does; without a cap it does nothing.
+  void CapLogits(std::span<float> logits) const;
+
   // Units: 0 the embedding, 1..layers the blocks, layers + 1 the head. Unit `head_matrix_unit`
   // holds the head's matrix.
   int head_unit() const { return static_cast<int>(spec_.layers) + 1; }

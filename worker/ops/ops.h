@@ -24,6 +24,7 @@
 // two together, in either order. Threads: one caller at a time.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -51,11 +52,16 @@ struct AttentionShape {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t window = 0;  // keys that a query sees, with its own; 0: all before it
+  int64_t window = 0;       // keys that a query sees, with its own; 0: all before it
+  double query_scalar = 0;  // scores are divided by its square root; 0: head_dim
+  double softcap = 0;       // c: scores s become c tanh(s / c); 0: none
 
   int64_t q_size() const { return heads * head_dim; }
   int64_t kv_size() const { return kv_heads * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+  double scale() const {
+    return 1.0 / std::sqrt(query_scalar > 0 ? query_scalar : static_cast<double>(head_dim));
+  }
 };
 
 // The angles by which RotaryForward turned heads.
@@ -76,23 +82,24 @@ class Ops {
 
   virtual void Matmul(const MatmulArgs& args) = 0;
 
-  // out[i, :] = table[tokens[i], :] for i < tokens, zero for later rows. The caller checks ids.
+  // out[i, :] = scale * table[tokens[i], :] for i < tokens, zero for later rows. The caller checks
+  // ids.
   virtual void EmbeddingForward(const int32_t* tokens, int64_t token_count, ConstMatrix table,
-                                Matrix out) = 0;
-  // d_table[tokens[i], :] ADDED d_out[i, :], in order of i.
+                                float scale, Matrix out) = 0;
+  // d_table[tokens[i], :] ADDED scale * d_out[i, :], in order of i.
   virtual void EmbeddingBackward(const int32_t* tokens, int64_t token_count, ConstMatrix d_out,
-                                 Matrix d_table) = 0;
+                                 float scale, Matrix d_table) = 0;
 
-  // inverse_rms[t] = 1 / sqrt(mean(x[t]^2) + epsilon); y = residual + x * inverse_rms * weight,
-  // where residual.data may be null, and y the residual. Rows several times as long as the weight
+  // inverse_rms[t] = 1 / sqrt(mean(x[t]^2) + epsilon); y = residual + x * inverse_rms * (weight +
+  // its offset), where residual.data may be null, and y the residual. Rows several times as long as the weight
   // have each such part normed by itself, as a row: x[T, N x D], weight[D], inverse_rms[T, N].
-  virtual void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon,
+  virtual void RmsNormForward(ConstMatrix x, const NormWeight& weight, double epsilon,
                               ConstMatrix residual, Matrix y, float* inverse_rms) = 0;
   // d_x = residual + (the norm's gradient); residual.data may be null. d_x may be the same matrix
   // as d_y or residual. Overwrites d_weights[plan::NormPartials(T), H] (D columns where the weight
   // has D), fp32 and dense: its column sums are the weight's gradient, for AddColumnSums at any
   // later time.
-  virtual void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, ConstVector weight,
+  virtual void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, const NormWeight& weight,
                                const float* inverse_rms, ConstMatrix residual, Matrix d_x,
                                Matrix d_weights) = 0;
 
@@ -104,7 +111,7 @@ class Ops {
                              const float* sines) = 0;
 
   // Attention of token i over tokens j of its sequence [cu_seqlens[s], cu_seqlens[s+1]), i - window
-  // < j <= i; scale 1/sqrt(D). qkv[T, Q + 2 KV] -> out[T, Q] and log_sum_exp[heads, T] (of scaled
+  // < j <= i; of scores as the shape scales and caps them. qkv[T, Q + 2 KV] -> out[T, Q] and log_sum_exp[heads, T] (of scaled
   // scores). Rows after the last sequence are zero. cu_seqlens is host memory, read before the call
   // returns. d_qkv is the gradient of qkv before its q and k heads were turned by `rotation`.
   virtual void AttentionForward(ConstMatrix qkv, const AttentionShape& shape,
@@ -124,6 +131,10 @@ class Ops {
   // If out.data is set, `out` is recomputed too, to the same bits.
   virtual void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
                               Matrix out) = 0;
+  // The same with plan::Gate::kGeluTanh of the gate.
+  virtual void GeGluForward(ConstMatrix gate_up, Matrix out) = 0;
+  virtual void GeGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
+                             Matrix out) = 0;
 
   // y[t, :] += bias.
   virtual void AddBias(ConstVector bias, Matrix y) = 0;
@@ -136,12 +147,13 @@ class Ops {
   virtual void GatherRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) = 0;
   virtual void ScatterRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) = 0;
 
-  // logits[R, V] (fp32; clobbered) of the first `count` rows against labels[count], each in [0, V):
+  // logits[R, V] (fp32; clobbered) of the first `count` rows against labels[count], each in [0, V).
+  // With softcap c > 0 they are z = c tanh(logit / c), else as they are:
   //   *loss_sum ADDED the sum of the cross entropies;
-  //   d_logits[R, V] = scale * (softmax - one_hot), zero in rows after `count`.
+  //   d_logits[R, V] = scale * (softmax - one_hot) * dz/dlogit, zero in rows after `count`.
   // d_logits.data may be null: only the loss.
   virtual void SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count, float scale,
-                                   Matrix d_logits, double* loss_sum) = 0;
+                                   float softcap, Matrix d_logits, double* loss_sum) = 0;
 
   // Converts element by element to the type of `out`.
   virtual void Convert(ConstMatrix in, Matrix out) = 0;

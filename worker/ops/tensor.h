@@ -71,4 +71,18 @@ struct ConstVector {
   int64_t count = 0;
 };
 
+// What a norm multiplies by: a vector, plus an offset that is the same for all elements.
+struct NormWeight {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t count = 0;
+  float offset = 0;
+
+  NormWeight(const void* data_in, DType dtype_in, int64_t count_in, float offset_in = 0)
+      : data(data_in), dtype(dtype_in), count(count_in), offset(offset_in) {}
+  // A ConstVector converts to a NormWeight.
+  NormWeight(const ConstVector& v, float offset_in = 0)
+      : NormWeight(v.data, v.dtype, v.count, offset_in) {}  // NOLINT
+};
+
 }  // namespace shoal::worker

@@ -277,20 +277,21 @@ absl::StatusOr<std::vector<KernelCase>> MakeEndCases(Ops& ops, DeviceData& data,
                                    8 * vocabulary * hidden);
   return std::vector<KernelCase>{
       {"EmbeddingForward", Size(rows, hidden), ElementwiseCost(rows * hidden, 1, 1),
-       [=, &ops](int64_t n) { ops.EmbeddingForward(tokens, rows, table, At(x, n)); }},
+       [=, &ops](int64_t n) { ops.EmbeddingForward(tokens, rows, table, 1.0f, At(x, n)); }},
       {"EmbeddingBackward", Size(rows, hidden), BytesCost(rows * hidden * (2 + 8)),
-       [=, &ops](int64_t n) { ops.EmbeddingBackward(tokens, rows, At(x, n), d_table); }},
+       [=, &ops](int64_t n) { ops.EmbeddingBackward(tokens, rows, At(x, n), 1.0f, d_table); }},
       {"SoftmaxCrossEntropy",
        Size(chunk, vocabulary) + (IsReadTwice(vocabulary) ? ", logits read twice" : ""),
        CrossEntropyCost(chunk, vocabulary),
        [=, &ops](int64_t) {
-         ops.SoftmaxCrossEntropy(buffers.logits, labels, chunk, scale, buffers.d_logits, loss_sum);
+         ops.SoftmaxCrossEntropy(buffers.logits, labels, chunk, scale, 0.0f, buffers.d_logits,
+                                 loss_sum);
        }},
       {"the whole head: products and loss", Size(rows, vocabulary), head,
        [=, &ops](int64_t n) {
          LinearCrossEntropy(
              ops, At(x, n), table,
-             {.host_rows = *every_row, .rows = every_row_on_device, .labels = labels}, scale,
+             {.host_rows = *every_row, .rows = every_row_on_device, .labels = labels}, scale, 0.0f,
              buffers, d_x, {d_table.row<float>(0)}, loss_sum);
        }},
       {"Convert, fp32 to bf16", Size(vocabulary, hidden), BytesCost(vocabulary * hidden * (4 + 2)),

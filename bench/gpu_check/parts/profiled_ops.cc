@@ -11,6 +11,7 @@ namespace {
 using worker::ConstMatrix;
 using worker::ConstVector;
 using worker::Matrix;
+using worker::NormWeight;
 
 int64_t BytesOf(const ConstMatrix& m) { return m.rows * m.columns * SizeOf(m.dtype); }
 
@@ -82,26 +83,26 @@ void ProfiledOps::Matmul(const worker::MatmulArgs& args) {
 }
 
 void ProfiledOps::EmbeddingForward(const int32_t* tokens, int64_t token_count, ConstMatrix table,
-                                   Matrix out) {
-  inner_->EmbeddingForward(tokens, token_count, table, out);
+                                   float scale, Matrix out) {
+  inner_->EmbeddingForward(tokens, token_count, table, scale, out);
   Note("EmbeddingForward", Touching(out, out));
 }
 
 void ProfiledOps::EmbeddingBackward(const int32_t* tokens, int64_t token_count, ConstMatrix d_out,
-                                    Matrix d_table) {
-  inner_->EmbeddingBackward(tokens, token_count, d_out, d_table);
+                                    float scale, Matrix d_table) {
+  inner_->EmbeddingBackward(tokens, token_count, d_out, scale, d_table);
   // Reads and writes one row of the table per token.
   const ConstMatrix sums{d_table.data, d_table.dtype, d_out.rows, d_table.columns, d_table.stride};
   Note("EmbeddingBackward", Touching(d_out, sums, sums));
 }
 
-void ProfiledOps::RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon,
+void ProfiledOps::RmsNormForward(ConstMatrix x, const NormWeight& weight, double epsilon,
                                  ConstMatrix residual, Matrix y, float* inverse_rms) {
   inner_->RmsNormForward(x, weight, epsilon, residual, y, inverse_rms);
   Note("RmsNormForward", Touching(x, residual, y));
 }
 
-void ProfiledOps::RmsNormBackward(ConstMatrix d_y, ConstMatrix x, ConstVector weight,
+void ProfiledOps::RmsNormBackward(ConstMatrix d_y, ConstMatrix x, const NormWeight& weight,
                                   const float* inverse_rms, ConstMatrix residual, Matrix d_x,
                                   Matrix d_weights) {
   inner_->RmsNormBackward(d_y, x, weight, inverse_rms, residual, d_x, d_weights);
@@ -148,6 +149,17 @@ void ProfiledOps::SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix 
   Note("SwiGluBackward", Touching(d_out, gate_up, d_gate_up, out));
 }
 
+void ProfiledOps::GeGluForward(ConstMatrix gate_up, Matrix out) {
+  inner_->GeGluForward(gate_up, out);
+  Note("GeGluForward", Touching(gate_up, out));
+}
+
+void ProfiledOps::GeGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
+                                Matrix out) {
+  inner_->GeGluBackward(d_out, gate_up, d_gate_up, out);
+  Note("GeGluBackward", Touching(d_out, gate_up, d_gate_up, out));
+}
+
 void ProfiledOps::AddBias(ConstVector bias, Matrix y) {
   inner_->AddBias(bias, y);
   Note("AddBias", Touching(y, y));
@@ -169,8 +181,9 @@ void ProfiledOps::ScatterRows(ConstMatrix in, const int32_t* rows, int64_t count
 }
 
 void ProfiledOps::SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count,
-                                      float scale, Matrix d_logits, double* loss_sum) {
-  inner_->SoftmaxCrossEntropy(logits, labels, count, scale, d_logits, loss_sum);
+                                      float scale, float softcap, Matrix d_logits,
+                                      double* loss_sum) {
+  inner_->SoftmaxCrossEntropy(logits, labels, count, scale, softcap, d_logits, loss_sum);
   Note("SoftmaxCrossEntropy", IsReadTwice(logits.columns) && d_logits.data != nullptr
                                   ? Touching(logits, logits, d_logits)
                                   : Touching(logits, d_logits));

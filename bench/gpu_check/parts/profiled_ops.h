@@ -42,13 +42,14 @@ class ProfiledOps final : public worker::Ops {
 
   void Matmul(const worker::MatmulArgs& args) override;
   void EmbeddingForward(const int32_t* tokens, int64_t token_count, worker::ConstMatrix table,
-                        worker::Matrix out) override;
+                        float scale, worker::Matrix out) override;
   void EmbeddingBackward(const int32_t* tokens, int64_t token_count, worker::ConstMatrix d_out,
-                         worker::Matrix d_table) override;
-  void RmsNormForward(worker::ConstMatrix x, worker::ConstVector weight, double epsilon,
+                         float scale, worker::Matrix d_table) override;
+  void RmsNormForward(worker::ConstMatrix x, const worker::NormWeight& weight, double epsilon,
                       worker::ConstMatrix residual, worker::Matrix y, float* inverse_rms) override;
-  void RmsNormBackward(worker::ConstMatrix d_y, worker::ConstMatrix x, worker::ConstVector weight,
-                       const float* inverse_rms, worker::ConstMatrix residual, worker::Matrix d_x,
+  void RmsNormBackward(worker::ConstMatrix d_y, worker::ConstMatrix x,
+                       const worker::NormWeight& weight, const float* inverse_rms,
+                       worker::ConstMatrix residual, worker::Matrix d_x,
                        worker::Matrix d_weights) override;
   void RotaryForward(worker::Matrix x, int64_t rotated_heads, int64_t head_dim,
                      const int32_t* positions, const float* cosines, const float* sines) override;
@@ -64,6 +65,9 @@ class ProfiledOps final : public worker::Ops {
   void SwiGluForward(worker::ConstMatrix gate_up, worker::Matrix out) override;
   void SwiGluBackward(worker::ConstMatrix d_out, worker::ConstMatrix gate_up,
                       worker::Matrix d_gate_up, worker::Matrix out) override;
+  void GeGluForward(worker::ConstMatrix gate_up, worker::Matrix out) override;
+  void GeGluBackward(worker::ConstMatrix d_out, worker::ConstMatrix gate_up,
+                     worker::Matrix d_gate_up, worker::Matrix out) override;
   void AddBias(worker::ConstVector bias, worker::Matrix y) override;
   void AddColumnSums(worker::ConstMatrix x, float* sums) override;
   void GatherRows(worker::ConstMatrix in, const int32_t* rows, int64_t count,
@@ -71,7 +75,7 @@ class ProfiledOps final : public worker::Ops {
   void ScatterRows(worker::ConstMatrix in, const int32_t* rows, int64_t count,
                    worker::Matrix out) override;
   void SoftmaxCrossEntropy(worker::Matrix logits, const int32_t* labels, int64_t count, float scale,
-                           worker::Matrix d_logits, double* loss_sum) override;
+                           float softcap, worker::Matrix d_logits, double* loss_sum) override;
   void Convert(worker::ConstMatrix in, worker::Matrix out) override;
   void Zero(worker::Matrix out) override;
 

@@ -37,23 +37,25 @@ void FillNormal(const TensorSpec& tensor, double deviation, uint64_t seed, int64
   }
 }
 
-void FillTensor(const TensorSpec& tensor, int64_t layers, uint64_t seed, int64_t begin, int64_t end,
-                float* out) {
+void FillTensor(const plan::ModelSpec& spec, const TensorSpec& tensor, uint64_t seed, int64_t begin,
+                int64_t end, float* out) {
   if (tensor.rank() == 1) {
-    std::fill(out, out + (end - begin), plan::IsNorm(tensor.role) ? 1.0F : 0.0F);
+    const auto one = static_cast<float>(1 - spec.norm_offset);
+    std::fill(out, out + (end - begin), plan::IsNorm(tensor.role) ? one : 0.0F);
     return;
   }
-  const double deviation = plan::IsToResidual(tensor.role)
-                               ? kStandardDeviation / std::sqrt(2.0 * static_cast<double>(layers))
-                               : kStandardDeviation;
+  const double deviation =
+      plan::IsToResidual(tensor.role)
+          ? kStandardDeviation / std::sqrt(2.0 * static_cast<double>(spec.layers))
+          : kStandardDeviation;
   FillNormal(tensor, deviation, seed, begin, end, out);
 }
 
 }  // namespace
 
 plan::UnitReader InitialWeights(const plan::ModelSpec& spec, uint64_t seed) {
-  return [units = plan::BuildUnits(spec), layers = spec.layers, seed](
-             int unit, int64_t offset, std::span<float> out) -> absl::Status {
+  return [spec, units = plan::BuildUnits(spec), seed](int unit, int64_t offset,
+                                                      std::span<float> out) -> absl::Status {
     const auto count = static_cast<int64_t>(out.size());
     if (unit < 0 || static_cast<size_t>(unit) >= units.size() || offset < 0 ||
         offset > units[static_cast<size_t>(unit)].count - count) {
@@ -64,7 +66,7 @@ plan::UnitReader InitialWeights(const plan::ModelSpec& spec, uint64_t seed) {
       const int64_t begin = std::max(offset, tensor.offset);
       const int64_t end = std::min(offset + count, tensor.offset + tensor.count());
       if (begin < end) {
-        FillTensor(tensor, layers, seed, begin - tensor.offset, end - tensor.offset,
+        FillTensor(spec, tensor, seed, begin - tensor.offset, end - tensor.offset,
                    out.data() + (begin - offset));
       }
     }

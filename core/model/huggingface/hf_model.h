@@ -74,7 +74,8 @@ absl::Status WriteHfModel(const std::string& folder, const plan::ModelSpec& spec
 absl::Status CopyTokenizerFiles(const std::string& from, const std::string& to);
 
 // Supplies random weights: normal with standard deviation 0.02 (matrices that write to the residual
-// stream divided by sqrt(2 layers)), ones for norms, zeros for biases. An element depends only on
+// stream divided by sqrt(2 layers)), zeros for biases, norms
+// that multiply by one. An element depends only on
 // seed, tensor name and position.
 plan::UnitReader InitialWeights(const plan::ModelSpec& spec, uint64_t seed);
 absl::Status InitHfModel(const std::string& folder, const plan::ModelSpec& spec, uint64_t seed,

@@ -20,14 +20,23 @@ struct DeltaRow {
   }
 };
 
-// One row: from scores and d_probabilities (d_out V^T) computes probabilities p and
-//   d_scores = p * (d_probabilities - delta) * scale,
+// How scores follow from products of queries and keys. With `cap` 0 they are the products times
+// `scale`; otherwise they are given as capped scores.
+struct ScoreScale {
+  float scale;
+  float cap;
+};
+
+// One row: from scores and d_probabilities (d_out V^T) computes probabilities p and the gradients
+// of the products,
+//   d_scores = p * (d_probabilities - delta) * scale, times the cap's slope if there is a cap,
 // zero for keys that are not `seen`, up to `columns`.
-template <typename T>
+template <typename T, bool kCapped>
 struct ScoreGradientRow {
   SHOAL_INLINE void Run(float* scores, float* d_probabilities, SeenKeys seen, int64_t columns,
-                        float scale, float log_sum_exp, float delta, T* probabilities,
+                        ScoreScale of, float log_sum_exp, float delta, T* probabilities,
                         T* d_scores) {
+    const float scale = of.scale;
     const int64_t whole = RoundUp(seen.visible, kVectorElements);
     for (int64_t j = 0; j < seen.hidden; ++j) {
       scores[j] = kHidden;
@@ -39,9 +48,14 @@ struct ScoreGradientRow {
     }
 #pragma omp simd
     for (int64_t j = 0; j < whole; ++j) {
-      const float p = Exp(std::fma(scores[j], scale, -log_sum_exp));
+      const float p =
+          Exp(kCapped ? scores[j] - log_sum_exp : std::fma(scores[j], scale, -log_sum_exp));
       Store(p, probabilities + j);
-      Store(p * (d_probabilities[j] - delta) * scale, d_scores + j);
+      const float d_score = p * (d_probabilities[j] - delta) * scale;
+      // A score that is hidden is far below -cap.
+      const float slope =
+          kCapped ? SoftCapSlope(scores[j] < -of.cap ? -of.cap : scores[j], of.cap) : 1.0f;
+      Store(d_score * slope, d_scores + j);
     }
     const auto rest = static_cast<size_t>(columns - whole) * sizeof(T);
     std::memset(static_cast<void*>(probabilities + whole), 0, rest);
@@ -188,10 +202,20 @@ class Backward {
       const SeenKeys seen = exists ? blocking_.Seen(query, key, count) : SeenKeys();
       const int64_t head = first_head + row / blocking_.queries;
       const float lse = exists ? lse_[head * qkv_.rows + sequence.begin + query] : 0.0f;
-      Dispatch<ScoreGradientRow<T>>(
-          blocks.scores.data() + row * count, blocks.d_probabilities.data() + row * count, seen,
-          count, blocking_.scale, lse, blocks.delta[static_cast<size_t>(row)],
-          blocks.probabilities.data() + row * count, blocks.d_scores.data() + row * count);
+      float* const scores_row = blocks.scores.data() + row * count;
+      blocking_.CapScores(scores_row, count);
+      const auto run = [&]<bool kCapped>() {
+        Dispatch<ScoreGradientRow<T, kCapped>>(
+            scores_row, blocks.d_probabilities.data() + row * count, seen, count,
+            ScoreScale{blocking_.scale, blocking_.softcap}, lse,
+            blocks.delta[static_cast<size_t>(row)], blocks.probabilities.data() + row * count,
+            blocks.d_scores.data() + row * count);
+      };
+      if (blocking_.softcap > 0) {
+        run.template operator()<true>();
+      } else {
+        run.template operator()<false>();
+      }
     }
     const GemmShape by_key{.m = count,
                            .n = width,

@@ -1,6 +1,5 @@
 #include "worker/ops/cpu/attention_blocks.h"
 
-#include <cmath>
 #include <cstring>
 
 #include "core/base/bytes.h"
@@ -20,6 +19,15 @@ struct ScaledRow {
   }
 };
 
+struct CapRow {
+  SHOAL_INLINE void Run(float* products, int64_t columns, float scale, float cap) {
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) {
+      products[j] = SoftCap(products[j] * scale, cap);
+    }
+  }
+};
+
 }  // namespace
 
 AttentionBlocking::AttentionBlocking(const AttentionShape& attention_shape)
@@ -27,7 +35,16 @@ AttentionBlocking::AttentionBlocking(const AttentionShape& attention_shape)
   constexpr int64_t kQueryUnit = 16;
   queries = std::max(kQueryUnit, RoundUp(kRowsAimedAt / group, kQueryUnit));
   rows = queries * group;
-  scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)));
+  scale = static_cast<float>(shape.scale());
+  softcap = static_cast<float>(shape.softcap);
+}
+
+float AttentionBlocking::CapScores(float* products, int64_t count) const {
+  if (softcap == 0) {
+    return scale;
+  }
+  Dispatch<CapRow>(products, count, scale, softcap);
+  return 1.0f;
 }
 
 GemmShape AttentionBlocking::Scores(DType input, int64_t keys) const {

@@ -40,7 +40,8 @@ struct AttentionBlocking {
   int64_t group = 1;    // query heads that share a kv head
   int64_t queries = 0;  // queries per block
   int64_t rows = 0;     // queries x group: rows of a block, head by head
-  float scale = 1;      // 1 / sqrt(head_dim)
+  float scale = 1;      // of products of queries and keys
+  float softcap = 0;
 
   explicit AttentionBlocking(const AttentionShape& attention_shape);
   int64_t QueryBlocks(int64_t length) const { return (length + queries - 1) / queries; }
@@ -54,6 +55,10 @@ struct AttentionBlocking {
                         .visible = std::clamp<int64_t>(query + 1 - key, 0, count)};
     return seen.hidden < seen.visible ? seen : SeenKeys();
   }
+
+  // Caps a row of products of a query with `count` keys, if the shape says so. Returns the scale
+  // that they still need to be scores.
+  float CapScores(float* products, int64_t count) const;
 
   // Products with a block of `keys` keys: [rows, D] [keys, D]^T -> [rows, keys], and [rows, keys]
   // [keys, D] -> [rows, D]; sums are fp32.

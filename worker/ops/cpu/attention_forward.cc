@@ -174,8 +174,10 @@ class Forward {
       const auto r = static_cast<size_t>(row);
       const int64_t query = first + row % blocking_.queries;
       float correction = 1;
-      Dispatch<SoftmaxRow<T>>(blocks.scores.data() + row * count, blocking_.Seen(query, key, count),
-                              count, blocking_.scale, &blocks.maximum[r], &blocks.sum[r],
+      float* const scores = blocks.scores.data() + row * count;
+      const float scale = blocking_.CapScores(scores, count);
+      Dispatch<SoftmaxRow<T>>(scores, blocking_.Seen(query, key, count), count, scale,
+                              &blocks.maximum[r], &blocks.sum[r],
                               blocks.probabilities.data() + row * count, &correction);
       if (!is_first) {
         Dispatch<ScaleRow>(blocks.out.data() + row * width, width, correction);
@@ -247,12 +249,13 @@ void AttentionDecode(Context& context, ConstMatrix q, ConstMatrix keys, ConstMat
           Dispatch<DotRow<T>>(query, keys.row<T>(t) + column, width,
                               &scores[static_cast<size_t>(t)]);
         }
+        const float scale = blocking.CapScores(scores.data(), length);
         float maximum = kNoMaximum;
         float sum = 0;
         float correction = 1;
         Dispatch<SoftmaxRow<float>>(scores.data(), SeenKeys{.hidden = 0, .visible = length},
-                                    RoundUp(length, kVectorElements), blocking.scale, &maximum,
-                                    &sum, scores.data(), &correction);
+                                    RoundUp(length, kVectorElements), scale, &maximum, &sum,
+                                    scores.data(), &correction);
         std::fill(sums.begin(), sums.end(), 0.0f);
         for (int64_t t = 0; t < length; ++t) {
           Dispatch<AddScaledRow<T>>(values.row<T>(t) + column, width,

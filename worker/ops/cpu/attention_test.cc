@@ -68,6 +68,17 @@ TEST_P(Attention, SeesItsWindow) {
   }
 }
 
+TEST_P(Attention, ScalesAndCapsScores) {
+  Check(
+      {GetParam(), {.heads = 4, .kv_heads = 2, .head_dim = 8, .query_scalar = 2}, {0, 5, 36}, 64});
+  const AttentionShape capped{
+      .heads = 4, .kv_heads = 2, .head_dim = 8, .query_scalar = 2, .softcap = 1.5};
+  Check({GetParam(), capped, {0, 5, 6, 36}, 64});
+  AttentionShape windowed = capped;
+  windowed.window = 100;
+  Check({GetParam(), windowed, {0, 3, 700}, 704});
+}
+
 // As large a window as the sequence changes no bit.
 TEST_P(Attention, AWideWindowIsNone) {
   const std::vector<int32_t> cu_seqlens = {0, 100, 400};
@@ -186,19 +197,23 @@ TEST_P(Attention, DoesNotDependOnThreads) {
 }
 
 TEST_P(Attention, DecodeIsTheLastRow) {
-  const AttentionShape shape{4, 2, 8};
-  const AttentionCase c{GetParam(), shape, {0, 50}, 50};
-  Random random(14);
-  Tensor qkv = Tensor::Normal(c.dtype, c.rows, shape.qkv_size(), random);
-  const Doubles expected = oracle::Attention(qkv.doubles(), shape, c.cu_seqlens);
-  CpuFixture cpu;
-  Tensor out(c.dtype, 1, shape.q_size());
-  const ConstMatrix all = qkv.view();
-  cpu.ops->AttentionDecode(
-      all.Rows(49, 1).Columns(0, shape.q_size()), all.Columns(shape.q_size(), shape.kv_size()),
-      all.Columns(shape.q_size() + shape.kv_size(), shape.kv_size()), shape, out.view());
-  oracle::ExpectClose(out.doubles(), Doubles(expected.end() - shape.q_size(), expected.end()),
-                      oracle::Tolerance(c.dtype), "decode");
+  for (const AttentionShape& shape :
+       {AttentionShape{4, 2, 8},
+        AttentionShape{
+            .heads = 4, .kv_heads = 2, .head_dim = 8, .query_scalar = 2, .softcap = 1.5}}) {
+    const AttentionCase c{GetParam(), shape, {0, 50}, 50};
+    Random random(14);
+    Tensor qkv = Tensor::Normal(c.dtype, c.rows, shape.qkv_size(), random);
+    const Doubles expected = oracle::Attention(qkv.doubles(), shape, c.cu_seqlens);
+    CpuFixture cpu;
+    Tensor out(c.dtype, 1, shape.q_size());
+    const ConstMatrix all = qkv.view();
+    cpu.ops->AttentionDecode(
+        all.Rows(49, 1).Columns(0, shape.q_size()), all.Columns(shape.q_size(), shape.kv_size()),
+        all.Columns(shape.q_size() + shape.kv_size(), shape.kv_size()), shape, out.view());
+    oracle::ExpectClose(out.doubles(), Doubles(expected.end() - shape.q_size(), expected.end()),
+                        oracle::Tolerance(c.dtype), "decode");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Attention, testing::Values(DType::kF32, DType::kBF16));

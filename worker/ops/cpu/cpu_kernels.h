@@ -27,22 +27,25 @@ void RotaryForward(Context& context, Matrix x, int64_t rotated_heads, int64_t he
 void RotaryBackward(Context& context, Matrix d_x, int64_t rotated_heads, int64_t head_dim,
                     const int32_t* positions, const float* cosines, const float* sines);
 
-void RmsNormForward(Context& context, ConstMatrix x, ConstVector weight, double epsilon,
+void RmsNormForward(Context& context, ConstMatrix x, const NormWeight& weight, double epsilon,
                     ConstMatrix residual, Matrix y, float* inverse_rms);
-void RmsNormBackward(Context& context, ConstMatrix d_y, ConstMatrix x, ConstVector weight,
+void RmsNormBackward(Context& context, ConstMatrix d_y, ConstMatrix x, const NormWeight& weight,
                      const float* inverse_rms, ConstMatrix residual, Matrix d_x, Matrix d_weights);
 
 void SwiGluForward(Context& context, ConstMatrix gate_up, Matrix out);
 void SwiGluBackward(Context& context, ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
                     Matrix out);
+void GeGluForward(Context& context, ConstMatrix gate_up, Matrix out);
+void GeGluBackward(Context& context, ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
+                   Matrix out);
 
 void EmbeddingForward(Context& context, const int32_t* tokens, int64_t token_count,
-                      ConstMatrix table, Matrix out);
+                      ConstMatrix table, float scale, Matrix out);
 void EmbeddingBackward(Context& context, const int32_t* tokens, int64_t token_count,
-                       ConstMatrix d_out, Matrix d_table);
+                       ConstMatrix d_out, float scale, Matrix d_table);
 
 void SoftmaxCrossEntropy(Context& context, Matrix logits, const int32_t* labels, int64_t count,
-                         float scale, Matrix d_logits, double* loss_sum);
+                         float scale, float softcap, Matrix d_logits, double* loss_sum);
 
 void AddBias(Context& context, ConstVector bias, Matrix y);
 void AddColumnSums(Context& context, ConstMatrix x, float* sums);

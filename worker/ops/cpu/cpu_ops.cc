@@ -16,21 +16,22 @@ class CpuOps : public Ops {
 
   void Matmul(const MatmulArgs& args) override { cpu::Matmul(context_, args); }
 
-  void EmbeddingForward(const int32_t* tokens, int64_t token_count, ConstMatrix table,
+  void EmbeddingForward(const int32_t* tokens, int64_t token_count, ConstMatrix table, float scale,
                         Matrix out) override {
-    cpu::EmbeddingForward(context_, tokens, token_count, table, out);
+    cpu::EmbeddingForward(context_, tokens, token_count, table, scale, out);
   }
-  void EmbeddingBackward(const int32_t* tokens, int64_t token_count, ConstMatrix d_out,
+  void EmbeddingBackward(const int32_t* tokens, int64_t token_count, ConstMatrix d_out, float scale,
                          Matrix d_table) override {
-    cpu::EmbeddingBackward(context_, tokens, token_count, d_out, d_table);
+    cpu::EmbeddingBackward(context_, tokens, token_count, d_out, scale, d_table);
   }
 
-  void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, ConstMatrix residual,
+  void RmsNormForward(ConstMatrix x, const NormWeight& weight, double epsilon, ConstMatrix residual,
                       Matrix y, float* inverse_rms) override {
     cpu::RmsNormForward(context_, x, weight, epsilon, residual, y, inverse_rms);
   }
-  void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, ConstVector weight, const float* inverse_rms,
-                       ConstMatrix residual, Matrix d_x, Matrix d_weights) override {
+  void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, const NormWeight& weight,
+                       const float* inverse_rms, ConstMatrix residual, Matrix d_x,
+                       Matrix d_weights) override {
     cpu::RmsNormBackward(context_, d_y, x, weight, inverse_rms, residual, d_x, d_weights);
   }
 
@@ -66,6 +67,13 @@ class CpuOps : public Ops {
                       Matrix out) override {
     cpu::SwiGluBackward(context_, d_out, gate_up, d_gate_up, out);
   }
+  void GeGluForward(ConstMatrix gate_up, Matrix out) override {
+    cpu::GeGluForward(context_, gate_up, out);
+  }
+  void GeGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
+                     Matrix out) override {
+    cpu::GeGluBackward(context_, d_out, gate_up, d_gate_up, out);
+  }
 
   void AddBias(ConstVector bias, Matrix y) override { cpu::AddBias(context_, bias, y); }
   void AddColumnSums(ConstMatrix x, float* sums) override { cpu::AddColumnSums(context_, x, sums); }
@@ -78,8 +86,8 @@ class CpuOps : public Ops {
   }
 
   void SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count, float scale,
-                           Matrix d_logits, double* loss_sum) override {
-    cpu::SoftmaxCrossEntropy(context_, logits, labels, count, scale, d_logits, loss_sum);
+                           float softcap, Matrix d_logits, double* loss_sum) override {
+    cpu::SoftmaxCrossEntropy(context_, logits, labels, count, scale, softcap, d_logits, loss_sum);
   }
 
   void Convert(ConstMatrix in, Matrix out) override { cpu::Convert(context_, in, out); }

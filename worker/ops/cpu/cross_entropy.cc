@@ -28,6 +28,25 @@ struct ExponentialsRow {
   }
 };
 
+struct CapRow {
+  SHOAL_INLINE void Run(float* logits, int64_t columns, float cap) {
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) {
+      logits[j] = SoftCap(logits[j], cap);
+    }
+  }
+};
+
+// Multiplies gradients of capped logits by the cap's slope.
+struct SlopeRow {
+  SHOAL_INLINE void Run(const float* capped, int64_t columns, float cap, float* gradients) {
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) {
+      gradients[j] *= SoftCapSlope(capped[j], cap);
+    }
+  }
+};
+
 template <typename T>
 struct ScaleRow {
   SHOAL_INLINE void Run(const float* in, int64_t columns, float factor, T* out) {
@@ -38,10 +57,37 @@ struct ScaleRow {
   }
 };
 
+// One row: returns its loss, and overwrites `gradients` (which may be the row) if there are any.
+// `capped` is scratch.
+template <typename T>
+double RunRow(float* row, int64_t columns, int32_t label, float scale, float softcap,
+              std::vector<float>& capped, T* gradients) {
+  if (softcap > 0) {
+    Dispatch<CapRow>(row, columns, softcap);
+    if (gradients != nullptr) {
+      capped.assign(row, row + columns);
+    }
+  }
+  const float chosen = row[label];
+  float log_sum = 0;
+  float inverse_sum = 0;
+  Dispatch<ExponentialsRow>(row, columns, &log_sum, &inverse_sum);
+  if (gradients != nullptr) {
+    float of_label = (row[label] * inverse_sum - 1.0f) * scale;
+    if (softcap > 0) {
+      Dispatch<SlopeRow>(static_cast<const float*>(capped.data()), columns, softcap, row);
+      of_label *= SoftCapSlope(chosen, softcap);
+    }
+    Dispatch<ScaleRow<T>>(static_cast<const float*>(row), columns, inverse_sum * scale, gradients);
+    Store(of_label, gradients + label);
+  }
+  return static_cast<double>(log_sum) - static_cast<double>(chosen);
+}
+
 }  // namespace
 
 void SoftmaxCrossEntropy(Context& context, Matrix logits, const int32_t* labels, int64_t count,
-                         float scale, Matrix d_logits, double* loss_sum) {
+                         float scale, float softcap, Matrix d_logits, double* loss_sum) {
   const bool wants_gradient = d_logits.data != nullptr;
   SHOAL_CHECK(logits.dtype == DType::kF32 && count <= logits.rows);
   SHOAL_CHECK(!wants_gradient ||
@@ -50,26 +96,16 @@ void SoftmaxCrossEntropy(Context& context, Matrix logits, const int32_t* labels,
   WithType(wants_gradient ? d_logits.dtype : DType::kF32, [&]<typename T>() {
     ForRows(context, wants_gradient ? logits.rows : count, 4 * logits.columns,
             [&](int64_t begin, int64_t end) {
+              std::vector<float> capped;
               for (int64_t i = begin; i < end; ++i) {
                 if (i >= count) {
                   std::memset(d_logits.Rows(i, 1).data, 0,
                               static_cast<size_t>(logits.columns) * sizeof(T));
                   continue;
                 }
-                float* row = logits.row<float>(i);
-                const float chosen = row[labels[i]];
-                float log_sum = 0;
-                float inverse_sum = 0;
-                Dispatch<ExponentialsRow>(row, logits.columns, &log_sum, &inverse_sum);
                 losses[static_cast<size_t>(i)] =
-                    static_cast<double>(log_sum) - static_cast<double>(chosen);
-                if (wants_gradient) {
-                  T* out = d_logits.row<T>(i);  // may be the row of logits itself
-                  const float probability = row[labels[i]] * inverse_sum;
-                  Dispatch<ScaleRow<T>>(static_cast<const float*>(row), logits.columns,
-                                        inverse_sum * scale, out);
-                  Store((probability - 1.0f) * scale, out + labels[i]);
-                }
+                    RunRow(logits.row<float>(i), logits.columns, labels[i], scale, softcap, capped,
+                           wants_gradient ? d_logits.row<T>(i) : nullptr);
               }
             });
   });

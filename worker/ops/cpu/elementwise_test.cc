@@ -1,4 +1,4 @@
-// SwiGLU, biases, embedding and rows.
+// SwiGLU, GeGLU, biases, embedding and rows.
 #include <cmath>
 
 #include "gtest/gtest.h"
@@ -20,32 +20,45 @@ class Elementwise : public testing::TestWithParam<DType> {
   CpuFixture cpu_;
 };
 
-TEST_P(Elementwise, SwiGluAgreesWithTheOracle) {
+// An operator and its backward pass.
+struct GatedOp {
+  plan::Gate gate;
+  void (Ops::*forward)(ConstMatrix, Matrix);
+  void (Ops::*backward)(ConstMatrix, ConstMatrix, Matrix, Matrix);
+};
+constexpr GatedOp kGated[] = {{plan::Gate::kSilu, &Ops::SwiGluForward, &Ops::SwiGluBackward},
+                              {plan::Gate::kGeluTanh, &Ops::GeGluForward, &Ops::GeGluBackward}};
+
+TEST_P(Elementwise, GatedProductsAgreeWithTheOracle) {
   constexpr int64_t kRows = 33, kWidth = 37;
-  Tensor gate_up = Tensor::Normal(dtype_, kRows, 2 * kWidth, random_, 3.0);
-  Tensor d_out = Tensor::Normal(dtype_, kRows, kWidth, random_);
-  Tensor out(dtype_, kRows, kWidth), d_gate_up(dtype_, kRows, 2 * kWidth);
-  cpu_.ops->SwiGluForward(gate_up.view(), out.view());
-  oracle::ExpectClose(out.doubles(), oracle::SwiGlu(gate_up.doubles(), kWidth), tolerance_,
-                      "swiglu");
-  Tensor again(dtype_, kRows, kWidth);
-  cpu_.ops->SwiGluBackward(d_out.view(), gate_up.view(), d_gate_up.view(), again.view());
-  EXPECT_TRUE(again.SameBits(out));
-  oracle::ExpectGradient([&](const Doubles& at) { return oracle::SwiGlu(at, kWidth); },
-                         gate_up.doubles(), d_out.doubles(), d_gate_up.doubles(), tolerance_,
-                         "d_gate_up");
+  for (const GatedOp& op : kGated) {
+    Tensor gate_up = Tensor::Normal(dtype_, kRows, 2 * kWidth, random_, 3.0);
+    Tensor d_out = Tensor::Normal(dtype_, kRows, kWidth, random_);
+    Tensor out(dtype_, kRows, kWidth), d_gate_up(dtype_, kRows, 2 * kWidth);
+    (cpu_.ops.get()->*op.forward)(gate_up.view(), out.view());
+    oracle::ExpectClose(out.doubles(), oracle::Gated(op.gate, gate_up.doubles(), kWidth),
+                        tolerance_, "out");
+    Tensor again(dtype_, kRows, kWidth);
+    (cpu_.ops.get()->*op.backward)(d_out.view(), gate_up.view(), d_gate_up.view(), again.view());
+    EXPECT_TRUE(again.SameBits(out));
+    oracle::ExpectGradient([&](const Doubles& at) { return oracle::Gated(op.gate, at, kWidth); },
+                           gate_up.doubles(), d_out.doubles(), d_gate_up.doubles(), tolerance_,
+                           "d_gate_up");
+  }
 }
 
-TEST_P(Elementwise, SwiGluStaysFiniteFarOut) {
+TEST_P(Elementwise, GatedProductsStayFiniteFarOut) {
   Tensor gate_up(dtype_, 1, 4), out(dtype_, 1, 2), d_out(dtype_, 1, 2, 1.0),
       d_gate_up(dtype_, 1, 4);
-  for (const double gate : {-1e4, 1e4}) {
-    gate_up.Set(0, gate);
-    gate_up.Set(2, 1.0);
-    cpu_.ops->SwiGluForward(gate_up.view(), out.view());
-    cpu_.ops->SwiGluBackward(d_out.view(), gate_up.view(), d_gate_up.view(), {});
-    EXPECT_NEAR(out.doubles()[0], gate > 0 ? 1e4 : 0.0, 50);
-    EXPECT_NEAR(d_gate_up.doubles()[0], gate > 0 ? 1.0 : 0.0, 1e-3);
+  for (const GatedOp& op : kGated) {
+    for (const double gate : {-1e4, 1e4}) {
+      gate_up.Set(0, gate);
+      gate_up.Set(2, 1.0);
+      (cpu_.ops.get()->*op.forward)(gate_up.view(), out.view());
+      (cpu_.ops.get()->*op.backward)(d_out.view(), gate_up.view(), d_gate_up.view(), {});
+      EXPECT_NEAR(out.doubles()[0], gate > 0 ? 1e4 : 0.0, 50);
+      EXPECT_NEAR(d_gate_up.doubles()[0], gate > 0 ? 1.0 : 0.0, 1e-3);
+    }
   }
 }
 
@@ -75,9 +88,9 @@ TEST_P(Elementwise, EmbeddingLooksUpAndAddsBack) {
   for (int32_t& token : tokens) {
     token = static_cast<int32_t>(random_.Below(kVocabulary));
   }
-  cpu_.ops->EmbeddingForward(tokens.data(), kTokens, table.view(), out.view());
+  cpu_.ops->EmbeddingForward(tokens.data(), kTokens, table.view(), 1.0f, out.view());
   Tensor d_table(DType::kF32, kVocabulary, kHidden, 1.0);
-  cpu_.ops->EmbeddingBackward(tokens.data(), kTokens, out.view(), d_table.view());
+  cpu_.ops->EmbeddingBackward(tokens.data(), kTokens, out.view(), 1.0f, d_table.view());
   const Doubles rows = out.doubles();
   Doubles expected(kVocabulary * kHidden, 1.0);
   for (size_t t = 0; t < 64; ++t) {
@@ -91,6 +104,26 @@ TEST_P(Elementwise, EmbeddingLooksUpAndAddsBack) {
     }
   }
   oracle::ExpectClose(d_table.doubles(), expected, 1e-5, "d_table");
+}
+
+TEST_P(Elementwise, EmbeddingsAreScaledBothWays) {
+  constexpr float kScale = 6.9375f;  // in bf16 too
+  const int32_t token = 1;
+  Tensor table = Tensor::Normal(dtype_, 2, 40, random_);
+  Tensor out(dtype_, 1, 40);
+  cpu_.ops->EmbeddingForward(&token, 1, table.view(), kScale, out.view());
+  Tensor d_out = Tensor::Normal(dtype_, 1, 40, random_);
+  Tensor d_table(DType::kF32, 2, 40, 1.0);
+  cpu_.ops->EmbeddingBackward(&token, 1, d_out.view(), kScale, d_table.view());
+  Doubles rows = table.doubles();
+  rows.erase(rows.begin(), rows.begin() + 40);
+  Doubles expected(40, 1.0);
+  for (size_t j = 0; j < 40; ++j) {
+    rows[j] *= kScale;
+    expected.push_back(1.0 + kScale * d_out.doubles()[j]);
+  }
+  oracle::ExpectClose(out.doubles(), rows, dtype_ == DType::kF32 ? 1e-7 : 4e-3, "out");
+  oracle::ExpectClose(d_table.doubles(), expected, 1e-6, "d_table");
 }
 
 TEST_P(Elementwise, RowsAreGatheredAndScattered) {

@@ -11,7 +11,7 @@ namespace {
 // One row, or a part of it that is normed by itself: [columns].
 template <typename T>
 struct ForwardRow {
-  SHOAL_INLINE void Run(const T* x, const T* weight, int64_t columns, float epsilon,
+  SHOAL_INLINE void Run(const T* x, const T* weight, float offset, int64_t columns, float epsilon,
                         const T* residual, T* y, float* inverse_rms) {
     const float squares = SumOf(columns, [=](int64_t j) SHOAL_INLINE_LAMBDA {
       const float value = Load(x + j);
@@ -22,36 +22,38 @@ struct ForwardRow {
     if (residual == nullptr) {
 #pragma omp simd
       for (int64_t j = 0; j < columns; ++j) {
-        Store(Load(x + j) * inverse * Load(weight + j), y + j);
+        Store(Load(x + j) * inverse * (Load(weight + j) + offset), y + j);
       }
       return;
     }
 #pragma omp simd
     for (int64_t j = 0; j < columns; ++j) {
-      Store(Load(residual + j) + Load(x + j) * inverse * Load(weight + j), y + j);
+      Store(Load(residual + j) + Load(x + j) * inverse * (Load(weight + j) + offset), y + j);
     }
   }
 };
 
-// d_x = r * (d_y * w - x * r^2 * mean(d_y * w * x)) with r = inverse_rms.
+// d_x = r * (d_y * w - x * r^2 * mean(d_y * w * x)) with r = inverse_rms and w the weight with its
+// offset.
 template <typename T>
 struct BackwardInputRow {
-  SHOAL_INLINE void Run(const T* d_y, const T* x, const T* weight, int64_t columns, float inverse,
-                        const T* residual, T* d_x) {
+  SHOAL_INLINE void Run(const T* d_y, const T* x, const T* weight, float offset, int64_t columns,
+                        float inverse, const T* residual, T* d_x) {
     const float dot = SumOf(columns, [=](int64_t j) SHOAL_INLINE_LAMBDA {
-      return Load(d_y + j) * Load(weight + j) * Load(x + j);
+      return Load(d_y + j) * (Load(weight + j) + offset) * Load(x + j);
     });
     const float scale = dot / static_cast<float>(columns) * inverse * inverse * inverse;
     if (residual == nullptr) {
 #pragma omp simd
       for (int64_t j = 0; j < columns; ++j) {
-        Store(Load(d_y + j) * Load(weight + j) * inverse - Load(x + j) * scale, d_x + j);
+        Store(Load(d_y + j) * (Load(weight + j) + offset) * inverse - Load(x + j) * scale, d_x + j);
       }
       return;
     }
 #pragma omp simd
     for (int64_t j = 0; j < columns; ++j) {
-      Store(Load(residual + j) + (Load(d_y + j) * Load(weight + j) * inverse - Load(x + j) * scale),
+      Store(Load(residual + j) +
+                (Load(d_y + j) * (Load(weight + j) + offset) * inverse - Load(x + j) * scale),
             d_x + j);
     }
   }
@@ -69,7 +71,7 @@ struct BackwardWeightRow {
 
 }  // namespace
 
-void RmsNormForward(Context& context, ConstMatrix x, ConstVector weight, double epsilon,
+void RmsNormForward(Context& context, ConstMatrix x, const NormWeight& weight, double epsilon,
                     ConstMatrix residual, Matrix y, float* inverse_rms) {
   SHOAL_CHECK(SameShape(x, y) && x.columns % weight.count == 0 && weight.dtype == x.dtype);
   SHOAL_CHECK(residual.data == nullptr || SameShape(residual, x));
@@ -81,14 +83,14 @@ void RmsNormForward(Context& context, ConstMatrix x, ConstVector weight, double 
         const int64_t column = i % parts * weight.count;
         const T* residual_part = residual.data == nullptr ? nullptr : residual.row<T>(t) + column;
         Dispatch<ForwardRow<T>>(x.row<T>(t) + column, static_cast<const T*>(weight.data),
-                                weight.count, static_cast<float>(epsilon), residual_part,
-                                y.row<T>(t) + column, inverse_rms + i);
+                                weight.offset, weight.count, static_cast<float>(epsilon),
+                                residual_part, y.row<T>(t) + column, inverse_rms + i);
       }
     });
   });
 }
 
-void RmsNormBackward(Context& context, ConstMatrix d_y, ConstMatrix x, ConstVector weight,
+void RmsNormBackward(Context& context, ConstMatrix d_y, ConstMatrix x, const NormWeight& weight,
                      const float* inverse_rms, ConstMatrix residual, Matrix d_x, Matrix d_weights) {
   SHOAL_CHECK(SameShape(d_y, x) && SameShape(x, d_x) && x.columns % weight.count == 0 &&
               weight.dtype == x.dtype);
@@ -112,7 +114,7 @@ void RmsNormBackward(Context& context, ConstMatrix d_y, ConstMatrix x, ConstVect
           Dispatch<BackwardWeightRow<T>>(d_y_part, x_part, weight.count, inverse_rms[i], sums);
           const T* residual_part = residual.data == nullptr ? nullptr : residual.row<T>(t) + column;
           Dispatch<BackwardInputRow<T>>(d_y_part, x_part, static_cast<const T*>(weight.data),
-                                        weight.count, inverse_rms[i], residual_part,
+                                        weight.offset, weight.count, inverse_rms[i], residual_part,
                                         d_x.row<T>(t) + column);
         }
       }

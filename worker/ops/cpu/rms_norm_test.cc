@@ -72,6 +72,37 @@ TEST_P(RmsNorm, ForwardAndBackwardAgreeWithTheOracle) {
   oracle::ExpectClose(d_y.doubles(), expected, tolerance, "d_x with residual");
 }
 
+TEST_P(RmsNorm, AddsTheOffsetToTheWeight) {
+  const DType dtype = GetParam();
+  Random random(7);
+  CpuFixture cpu;
+  Tensor x = Tensor::Normal(dtype, kRows, kColumns, random);
+  Tensor weight = Tensor::Normal(dtype, 1, kColumns, random);
+  Tensor d_y = Tensor::Normal(dtype, kRows, kColumns, random);
+  Tensor y(dtype, kRows, kColumns), d_x(dtype, kRows, kColumns), d_weight(DType::kF32, 1, kColumns),
+      d_weights(DType::kF32, plan::NormPartials(kRows), kColumns);
+  std::vector<float> inverse_rms(kRows);
+  const NormWeight norm(weight.vector(), 1.0f);
+  const auto expected = [](const Doubles& at, Doubles weights) {
+    for (double& each : weights) {
+      each += 1;
+    }
+    return oracle::RmsNorm(at, weights, kEpsilon);
+  };
+
+  cpu.ops->RmsNormForward(x.view(), norm, kEpsilon, {}, y.view(), inverse_rms.data());
+  const double tolerance = oracle::Tolerance(dtype);
+  oracle::ExpectClose(y.doubles(), expected(x.doubles(), weight.doubles()), tolerance, "y");
+  cpu.ops->RmsNormBackward(d_y.view(), x.view(), norm, inverse_rms.data(), {}, d_x.view(),
+                           d_weights.view());
+  cpu.ops->AddColumnSums(d_weights.view(), d_weight.f32());
+  oracle::ExpectGradient([&](const Doubles& at) { return expected(at, weight.doubles()); },
+                         x.doubles(), d_y.doubles(), d_x.doubles(), tolerance, "d_x");
+  oracle::ExpectGradient([&](const Doubles& at) { return expected(x.doubles(), at); },
+                         weight.doubles(), d_y.doubles(), d_weight.doubles(), tolerance,
+                         "d_weight");
+}
+
 // The same bits as if each part of a row were a row.
 TEST_P(RmsNorm, NormsPartsOfARowByThemselves) {
   constexpr int64_t kParts = 4;

@@ -49,6 +49,15 @@ SHOAL_INLINE float Exp(float x) {
 }
 
 SHOAL_INLINE float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
+// cap * tanh(x / cap)
+SHOAL_INLINE float SoftCap(float x, float cap) {
+  return cap * (2.0f * Sigmoid(2.0f / cap * x) - 1.0f);
+}
+// Its derivative, from what it returned.
+SHOAL_INLINE float SoftCapSlope(float capped, float cap) {
+  const float tanh = capped / cap;
+  return 1.0f - tanh * tanh;
+}
 
 // Vectors are at most this many elements wide (64 bytes of bf16): a loop over a multiple of it has
 // no slow remainder.

@@ -13,10 +13,10 @@
 #include "worker/ops/cuda/kernels/cross_entropy.h"
 #include "worker/ops/cuda/kernels/elementwise.h"
 #include "worker/ops/cuda/kernels/embedding_backward.h"
+#include "worker/ops/cuda/kernels/gated.h"
 #include "worker/ops/cuda/kernels/rms_norm.h"
 #include "worker/ops/cuda/kernels/rotary.h"
 #include "worker/ops/cuda/kernels/rows.h"
-#include "worker/ops/cuda/kernels/swiglu.h"
 #include "worker/ops/cuda/kernels/views.h"
 #include "worker/ops/cuda/matmul/matmul.h"
 #include "worker/ops/cuda/op_context.h"
@@ -58,15 +58,18 @@ class CudaOps : public Ops {
     }
   }
 
-  void EmbeddingForward(const int32_t* tokens, int64_t token_count, ConstMatrix table,
+  void EmbeddingForward(const int32_t* tokens, int64_t token_count, ConstMatrix table, float scale,
                         Matrix out) override {
     SHOAL_CHECK(token_count <= out.rows && table.columns == out.columns &&
                 table.dtype == out.dtype);
     if (Begins("EmbeddingForward", out)) {
       Keep(cuda::GatherRows(context_.stream(), ToView(table), tokens, token_count, ToView(out)));
+      if (scale != 1) {
+        Keep(cuda::Scale(context_.stream(), scale, ToView(out)));
+      }
     }
   }
-  void EmbeddingBackward(const int32_t* tokens, int64_t token_count, ConstMatrix d_out,
+  void EmbeddingBackward(const int32_t* tokens, int64_t token_count, ConstMatrix d_out, float scale,
                          Matrix d_table) override {
     SHOAL_CHECK(token_count <= d_out.rows && d_table.columns == d_out.columns &&
                 d_table.dtype == DType::kF32);
@@ -74,12 +77,12 @@ class CudaOps : public Ops {
       return;
     }
     if (void* scratch = Scratch(EmbeddingBackwardScratch(token_count))) {
-      Keep(cuda::EmbeddingBackward(context_.stream(), tokens, token_count, ToView(d_out),
+      Keep(cuda::EmbeddingBackward(context_.stream(), tokens, token_count, ToView(d_out), scale,
                                    ToView(d_table), scratch));
     }
   }
 
-  void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, ConstMatrix residual,
+  void RmsNormForward(ConstMatrix x, const NormWeight& weight, double epsilon, ConstMatrix residual,
                       Matrix y, float* inverse_rms) override {
     SHOAL_CHECK(SameShape(x, y) && x.columns % weight.count == 0 && weight.dtype == x.dtype);
     SHOAL_CHECK(residual.data == nullptr || SameShape(residual, x));
@@ -87,6 +90,7 @@ class CudaOps : public Ops {
       const int64_t parts = x.columns / weight.count;
       Keep(cuda::RmsNormForward(context_.stream(), {.x = PartsOf(ToView(x), parts),
                                                     .weight = weight.data,
+                                                    .offset = weight.offset,
                                                     .epsilon = static_cast<float>(epsilon),
                                                     .residual = residual.data,
                                                     .residual_stride = residual.stride,
@@ -95,8 +99,9 @@ class CudaOps : public Ops {
                                                     .parts = parts}));
     }
   }
-  void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, ConstVector weight, const float* inverse_rms,
-                       ConstMatrix residual, Matrix d_x, Matrix d_weights) override {
+  void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, const NormWeight& weight,
+                       const float* inverse_rms, ConstMatrix residual, Matrix d_x,
+                       Matrix d_weights) override {
     SHOAL_CHECK(SameShape(d_y, x) && SameShape(x, d_x) && x.columns % weight.count == 0 &&
                 weight.dtype == x.dtype);
     SHOAL_CHECK(residual.data == nullptr || SameShape(residual, x));
@@ -108,6 +113,7 @@ class CudaOps : public Ops {
                                  {.d_y = PartsOf(ToView(d_y), parts),
                                   .x = PartsOf(ToView(x), parts),
                                   .weight = weight.data,
+                                  .offset = weight.offset,
                                   .inverse_rms = inverse_rms,
                                   .residual = residual.data,
                                   .residual_stride = residual.stride,
@@ -155,22 +161,18 @@ class CudaOps : public Ops {
   }
 
   void SwiGluForward(ConstMatrix gate_up, Matrix out) override {
-    SHOAL_CHECK(gate_up.columns == 2 * out.columns && gate_up.rows == out.rows &&
-                gate_up.dtype == out.dtype);
-    if (Begins("SwiGluForward", out)) {
-      Keep(cuda::SwiGluForward(context_.stream(), ToView(gate_up), ToView(out)));
-    }
+    GatedForward("SwiGluForward", cuda::SwiGluForward, gate_up, out);
   }
   void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
                       Matrix out) override {
-    SHOAL_CHECK(gate_up.columns == 2 * d_out.columns && gate_up.rows == d_out.rows &&
-                gate_up.dtype == d_out.dtype);
-    SHOAL_CHECK(SameShape(gate_up, d_gate_up));
-    SHOAL_CHECK(out.data == nullptr || SameShape(out, d_out));
-    if (Begins("SwiGluBackward", d_out)) {
-      Keep(cuda::SwiGluBackward(context_.stream(), ToView(d_out), ToView(gate_up),
-                                ToView(d_gate_up), ToView(out)));
-    }
+    GatedBackward("SwiGluBackward", cuda::SwiGluBackward, d_out, gate_up, d_gate_up, out);
+  }
+  void GeGluForward(ConstMatrix gate_up, Matrix out) override {
+    GatedForward("GeGluForward", cuda::GeGluForward, gate_up, out);
+  }
+  void GeGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
+                     Matrix out) override {
+    GatedBackward("GeGluBackward", cuda::GeGluBackward, d_out, gate_up, d_gate_up, out);
   }
 
   void AddBias(ConstVector bias, Matrix y) override {
@@ -203,7 +205,7 @@ class CudaOps : public Ops {
   }
 
   void SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count, float scale,
-                           Matrix d_logits, double* loss_sum) override {
+                           float softcap, Matrix d_logits, double* loss_sum) override {
     SHOAL_CHECK(logits.dtype == DType::kF32 && count <= logits.rows);
     SHOAL_CHECK(d_logits.data == nullptr ||
                 (d_logits.rows == logits.rows && d_logits.columns == logits.columns));
@@ -222,6 +224,7 @@ class CudaOps : public Ops {
                                       .labels = labels,
                                       .count = count,
                                       .scale = scale,
+                                      .softcap = softcap,
                                       .d_logits = ToView(d_logits),
                                       .loss_sum = loss_sum,
                                       .shared_bytes = GpuOf(context_.device()).shared_bytes},
@@ -242,6 +245,27 @@ class CudaOps : public Ops {
   }
 
  private:
+  template <typename Function>
+  void GatedForward(std::string_view what, Function function, const ConstMatrix& gate_up,
+                    const Matrix& out) {
+    SHOAL_CHECK(gate_up.columns == 2 * out.columns && gate_up.rows == out.rows &&
+                gate_up.dtype == out.dtype);
+    if (Begins(what, out)) {
+      Keep(function(context_.stream(), ToView(gate_up), ToView(out)));
+    }
+  }
+  template <typename Function>
+  void GatedBackward(std::string_view what, Function function, const ConstMatrix& d_out,
+                     const ConstMatrix& gate_up, const Matrix& d_gate_up, const Matrix& out) {
+    SHOAL_CHECK(gate_up.columns == 2 * d_out.columns && gate_up.rows == d_out.rows &&
+                gate_up.dtype == d_out.dtype);
+    SHOAL_CHECK(SameShape(gate_up, d_gate_up));
+    SHOAL_CHECK(out.data == nullptr || SameShape(out, d_out));
+    if (Begins(what, d_out)) {
+      Keep(function(context_.stream(), ToView(d_out), ToView(gate_up), ToView(d_gate_up),
+                    ToView(out)));
+    }
+  }
   // Whether there is work and the GPU can take it.
   bool Begins(std::string_view what, const ConstMatrix& work) {
     what_ = what;

@@ -36,9 +36,9 @@ TEST_F(CudaOpsFailureTest, WhatIsEmptyIsNotLaunched) {
   ops_->Zero(Dense(0, 8));
   ops_->Convert(Dense(0, 8), Dense(0, 8));
   ops_->AddColumnSums(Dense(0, 8), floats());
-  ops_->EmbeddingBackward(integers(), 0, Dense(4, 8), Dense(4, 8));
+  ops_->EmbeddingBackward(integers(), 0, Dense(4, 8), 1.0f, Dense(4, 8));
   ops_->ScatterRows(Dense(4, 8), integers(), 0, Dense(4, 8));
-  ops_->SoftmaxCrossEntropy(Dense(4, 8), integers(), 0, 1.0f, Matrix(),
+  ops_->SoftmaxCrossEntropy(Dense(4, 8), integers(), 0, 1.0f, 0.0f, Matrix(),
                             reinterpret_cast<double*>(buffer_.data()));
   ops_->RotaryForward(Dense(4, 8), 0, 4, integers(), floats(), floats());
   EXPECT_TRUE(ops_->Finish().ok());
@@ -90,7 +90,7 @@ TEST_F(CudaOpsFailureTest, NothingIsLaunchedOnAStreamThatHasFailed) {
   const int64_t before = gpu::Counters().launches;
   gpu::FailCall("cudaEventRecord", 1, cudaErrorMemoryAllocation);
   (void)ops_->stream().Record();
-  ops_->EmbeddingForward(integers(), 4, Dense(4, 8), Dense(4, 8));
+  ops_->EmbeddingForward(integers(), 4, Dense(4, 8), 1.0f, Dense(4, 8));
   EXPECT_EQ(gpu::Counters().launches, before);
   for (int look = 0; look < 2; ++look) {
     EXPECT_EQ(ops_->Check().code(), absl::StatusCode::kResourceExhausted);

@@ -7,8 +7,9 @@
 
 namespace shoal::worker {
 
-void Checks::Norms(const Size& size, int64_t parts) {
-  const std::string of_parts = parts == 1 ? "" : fmt::format("in {}", parts);
+void Checks::Norms(const Size& size, int64_t parts, float offset) {
+  std::string of_parts = parts == 1 ? "" : fmt::format("in {}", parts);
+  of_parts += offset == 0 ? "" : fmt::format("weight + {}", offset);
   constexpr double kEpsilon = 1e-5;
   CheckedArray x = Normal(size);
   CheckedArray weight = checker_.Normal(dtype_, 1, size.columns / parts);
@@ -20,7 +21,7 @@ void Checks::Norms(const Size& size, int64_t parts) {
   const auto forward = [&](std::string_view what, CheckedArray* added, CheckedArray& to) {
     checker_.Check(Name("RmsNormForward", size, what), bound, {&to, &inverse_rms},
                    [&](Ops& ops, OpSide s) {
-                     ops.RmsNormForward(x.matrix(s), weight.vector(s), kEpsilon,
+                     ops.RmsNormForward(x.matrix(s), NormWeight(weight.vector(s), offset), kEpsilon,
                                         added == nullptr ? ConstMatrix() : added->matrix(s),
                                         to.matrix(s), inverse_rms.data<float>(s));
                    });
@@ -32,17 +33,17 @@ void Checks::Norms(const Size& size, int64_t parts) {
   CheckedArray d_weights =
       checker_.Output(DType::kF32, plan::NormPartials(size.rows), size.columns / parts);
   const auto backward = [&](std::string_view what, CheckedArray* added, CheckedArray& to) {
-    checker_.Check(Name("RmsNormBackward", size, what), bound, {&to, &d_weights},
-                   [&](Ops& ops, OpSide s) {
-                     ops.RmsNormBackward(d_y.matrix(s), x.matrix(s), weight.vector(s),
-                                         inverse_rms.data<float>(s),
-                                         added == nullptr ? ConstMatrix() : added->matrix(s),
-                                         to.matrix(s), d_weights.matrix(s));
-                   });
+    checker_.Check(
+        Name("RmsNormBackward", size, what), bound, {&to, &d_weights}, [&](Ops& ops, OpSide s) {
+          ops.RmsNormBackward(d_y.matrix(s), x.matrix(s), NormWeight(weight.vector(s), offset),
+                              inverse_rms.data<float>(s),
+                              added == nullptr ? ConstMatrix() : added->matrix(s), to.matrix(s),
+                              d_weights.matrix(s));
+        });
   };
   checker_.Check(
       Name("RmsNormBackward", size, "d_weights"), kF32Bound, {&d_weights}, [&](Ops& ops, OpSide s) {
-        ops.RmsNormBackward(d_y.matrix(s), x.matrix(s), weight.vector(s),
+        ops.RmsNormBackward(d_y.matrix(s), x.matrix(s), NormWeight(weight.vector(s), offset),
                             inverse_rms.data<float>(s), {}, d_x.matrix(s), d_weights.matrix(s));
       });
   backward(of_parts, nullptr, d_x);
@@ -83,23 +84,26 @@ void Checks::Elementwise(const Size& size) {
                  [&](Ops& ops, OpSide s) { ops.Zero(out.matrix(s)); });
 }
 
-void Checks::SwiGlu(const Size& size) {
+void Checks::Gated(const Size& size) {
   const Size twice = {size.rows, 2 * size.columns, size.layout};
   CheckedArray gate_up = Normal(twice, 3.0);
   CheckedArray d_out = Normal(size);
   CheckedArray out = Output(size);
   CheckedArray d_gate_up = Output(twice);
-  checker_.Check(Name("SwiGluForward", size), Bound(dtype_), {&out},
-                 [&](Ops& ops, OpSide s) { ops.SwiGluForward(gate_up.matrix(s), out.matrix(s)); });
-  checker_.Check(Name("SwiGluBackward", size), Bound(dtype_), {&d_gate_up},
-                 [&](Ops& ops, OpSide s) {
-                   ops.SwiGluBackward(d_out.matrix(s), gate_up.matrix(s), d_gate_up.matrix(s), {});
-                 });
-  checker_.Check(Name("SwiGluBackward", size, "out"), Bound(dtype_), {&d_gate_up, &out},
-                 [&](Ops& ops, OpSide s) {
-                   ops.SwiGluBackward(d_out.matrix(s), gate_up.matrix(s), d_gate_up.matrix(s),
-                                      out.matrix(s));
-                 });
+  const auto check = [&](std::string_view name, auto forward, auto backward) {
+    checker_.Check(Name(fmt::format("{}Forward", name), size), Bound(dtype_), {&out},
+                   [&](Ops& ops, OpSide s) { (ops.*forward)(gate_up.matrix(s), out.matrix(s)); });
+    const std::string back = fmt::format("{}Backward", name);
+    checker_.Check(Name(back, size), Bound(dtype_), {&d_gate_up}, [&](Ops& ops, OpSide s) {
+      (ops.*backward)(d_out.matrix(s), gate_up.matrix(s), d_gate_up.matrix(s), {});
+    });
+    checker_.Check(
+        Name(back, size, "out"), Bound(dtype_), {&d_gate_up, &out}, [&](Ops& ops, OpSide s) {
+          (ops.*backward)(d_out.matrix(s), gate_up.matrix(s), d_gate_up.matrix(s), out.matrix(s));
+        });
+  };
+  check("SwiGlu", &Ops::SwiGluForward, &Ops::SwiGluBackward);
+  check("GeGlu", &Ops::GeGluForward, &Ops::GeGluBackward);
 }
 
 void Checks::Rows(const Size& size, int64_t vocabulary) {
@@ -112,13 +116,20 @@ void Checks::Rows(const Size& size, int64_t vocabulary) {
     ids[i] = static_cast<int32_t>(vocabulary / 2);
   }
   CheckedArray tokens = checker_.Integers(ids);
-  checker_.Check(Name("EmbeddingForward", size), kSameBits, {&out}, [&](Ops& ops, OpSide s) {
-    ops.EmbeddingForward(tokens.data<int32_t>(s), count, table.matrix(s), out.matrix(s));
-  });
   CheckedArray d_table = checker_.Normal(DType::kF32, vocabulary, size.columns, 1, size.layout);
-  checker_.Check(Name("EmbeddingBackward", size), kSameBits, {&d_table}, [&](Ops& ops, OpSide s) {
-    ops.EmbeddingBackward(tokens.data<int32_t>(s), count, out.matrix(s), d_table.matrix(s));
-  });
+  for (const float scale : {1.0f, 55.5f}) {
+    const std::string_view what = scale == 1 ? "" : "scaled";
+    checker_.Check(Name("EmbeddingForward", size, what), kSameBits, {&out},
+                   [&](Ops& ops, OpSide s) {
+                     ops.EmbeddingForward(tokens.data<int32_t>(s), count, table.matrix(s), scale,
+                                          out.matrix(s));
+                   });
+    checker_.Check(Name("EmbeddingBackward", size, what), kSameBits, {&d_table},
+                   [&](Ops& ops, OpSide s) {
+                     ops.EmbeddingBackward(tokens.data<int32_t>(s), count, out.matrix(s), scale,
+                                           d_table.matrix(s));
+                   });
+  }
 
   std::vector<int32_t> chosen(static_cast<size_t>(vocabulary));
   std::iota(chosen.begin(), chosen.end(), 0);
@@ -149,24 +160,25 @@ void Checks::Rotary(int64_t tokens, int64_t heads, int64_t head_dim, ArrayLayout
                  });
 }
 
-void Checks::CrossEntropy(const Size& size) {
+void Checks::CrossEntropy(const Size& size, float softcap) {
   const int64_t count = size.rows - size.rows / 8;
   CheckedArray logits = checker_.Normal(DType::kF32, size.rows, size.columns, 4.0, size.layout);
   CheckedArray labels = checker_.Integers(Below(count, size.columns));
   CheckedArray d_logits = Output(size);
   CheckedArray loss = checker_.Double(100);
+  const std::string capped = softcap == 0 ? "" : fmt::format("softcap {} ", softcap);
   const auto run = [&](Ops& ops, OpSide s, CheckedArray* gradient) {
-    ops.SoftmaxCrossEntropy(logits.matrix(s), labels.data<int32_t>(s), count, 0.25f,
+    ops.SoftmaxCrossEntropy(logits.matrix(s), labels.data<int32_t>(s), count, 0.25f, softcap,
                             gradient == nullptr ? Matrix() : gradient->matrix(s),
                             loss.data<double>(s));
   };
-  checker_.Check(Name("SoftmaxCrossEntropy", size), Bound(dtype_), {&d_logits},
+  checker_.Check(Name("SoftmaxCrossEntropy", size, capped), Bound(dtype_), {&d_logits},
                  [&](Ops& ops, OpSide s) { run(ops, s, &d_logits); }, {&logits, &loss});
-  checker_.Check(Name("SoftmaxCrossEntropy", size, "the loss"), kF32Bound, {&loss},
+  checker_.Check(Name("SoftmaxCrossEntropy", size, capped + "the loss"), kF32Bound, {&loss},
                  [&](Ops& ops, OpSide s) { run(ops, s, nullptr); }, {&logits});
   if (dtype_ == DType::kF32) {
-    checker_.Check(Name("SoftmaxCrossEntropy", size, "d_logits = logits"), kF32Bound, {&logits},
-                   [&](Ops& ops, OpSide s) { run(ops, s, &logits); }, {&loss});
+    checker_.Check(Name("SoftmaxCrossEntropy", size, capped + "d_logits = logits"), kF32Bound,
+                   {&logits}, [&](Ops& ops, OpSide s) { run(ops, s, &logits); }, {&loss});
   }
 }
 

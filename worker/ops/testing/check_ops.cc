@@ -29,7 +29,12 @@ void SmallAttention(Checks& checks) {
   checks.Attention({70}, 0, {.heads = 2, .kv_heads = 2, .head_dim = 10});
   checks.Attention({5, 133, 7}, 6, {.heads = 4, .kv_heads = 2, .head_dim = 16, .window = 7});
   checks.Attention({170}, 0, {.heads = 2, .kv_heads = 1, .head_dim = 10, .window = 67});
+  checks.Attention({40}, 0, {.heads = 4, .kv_heads = 2, .head_dim = 16, .query_scalar = 5});
+  const AttentionShape capped{
+      .heads = 4, .kv_heads = 2, .head_dim = 16, .window = 20, .query_scalar = 5, .softcap = 2};
+  checks.Attention({5, 33, 1}, 6, capped);
   checks.Decode(37, {.heads = 4, .kv_heads = 2, .head_dim = 16});
+  checks.Decode(18, capped);
 }
 
 void LargeProducts(Checks& checks) {
@@ -47,7 +52,11 @@ void LargeAttention(Checks& checks) {
     checks.Attention({700, 1, 1024}, 3,
                      {.heads = 8, .kv_heads = 2, .head_dim = 128, .window = window});
   }
+  const AttentionShape capped{
+      .heads = 8, .kv_heads = 4, .head_dim = 256, .window = 300, .softcap = 50};
+  checks.Attention({700, 1}, 3, capped);
   checks.Decode(3000, {.heads = 32, .kv_heads = 8, .head_dim = 128});
+  checks.Decode(300, capped);
 }
 
 std::vector<Group> SmallGroups() {
@@ -57,7 +66,7 @@ std::vector<Group> SmallGroups() {
       checks.Norms(size);
       checks.ColumnSums(size);
       checks.Elementwise(size);
-      checks.SwiGlu(size);
+      checks.Gated(size);
     }
     checks.Norms({9, 1032, {}});
     checks.Norms({5, 2568, {}});  // several warps per row
@@ -65,6 +74,8 @@ std::vector<Group> SmallGroups() {
     checks.Norms({4300, 8, {}});  // more rows per partial sum than the least
     checks.Norms({21, 64, {}}, 4);
     checks.Norms({21, 75, kApart}, 5);
+    checks.Norms({19, 75, kApart}, 1, 1.0f);
+    checks.Norms({37, 72, {}}, 1, 1.0f);
     checks.ColumnSums({300, 40, {}});
     checks.Rows({130, 75, kApart}, 40);
     checks.Rows({70, 600, {}}, 50);
@@ -74,6 +85,9 @@ std::vector<Group> SmallGroups() {
     checks.CrossEntropy({10, 101, kApart});
     checks.CrossEntropy({9, 9000, {}});  // several blocks per row
     checks.CrossEntropy({3, 9001, {}});
+    checks.CrossEntropy({10, 101, kApart}, 3.0f);
+    checks.CrossEntropy({9, 9000, {}}, 3.0f);
+    checks.CrossEntropy({3, 9001, {}}, 3.0f);
     SmallProducts(checks);
     SmallAttention(checks);
   }};
@@ -91,6 +105,7 @@ std::vector<Group> LargeGroups() {
         checks.Norms({9000, 768, {}});  // more rows per partial sum than the least
         checks.Norms({1000, 4096, kWithin}, 32);
         checks.Norms({517, 1280, kApart}, 16);
+        checks.Norms({768, 4096, kWithin}, 1, 1.0f);
       },
       [](Checks& checks) {
         for (const Size& size : kSizes) {
@@ -101,7 +116,7 @@ std::vector<Group> LargeGroups() {
       [](Checks& checks) {
         for (const Size& size : kSizes) {
           checks.Elementwise(size);
-          checks.SwiGlu(size);
+          checks.Gated(size);
         }
       },
       [](Checks& checks) {
@@ -116,6 +131,8 @@ std::vector<Group> LargeGroups() {
         checks.CrossEntropy({64, 128256, {}});
         checks.CrossEntropy({200, 50304, {}});  // the most rows that get one block each
         checks.CrossEntropy({160, 32000, {}});
+        checks.CrossEntropy({128, 50257, {}}, 30.0f);
+        checks.CrossEntropy({200, 50304, {}}, 30.0f);
       },
       LargeProducts,
       LargeAttention,

@@ -55,7 +55,8 @@ void Checks::Attention(const std::vector<int32_t>& lengths, int64_t padding,
   const auto name = [&](std::string_view op) {
     return fmt::format("{} {} {} tokens, {}/{}x{}{}", op, dtype_ == DType::kF32 ? "fp32" : "bf16",
                        tokens, shape.heads, shape.kv_heads, shape.head_dim,
-                       shape.window > 0 ? fmt::format(", window {}", shape.window) : "");
+                       (shape.window > 0 ? fmt::format(", window {}", shape.window) : "") +
+                           (shape.softcap > 0 ? fmt::format(", softcap {}", shape.softcap) : ""));
   };
   checker_.Check(name("AttentionForward"), bound, {&out, &log_sum_exp}, [&](Ops& ops, OpSide s) {
     ops.AttentionForward(qkv.matrix(s), shape, cu_seqlens, out.matrix(s),

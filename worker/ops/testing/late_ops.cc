@@ -25,20 +25,21 @@ class LateOps final : public Ops {
   void Matmul(const MatmulArgs& args) override {
     Put([=, this] { cpu_->Matmul(args); });
   }
-  void EmbeddingForward(const int32_t* tokens, int64_t token_count, ConstMatrix table,
+  void EmbeddingForward(const int32_t* tokens, int64_t token_count, ConstMatrix table, float scale,
                         Matrix out) override {
-    Put([=, this] { cpu_->EmbeddingForward(tokens, token_count, table, out); });
+    Put([=, this] { cpu_->EmbeddingForward(tokens, token_count, table, scale, out); });
   }
-  void EmbeddingBackward(const int32_t* tokens, int64_t token_count, ConstMatrix d_out,
+  void EmbeddingBackward(const int32_t* tokens, int64_t token_count, ConstMatrix d_out, float scale,
                          Matrix d_table) override {
-    Put([=, this] { cpu_->EmbeddingBackward(tokens, token_count, d_out, d_table); });
+    Put([=, this] { cpu_->EmbeddingBackward(tokens, token_count, d_out, scale, d_table); });
   }
-  void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, ConstMatrix residual,
+  void RmsNormForward(ConstMatrix x, const NormWeight& weight, double epsilon, ConstMatrix residual,
                       Matrix y, float* inverse_rms) override {
     Put([=, this] { cpu_->RmsNormForward(x, weight, epsilon, residual, y, inverse_rms); });
   }
-  void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, ConstVector weight, const float* inverse_rms,
-                       ConstMatrix residual, Matrix d_x, Matrix d_weights) override {
+  void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, const NormWeight& weight,
+                       const float* inverse_rms, ConstMatrix residual, Matrix d_x,
+                       Matrix d_weights) override {
     Put([=, this] {
       cpu_->RmsNormBackward(d_y, x, weight, inverse_rms, residual, d_x, d_weights);
     });
@@ -73,6 +74,13 @@ class LateOps final : public Ops {
                       Matrix out) override {
     Put([=, this] { cpu_->SwiGluBackward(d_out, gate_up, d_gate_up, out); });
   }
+  void GeGluForward(ConstMatrix gate_up, Matrix out) override {
+    Put([=, this] { cpu_->GeGluForward(gate_up, out); });
+  }
+  void GeGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
+                     Matrix out) override {
+    Put([=, this] { cpu_->GeGluBackward(d_out, gate_up, d_gate_up, out); });
+  }
   void AddBias(ConstVector bias, Matrix y) override {
     Put([=, this] { cpu_->AddBias(bias, y); });
   }
@@ -86,8 +94,10 @@ class LateOps final : public Ops {
     Put([=, this] { cpu_->ScatterRows(in, rows, count, out); });
   }
   void SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count, float scale,
-                           Matrix d_logits, double* loss_sum) override {
-    Put([=, this] { cpu_->SoftmaxCrossEntropy(logits, labels, count, scale, d_logits, loss_sum); });
+                           float softcap, Matrix d_logits, double* loss_sum) override {
+    Put([=, this] {
+      cpu_->SoftmaxCrossEntropy(logits, labels, count, scale, softcap, d_logits, loss_sum);
+    });
   }
   void Convert(ConstMatrix in, Matrix out) override {
     Put([=, this] { cpu_->Convert(in, out); });

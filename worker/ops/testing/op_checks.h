@@ -43,13 +43,13 @@ class Checks {
   Checks(OpChecker& checker, DType dtype) : checker_(checker), dtype_(dtype) {}
   DType dtype() const { return dtype_; }
 
-  void Norms(const Size& size, int64_t parts = 1);
+  void Norms(const Size& size, int64_t parts = 1, float offset = 0);
   void ColumnSums(const Size& size);
   void Elementwise(const Size& size);
-  void SwiGlu(const Size& size);
+  void Gated(const Size& size);
   void Rows(const Size& size, int64_t vocabulary);
   void Rotary(int64_t tokens, int64_t heads, int64_t head_dim, ArrayLayout layout);
-  void CrossEntropy(const Size& size);
+  void CrossEntropy(const Size& size, float softcap = 0);
   void Matmul(int64_t m, int64_t n, int64_t k, ArrayLayout layout);
   void Attention(const std::vector<int32_t>& lengths, int64_t padding, const AttentionShape& shape);
   void Decode(int64_t length, const AttentionShape& shape);

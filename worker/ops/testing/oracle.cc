@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 #include <span>
 
 #include "gtest/gtest.h"
@@ -147,17 +148,24 @@ Doubles RmsNorm(const Doubles& x, const Doubles& weight, double epsilon) {
   return y;
 }
 
-Doubles SwiGlu(const Doubles& gate_up, int64_t intermediate) {
+Doubles Gated(plan::Gate gate, const Doubles& gate_up, int64_t intermediate) {
+  const auto activated = [gate](double g) {
+    return gate == plan::Gate::kSilu ? g / (1.0 + std::exp(-g))
+                                     : g / 2 *
+                                           (1.0 + std::tanh(std::sqrt(2 / std::numbers::pi) *
+                                                            (g + 0.044715 * g * g * g)));
+  };
   const auto width = static_cast<size_t>(intermediate);
   Doubles out;
   for (size_t row = 0; row < gate_up.size(); row += 2 * width) {
     for (size_t j = 0; j < width; ++j) {
-      const double gate = gate_up[row + j];
-      out.push_back(gate / (1.0 + std::exp(-gate)) * gate_up[row + width + j]);
+      out.push_back(activated(gate_up[row + j]) * gate_up[row + width + j]);
     }
   }
   return out;
 }
+
+double SoftCap(double x, double cap) { return cap > 0 ? cap * std::tanh(x / cap) : x; }
 
 Doubles Attention(const Doubles& qkv, const AttentionShape& shape,
                   std::span<const int32_t> cu_seqlens) {
@@ -182,7 +190,7 @@ Doubles Attention(const Doubles& qkv, const AttentionShape& shape,
           for (size_t d = 0; d < width; ++d) {
             score += qkv[i * stride + head * width + d] * qkv[j * stride + key_column + d];
           }
-          weights.push_back(std::exp(score / std::sqrt(static_cast<double>(width))));
+          weights.push_back(std::exp(SoftCap(score * shape.scale(), shape.softcap)));
           sum += weights.back();
         }
         for (size_t j = 0; j < weights.size(); ++j) {

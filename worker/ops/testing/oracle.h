@@ -10,6 +10,7 @@
 
 #include "core/base/bf16.h"
 #include "core/base/random.h"
+#include "core/model/gate.h"
 #include "worker/backend/cpu/cpu_device.h"
 #include "worker/ops/cpu/cpu_ops.h"
 #include "worker/ops/ops.h"
@@ -59,7 +60,9 @@ void ExpectGradient(const std::function<Doubles(const Doubles&)>& function, cons
 Doubles Matmul(const Doubles& a, const Doubles& b, int64_t m, int64_t n, int64_t k,
                bool transpose_a, bool transpose_b);
 Doubles RmsNorm(const Doubles& x, const Doubles& weight, double epsilon);
-Doubles SwiGlu(const Doubles& gate_up, int64_t intermediate);
+// down's input of a gated MLP with that activation.
+Doubles Gated(plan::Gate gate, const Doubles& gate_up, int64_t intermediate);
+double SoftCap(double x, double cap);
 Doubles Attention(const Doubles& qkv, const AttentionShape& shape,
                   std::span<const int32_t> cu_seqlens);
 double CrossEntropy(const Doubles& logits, std::span<const int32_t> labels, int64_t vocabulary);

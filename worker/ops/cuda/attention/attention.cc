@@ -1,7 +1,6 @@
 #include "worker/ops/cuda/attention/attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "core/base/bytes.h"
@@ -34,7 +33,8 @@ AttentionProblem ProblemOf(const AttentionShape& shape, int64_t tokens) {
       .head_dim = static_cast<int32_t>(shape.head_dim),
       .group = GroupDivider::Of(group),
       .window = static_cast<int32_t>(shape.window > 0 ? std::min(shape.window, tokens) : tokens),
-      .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)))};
+      .scale = static_cast<float>(shape.scale()),
+      .softcap = static_cast<float>(shape.softcap)};
 }
 
 // Returns how many tokens the sequences have; they are packed from the first row on.
@@ -48,6 +48,14 @@ int64_t UsedTokens(std::span<const int32_t> cu_seqlens, int64_t tokens) {
 bool IsForTensorCores(const ConstMatrix& matrix, const AttentionShape& shape) {
   return matrix.dtype == DType::kBF16 &&
          RowsAreAligned(matrix.data, matrix.stride, ToElement(matrix.dtype), shape.head_dim);
+}
+
+// Whether the fused kernels have such attention.
+bool IsForFused(const AttentionShape& shape) { return shape.window == 0 && shape.softcap == 0; }
+
+// The tiles of kernels on tensor cores; of width 0 for what only the plain ones do.
+AttentionTiles TilesFor(const AttentionShape& shape, int64_t shared_bytes) {
+  return shape.softcap > 0 ? AttentionTiles() : AttentionTilesFor(shape.head_dim, shared_bytes);
 }
 
 // Whether JoinRows can read 16 bytes at a time.
@@ -84,11 +92,11 @@ absl::Status Attention::Forward(ConstMatrix qkv, const AttentionShape& shape,
   if (used == 0) {
     return absl::OkStatus();
   }
-  if (fused_ != nullptr && shape.window == 0 && IsForTensorCores(qkv, shape) &&
+  if (fused_ != nullptr && IsForFused(shape) && IsForTensorCores(qkv, shape) &&
       IsForTensorCores(out, shape) && fused_->Forward(qkv, shape, cu_seqlens, out, log_sum_exp)) {
     return absl::OkStatus();
   }
-  const AttentionTiles tiles = AttentionTilesFor(shape.head_dim, shared_bytes_);
+  const AttentionTiles tiles = TilesFor(shape, shared_bytes_);
   const bool tensor_cores = tiles.width > 0 && tiles.forward_bytes() <= shared_bytes_ &&
                             IsForTensorCores(qkv, shape) && IsForTensorCores(out, shape);
   SHOAL_ASSIGN_OR_RETURN(const AttentionProblem problem,
@@ -118,7 +126,7 @@ absl::Status Attention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix
   if (used == 0) {
     return absl::OkStatus();
   }
-  if (fused_ != nullptr && shape.window == 0 && !deterministic_ && IsForTensorCores(qkv, shape) &&
+  if (fused_ != nullptr && IsForFused(shape) && !deterministic_ && IsForTensorCores(qkv, shape) &&
       IsForTensorCores(out, shape) && IsForTensorCores(d_out, shape) &&
       IsForTensorCores(d_qkv, shape) && IsForWideLoads(rotation) &&
       fused_->Backward(d_out, qkv, out, log_sum_exp, shape, cu_seqlens, rotation, d_qkv)) {
@@ -136,7 +144,7 @@ absl::Status Attention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix
                                                                .log_sum_exp = log_sum_exp,
                                                                .statistics = statistics}),
                                  "attention's statistics"));
-  const AttentionTiles tiles = AttentionTilesFor(shape.head_dim, shared_bytes_);
+  const AttentionTiles tiles = TilesFor(shape, shared_bytes_);
   const bool tensor_cores = tiles.width > 0 && tiles.backward_bytes() <= shared_bytes_ &&
                             IsForTensorCores(qkv, shape) && IsForTensorCores(d_out, shape) &&
                             IsForTensorCores(d_qkv, shape);

@@ -29,9 +29,8 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4) DecodePartialKernel(const Attentio
   const int64_t column = static_cast<int64_t>(head / problem.group.size) * width;
   float* const partial = PartialOf(args, head, split);
   const SoftmaxState state = AttendRow<T, kElements>(
-      static_cast<const T*>(args.q.data) + static_cast<int64_t>(head) * width,
-      Smaller(split * each, length), Smaller((split + 1) * each, length), width,
-      problem.scale * kLog2OfE, partial,
+      problem, static_cast<const T*>(args.q.data) + static_cast<int64_t>(head) * width,
+      Smaller(split * each, length), Smaller((split + 1) * each, length), partial,
       [&](int key) {
         return static_cast<const T*>(args.keys.data) + key * args.keys.stride + column;
       },

@@ -38,8 +38,8 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4)
     }
     const int query = problem.group.Quotient(row);
     const SoftmaxState state = AttendRow<T, kElements>(
-        qkv.data + head.RowOffset(problem, qkv.stride, row), problem.FirstKey(query), query + 1,
-        problem.head_dim, problem.scale * kLog2OfE, sums,
+        problem, qkv.data + head.RowOffset(problem, qkv.stride, row), problem.FirstKey(query),
+        query + 1, sums,
         [&](int key) { return qkv.data + head.KeyOffset(problem, qkv.stride, key); },
         [&](int key) { return qkv.data + head.ValueOffset(problem, qkv.stride, key); });
     StoreSums(sums, 1.0f / state.sum, problem.head_dim,
@@ -60,10 +60,10 @@ struct Gradient {
 template <typename T, int kElements>
 SHOAL_DEVICE Gradient GradientOf(const T* query, const T* key, const T* d_out, const T* value,
                                  RowStatistics statistics, const AttentionProblem& problem) {
-  const float score = Dot<T, kElements>(query, key, problem.head_dim);
+  const Score score = ScoreOf(problem, Dot<T, kElements>(query, key, problem.head_dim));
   const float d_probability = Dot<T, kElements>(d_out, value, problem.head_dim);
-  const float p = Exp2(score * (problem.scale * kLog2OfE) - statistics.log2_sum_exp);
-  return {p, p * (d_probability - statistics.delta)};
+  const float p = Exp2(score.log2 - statistics.log2_sum_exp);
+  return {p, p * (d_probability - statistics.delta) * score.slope};
 }
 
 template <typename T>

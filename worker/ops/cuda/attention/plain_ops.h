@@ -7,6 +7,7 @@
 
 #include "worker/ops/cuda/attention/elements.h"
 #include "worker/ops/cuda/attention/tile_ops.h"
+#include "worker/ops/cuda/kernels/activations.h"
 
 namespace shoal::worker::cuda {
 
@@ -43,6 +44,20 @@ SHOAL_DEVICE void StoreSums(const float* sums, float factor, int columns, T* to)
   }
 }
 
+// A score and what its gradient is multiplied by to give that of the product of query and key, but
+// for the problem's scale.
+struct Score {
+  float log2;  // in units of log2
+  float slope;
+};
+SHOAL_DEVICE Score ScoreOf(const AttentionProblem& problem, float product) {
+  if (problem.softcap == 0) {
+    return {product * (problem.scale * kLog2OfE), 1.0f};
+  }
+  const float capped = SoftCap(product * problem.scale, problem.softcap);
+  return {capped * kLog2OfE, SoftCapSlope(capped, problem.softcap)};
+}
+
 // Attention of one query over keys [begin, end): `sums` still have to be divided by the sum of
 // weights.
 struct SoftmaxState {
@@ -50,14 +65,16 @@ struct SoftmaxState {
   float sum = 0;
 };
 template <typename T, int kElements, typename Key, typename Value>
-SHOAL_DEVICE SoftmaxState AttendRow(const T* query, int begin, int end, int columns, float scale,
-                                    float* sums, const Key& key, const Value& value) {
+SHOAL_DEVICE SoftmaxState AttendRow(const AttentionProblem& problem, const T* query, int begin,
+                                    int end, float* sums, const Key& key, const Value& value) {
+  const int columns = problem.head_dim;
   SoftmaxState state;
   ZeroSums(sums, columns);
   for (int first = begin; first < end; first += kWarp) {
     const int own = first + LaneIndex();
     const int count = Smaller(kWarp, end - first);
-    const float score = own < end ? Dot<T, kElements>(query, key(own), columns) * scale : -INFINITY;
+    const float score =
+        own < end ? ScoreOf(problem, Dot<T, kElements>(query, key(own), columns)).log2 : -INFINITY;
     const float largest = fmaxf(state.maximum, WarpMax(score));
     const float correction = Exp2(state.maximum - largest);
     const float weight = Exp2(score - largest);

@@ -9,7 +9,7 @@
 namespace shoal::worker::cuda {
 
 // `tiles` is in device memory; each is done for every kv head, the heads of one tile by
-// neighbouring blocks. `scale` is 1 / sqrt(head_dim).
+// neighbouring blocks.
 struct AttentionProblem {
   const AttentionTile* tiles = nullptr;
   int64_t tile_count = 0;
@@ -18,7 +18,8 @@ struct AttentionProblem {
   int32_t head_dim = 0;
   GroupDivider group;
   int32_t window = 0;  // keys that a query sees, with its own; at most `tokens`
-  float scale = 1;
+  float scale = 1;     // of products of queries and keys
+  float softcap = 0;   // of what that gives; 0: none
 
   constexpr int64_t blocks() const { return tile_count * kv_heads; }
   constexpr int32_t heads() const { return kv_heads * group.size; }

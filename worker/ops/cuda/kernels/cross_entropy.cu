@@ -13,6 +13,11 @@ struct Scratch {
 SHOAL_DEVICE const float* LogitsOf(const CrossEntropyArgs& args, int64_t row) {
   return static_cast<const float*>(args.logits.data) + row * args.logits.stride;
 }
+// The label's logit.
+SHOAL_DEVICE float LogitOf(const CrossEntropyArgs& args, int64_t row) {
+  const float logit = LogitsOf(args, row)[args.labels[row]];
+  return args.softcap > 0 ? SoftCap(logit, args.softcap) : logit;
+}
 template <typename T>
 SHOAL_DEVICE T* GradientsOf(const CrossEntropyArgs& args, int64_t row) {
   return static_cast<T*>(args.d_logits.data) + row * args.d_logits.stride;
@@ -45,7 +50,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   constexpr int kStep = kBlockThreads * kCount;
   for (int64_t column = begin + ThreadIndex() * kCount; column < end; column += kChunks * kStep) {
     float x[kChunks][kCount];
-    LoadLogits<kStep>(logits, column, end, x);
+    LoadLogits<kStep>(logits, column, end, args.softcap, x);
     AddLogits(x, mine);
   }
   const Exponentials of_warp = JoinLanes(mine);
@@ -61,7 +66,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
     }
     scratch.parts[row * tiling.parts + part] = all;
     if (part == 0) {
-      scratch.chosen[row] = logits[args.labels[row]];
+      scratch.chosen[row] = LogitOf(args, row);
     }
   }
 }
@@ -102,13 +107,13 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   RowGradient of_row;
   if (counts) {
     const Exponentials all = JoinParts(scratch.parts + row * tiling.parts, tiling.parts);
-    of_row = {all.largest, 1.0f / all.sum, args.scale, args.labels[row]};
+    of_row = {all.largest, 1.0f / all.sum, args.scale, args.softcap, args.labels[row]};
   }
   constexpr int kStep = kBlockThreads * kCount;
   for (int64_t column = begin + ThreadIndex() * kCount; column < end; column += kChunks * kStep) {
     float x[kChunks][kCount] = {};
     if (counts) {
-      LoadLogits<kStep>(logits, column, end, x);
+      LoadLogits<kStep>(logits, column, end, args.softcap, x);
     }
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
@@ -149,12 +154,12 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kRowThreads, 1)
   const float* logits = LogitsOf(args, row);
   const int64_t label = args.labels[row];
   // Read before any thread overwrites it with gradients.
-  const float chosen = logits[label];
+  const float chosen = LogitOf(args, row);
   auto* const kept = reinterpret_cast<Bits128*>(DynamicShared());
   Exponentials mine;
   for (int64_t column = first; column < end; column += kChunks * kStep) {
     float x[kChunks][kRowCount];
-    LoadLogits<kStep>(logits, column, end, x);
+    LoadLogits<kStep>(logits, column, end, args.softcap, x);
     if constexpr (kGradient) {
 #pragma unroll
       for (int i = 0; i < kChunks; ++i) {
@@ -178,7 +183,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kRowThreads, 1)
     scratch.chosen[row] = chosen;
   }
   if constexpr (kGradient) {
-    const RowGradient of_row = {all.largest, 1.0f / all.sum, args.scale, label};
+    const RowGradient of_row = {all.largest, 1.0f / all.sum, args.scale, args.softcap, label};
 #pragma unroll 4
     for (int64_t column = first; column < end; column += kStep) {
       const Bits128 bits = kept[column / kRowCount];

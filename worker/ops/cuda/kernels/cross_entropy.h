@@ -18,7 +18,8 @@ struct CrossEntropyArgs {
   const int32_t* labels = nullptr;  // [count]
   int64_t count = 0;                // > 0
   float scale = 1;
-  View d_logits;  // [R, V], or no data: only the loss
+  float softcap = 0;  // of logits; 0: none
+  View d_logits;      // [R, V], or no data: only the loss
   double* loss_sum = nullptr;
   int64_t shared_bytes = 0;  // that a block may have
 };

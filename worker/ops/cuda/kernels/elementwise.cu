@@ -41,6 +41,29 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   }
 }
 
+template <typename T, int kCount>
+SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
+    ScaleKernel(float factor, View x, Tiling tiling) {
+  const TilePosition at = PositionIn<kRows>(tiling);
+  const int64_t column = at.chunk * kCount;
+  if (column >= x.columns) {
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const int64_t row = at.row + i * at.row_step;
+    if (row < x.rows) {
+      float values[kCount];
+      LoadFloats<T>(x.data, row * x.stride + column, values);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        values[j] *= factor;
+      }
+      StoreFloats<T>(values, x.data, row * x.stride + column);
+    }
+  }
+}
+
 template <typename From, typename To, int kCount>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
     ConvertKernel(ConstView in, View out, Tiling tiling) {
@@ -96,6 +119,18 @@ cudaError_t AddBias(cudaStream_t stream, const void* bias, const View& y) {
                         bias, y, tiling);
         },
         ConstView(y), ConstView{bias, y.element, 1, y.columns, y.columns});
+  });
+}
+
+cudaError_t Scale(cudaStream_t stream, float factor, const View& x) {
+  return WithElement(x.element, [&]<typename T>() {
+    return WithCount<kWide<T>>(
+        [&](auto count) {
+          const Tiling tiling = TileMatrix(x.rows, x.columns / count, kRows);
+          return Launch(stream, {.x = tiling.blocks()}, kBlockThreads, 0, ScaleKernel<T, count>,
+                        factor, x, tiling);
+        },
+        ConstView(x));
   });
 }
 

@@ -1,4 +1,4 @@
-// Biases, conversions and zeros. Contracts are in worker/ops/ops.h; the caller checks shapes, none
+// Biases, factors, conversions and zeros. Contracts are in worker/ops/ops.h; the caller checks shapes, none
 // is empty.
 #pragma once
 
@@ -10,6 +10,8 @@ namespace shoal::worker::cuda {
 
 // y[t, :] += bias, of y's type. Reads and writes one matrix.
 cudaError_t AddBias(cudaStream_t stream, const void* bias, const View& y);
+// x *= factor. Reads and writes one matrix.
+cudaError_t Scale(cudaStream_t stream, float factor, const View& x);
 // Converts element by element to the type of `out`. Reads one matrix and writes one.
 cudaError_t Convert(cudaStream_t stream, const ConstView& in, const View& out);
 // Writes one matrix.

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "worker/ops/cuda/kernels/dispatch.h"
 #include "worker/ops/cuda/kernels/elements.h"
 #include "worker/ops/cuda/kernels/embedding_backward.h"
@@ -23,11 +25,12 @@ SHOAL_DEVICE int WarpCount(bool mine) {
   return count;
 }
 
-// sums += the lane's chunks of the `rows` rows from lane `first`'s position on, at most
+// sums += `scale` times the lane's chunks of the `rows` rows from lane `first`'s position on, at most
 // kRowsAtOnce. Requests all before it adds the first; adds in order. `columns`: where chunks start.
 template <typename T, int kCount, int kRowsAtOnce>
 SHOAL_DEVICE void AddRows(const ConstView& d_out, int32_t position, int first, int rows,
-                          const int64_t (&columns)[kChunks], float (&sums)[kChunks][kCount]) {
+                          float scale, const int64_t (&columns)[kChunks],
+                          float (&sums)[kChunks][kCount]) {
   Packed<T, kCount> added[kRowsAtOnce][kChunks];
 #pragma unroll
   for (int i = 0; i < kRowsAtOnce; ++i) {
@@ -47,7 +50,7 @@ SHOAL_DEVICE void AddRows(const ConstView& d_out, int32_t position, int first, i
         Unpack(added[i][chunk], values);
 #pragma unroll
         for (int j = 0; j < kCount; ++j) {
-          sums[chunk][j] += values[j];
+          sums[chunk][j] = fmaf(scale, values[j], sums[chunk][j]);
         }
       }
     }
@@ -58,7 +61,7 @@ SHOAL_DEVICE void AddRows(const ConstView& d_out, int32_t position, int first, i
 // the first place of an id does the work for all, the others return.
 template <typename T, int kCount>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
-    AddRowsKernel(SortedTokens tokens, int64_t count, ConstView d_out, View d_table,
+    AddRowsKernel(SortedTokens tokens, int64_t count, ConstView d_out, float scale, View d_table,
                   uint32_t column_blocks) {
   const auto warp = static_cast<uint32_t>(BlockX()) * kBlockWarps + WarpIndex();
   const int64_t place = warp / column_blocks;
@@ -94,11 +97,11 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
     int first = 0;
 #pragma unroll 1
     for (; first + kManyRows<T> <= rows; first += kManyRows<T>) {
-      AddRows<T, kCount, kManyRows<T>>(d_out, position, first, kManyRows<T>, columns, sums);
+      AddRows<T, kCount, kManyRows<T>>(d_out, position, first, kManyRows<T>, scale, columns, sums);
     }
 #pragma unroll 1
     for (; first < rows; first += kRows) {
-      AddRows<T, kCount, kRows>(d_out, position, first, rows - first, columns, sums);
+      AddRows<T, kCount, kRows>(d_out, position, first, rows - first, scale, columns, sums);
     }
     if (rows < kWarp) {
       break;
@@ -120,7 +123,8 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
 int64_t EmbeddingBackwardScratch(int64_t count) { return TokenSortScratch(count); }
 
 cudaError_t EmbeddingBackward(cudaStream_t stream, const int32_t* tokens, int64_t count,
-                              const ConstView& d_out, const View& d_table, void* scratch) {
+                              const ConstView& d_out, float scale, const View& d_table,
+                              void* scratch) {
   SortedTokens sorted;
   const cudaError_t error = SortTokens(stream, tokens, count, d_table.rows, scratch, &sorted);
   if (error != cudaSuccess) {
@@ -135,7 +139,7 @@ cudaError_t EmbeddingBackward(cudaStream_t stream, const int32_t* tokens, int64_
             return cudaErrorInvalidConfiguration;
           }
           return Launch(stream, {.x = DivideUp(warps, kBlockWarps)}, kBlockThreads, 0,
-                        AddRowsKernel<T, columns>, sorted, count, d_out, d_table,
+                        AddRowsKernel<T, columns>, sorted, count, d_out, scale, d_table,
                         static_cast<uint32_t>(column_blocks));
         },
         d_out, ConstView(d_table));

@@ -4,6 +4,7 @@
 
 #include <cfloat>
 
+#include "worker/ops/cuda/kernels/activations.h"
 #include "worker/ops/cuda/kernels/elements.h"
 
 namespace shoal::worker::cuda {
@@ -39,10 +40,10 @@ SHOAL_DEVICE Exponentials JoinParts(const Exponentials* parts, int64_t count) {
 // Chunks of a row that a thread loads at once.
 inline constexpr int kChunks = 4;
 
-// A thread's chunks from `column` on, kStep apart, of the columns before `end`. Chunks start at
-// multiples of their size; beyond `end` the last one holds minus infinity.
+// A thread's chunks from `column` on, kStep apart, of the columns before `end`, capped if softcap is
+// not 0. Chunks start at multiples of their size; beyond `end` the last one holds minus infinity.
 template <int kStep, int kCount>
-SHOAL_DEVICE void LoadLogits(const float* row, int64_t column, int64_t end,
+SHOAL_DEVICE void LoadLogits(const float* row, int64_t column, int64_t end, float softcap,
                              float (&x)[kChunks][kCount]) {
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
@@ -53,6 +54,15 @@ SHOAL_DEVICE void LoadLogits(const float* row, int64_t column, int64_t end,
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
         x[i][j] = at + j < end ? row[at + j] : kMinusInfinity;
+      }
+    }
+  }
+  if (softcap > 0) {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        x[i][j] = column + i * kStep + j < end ? SoftCap(x[i][j], softcap) : kMinusInfinity;
       }
     }
   }
@@ -78,11 +88,12 @@ SHOAL_DEVICE void AddLogits(const float (&x)[kChunks][kCount], Exponentials& min
   }
 }
 
-// The row's constants for turning logits into gradients.
+// The row's constants for turning logits, capped if there is a cap, into gradients.
 struct RowGradient {
   float largest = 0;
   float inverse_sum = 1;
   float scale = 1;
+  float softcap = 0;
   int64_t label = -1;
 
   template <int kCount>
@@ -90,7 +101,8 @@ struct RowGradient {
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       const float probability = ExpOf(x[j] - largest) * inverse_sum;
-      x[j] = (column + j == label ? probability - 1.0f : probability) * scale;
+      const float gradient = (column + j == label ? probability - 1.0f : probability) * scale;
+      x[j] = softcap > 0 ? gradient * SoftCapSlope(x[j], softcap) : gradient;
     }
   }
 };

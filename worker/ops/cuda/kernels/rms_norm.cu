@@ -76,7 +76,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
       Unpack(weights[i], weight);
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
-        x[j] = x[j] * inverse * weight[j];
+        x[j] = x[j] * inverse * (weight[j] + args.offset);
       }
       if (args.residual != nullptr) {
         float added[kCount];
@@ -116,12 +116,12 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) ForwardAnyKernel(RmsNormForwa
                           : static_cast<const T*>(args.residual) + place.At(args.residual_stride);
   T* y = static_cast<T*>(args.y.data) + place.At(args.y.stride);
   for (int64_t column = group.thread; column < columns; column += group.threads) {
-    const float normed = ToFloat(x[column]) * inverse * ToFloat(weight[column]);
+    const float normed = ToFloat(x[column]) * inverse * (ToFloat(weight[column]) + args.offset);
     y[column] = FromFloat<T>(residual == nullptr ? normed : normed + ToFloat(residual[column]));
   }
 }
 
-// With r = inverse_rms, computes d_x = residual + r d_y w - x r^3 mean(d_y w x), and a partial sum
+// With r = inverse_rms and w the weight with its offset, computes d_x = residual + r d_y w - x r^3 mean(d_y w x), and a partial sum
 // of d_y r x. A block has the partial's rows, which its groups of warps take in turn; the groups'
 // sums are added in order.
 template <typename T, int kChunks>
@@ -173,7 +173,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 2)
       Unpack(weights[i], weight);
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
-        dot += d_y[j] * weight[j] * x[j];
+        dot += d_y[j] * (weight[j] + args.offset) * x[j];
         sums[i][j] += d_y[j] * inverse * x[j];
       }
     }
@@ -194,7 +194,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 2)
         Unpack(residuals[i], result);
 #pragma unroll
         for (int j = 0; j < kCount; ++j) {
-          result[j] += d_y[j] * weight[j] * inverse - x[j] * scale;
+          result[j] += d_y[j] * (weight[j] + args.offset) * inverse - x[j] * scale;
         }
         StoreFloats<T>(result, args.d_x.data, place.At(args.d_x.stride) + column);
       }
@@ -244,7 +244,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) BackwardAnyKernel(RmsNormBack
     const T* x = static_cast<const T*>(args.x.data) + place.At(args.x.stride);
     float dot = 0;
     for (int64_t column = group.thread; column < columns; column += group.threads) {
-      dot += ToFloat(d_y[column]) * ToFloat(weight[column]) * ToFloat(x[column]);
+      dot += ToFloat(d_y[column]) * (ToFloat(weight[column]) + args.offset) * ToFloat(x[column]);
     }
     dot = GroupSum(dot, group, shared[turn]);
     turn = 1 - turn;
@@ -261,8 +261,8 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) BackwardAnyKernel(RmsNormBack
       const float added = residual == nullptr ? 0.0f : ToFloat(residual[column]);
       const float before = row == first ? 0.0f : d_weights[column];
       d_weights[column] = before + gradient * inverse * at;
-      d_x[column] =
-          FromFloat<T>(added + (gradient * ToFloat(weight[column]) * inverse - at * scale));
+      d_x[column] = FromFloat<T>(
+          added + (gradient * (ToFloat(weight[column]) + args.offset) * inverse - at * scale));
     }
   }
 }

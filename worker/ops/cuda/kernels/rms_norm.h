@@ -18,6 +18,7 @@ namespace shoal::worker::cuda {
 struct RmsNormForwardArgs {
   ConstView x;
   const void* weight = nullptr;  // [H]
+  float offset = 0;              // added to it
   float epsilon = 0;
   const void* residual = nullptr;  // null: none
   int64_t residual_stride = 0;
@@ -31,6 +32,7 @@ struct RmsNormBackwardArgs {
   ConstView d_y;
   ConstView x;
   const void* weight = nullptr;        // [H]
+  float offset = 0;                    // added to it
   const float* inverse_rms = nullptr;  // [rows]
   const void* residual = nullptr;      // null: none
   int64_t residual_stride = 0;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -150,7 +149,7 @@ struct CudnnAttention::Pass {
     Add(Id::kQueries, first);
     Add(Id::kKeys, first + shape.q_size());
     Add(Id::kValues, first + shape.q_size() + shape.kv_size());
-    scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)));
+    scale = static_cast<float>(shape.scale());
     Add(Id::kScale, &scale);
     Add(Id::kMasked, &masked);
   }

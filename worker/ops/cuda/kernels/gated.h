@@ -1,5 +1,5 @@
-// SwiGLU, forward and backward. Contracts are in worker/ops/ops.h; the caller checks shapes, none
-// is empty.
+// SwiGLU and GeGLU, forward and backward. Contracts are in worker/ops/ops.h; the caller checks
+// shapes, none is empty.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,5 +14,10 @@ cudaError_t SwiGluForward(cudaStream_t stream, const ConstView& gate_up, const V
 // 2 or 3.
 cudaError_t SwiGluBackward(cudaStream_t stream, const ConstView& d_out, const ConstView& gate_up,
                            const View& d_gate_up, const View& out);
+
+// Same as above.
+cudaError_t GeGluForward(cudaStream_t stream, const ConstView& gate_up, const View& out);
+cudaError_t GeGluBackward(cudaStream_t stream, const ConstView& d_out, const ConstView& gate_up,
+                          const View& d_gate_up, const View& out);
 
 }  // namespace shoal::worker::cuda

@@ -1,0 +1,13 @@
+// The activation functions of gated MLPs: down(act(gate x) * up x).
+#pragma once
+
+#include <cstdint>
+
+namespace shoal::plan {
+
+enum class Gate : uint8_t {
+  kSilu,      // x sigmoid(x)
+  kGeluTanh,  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+};
+
+}  // namespace shoal::plan
