@@ -37,7 +37,8 @@ TEST(MemoryPlan, ServersAllocateWhatIsPlanned) {
 // By name, and one with norms of outputs.
 std::map<std::string, plan::ModelSpec> Shapes() {
   std::map<std::string, plan::ModelSpec> shapes = {
-      {"post-norm", worker::testing_model::PostNormSpec()}};
+      {"post-norm", worker::testing_model::PostNormSpec()},
+      {"sandwich", worker::testing_model::SandwichSpec()}};
   for (const char* shape : {"tiny", "25m", "7b"}) {
     shapes[shape] = *plan::NamedShape(shape);
   }

@@ -36,11 +36,21 @@ struct Family {
     double norm_epsilon = 1e-6;
     double rope_theta = 10000.0;
     int64_t window = 0;
+    bool tied_embeddings = false;
+    double query_scalar = 0;   // 0: query_pre_attn_scalar is no key of the family
+    double score_softcap = 0;  // 0: none
+    double logits_softcap = 0;
   } defaults;
   Norms norms = Norms::kPre;
   QkvBias qkv_bias = QkvBias::kByKey;
   QkNorm qk_norm = QkNorm::kNone;
-  bool mlp_bias_key = false;  // mlp_bias
+  Gate gate = Gate::kSilu;
+  std::string_view gate_key = "hidden_act";
+  int64_t norm_offset = 0;
+  bool scaled_embeddings = false;
+  bool score_softcap_key = false;   // attn_logit_softcapping; null: none
+  bool logits_softcap_key = false;  // final_logit_softcapping; null: none
+  bool mlp_bias_key = false;        // mlp_bias
   WindowKeys window = WindowKeys::kNone;
   int64_t full_layer_every = 0;  // without layer_types, each such layer has no window; 0: none
   bool scales_rotary = true;     // else it knows only ways that are not there

@@ -30,7 +30,12 @@ LLAMA3 = dict(rope_type='llama3', rope_theta=1e4, factor=8.0, low_freq_factor=1.
 LINEAR = dict(rope_type='linear', rope_theta=1e4, factor=4.0)
 YARN = dict(rope_type='yarn', rope_theta=1e4, factor=4.0, original_max_position_embeddings=64)
 OLMO3 = dict(sliding_attention=dict(rope_type='default', rope_theta=1e4), full_attention=YARN)
+GEMMA2 = dict(COMMON, head_dim=16, query_pre_attn_scalar=20, sliding_window=5,
+              attn_logit_softcapping=2.0, final_logit_softcapping=3.0)
 MODELS = {
+    'gemma2': ('Gemma2', GEMMA2),
+    'gemma2_uncapped': ('Gemma2', dict(GEMMA2, attn_logit_softcapping=None,
+                                       final_logit_softcapping=None)),
     'llama': ('Llama', dict(COMMON, head_dim=16)),
     'llama_llama3': ('Llama', dict(COMMON, head_dim=16, rope_parameters=LLAMA3)),
     'llama_linear': ('Llama', dict(COMMON, head_dim=16, rope_parameters=LINEAR)),
@@ -64,10 +69,11 @@ def value_of(name, count):
     return (total.astype(numpy.float64) / 65536 - 2) * 0.519615
 
 
-def weight_of(name, shape):
+def weight_of(name, shape, norm):
+    """Those of norms lie around `norm`."""
     values = value_of(name, int(numpy.prod(shape))).reshape(shape)
     if name.endswith('norm.weight'):
-        values = 1 + values
+        values = norm + values
     return torch.from_numpy(values.astype(numpy.float32).astype(numpy.float64))
 
 
@@ -96,9 +102,10 @@ def loss_of(model, sequences):
 
 def model_of(kind, keys):
     model = getattr(transformers, kind + 'ForCausalLM')(config_of(kind, keys)).double()
+    norm = 0 if kind.startswith('Gemma') else 1  # Gemma adds one to the weights of norms
     with torch.no_grad():
         for tensor_name, tensor in model.named_parameters():
-            tensor.copy_(weight_of(tensor_name, tuple(tensor.shape)))
+            tensor.copy_(weight_of(tensor_name, tuple(tensor.shape), norm))
     return model
 
 

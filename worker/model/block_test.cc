@@ -29,7 +29,9 @@ class BlockTest : public testing::TestWithParam<std::tuple<plan::Norms, DType>> 
 // bits.
 TEST_P(BlockTest, WeightGradientsMayComeLate) {
   const auto [norms, compute] = GetParam();
-  const plan::ModelSpec spec = norms == plan::Norms::kPre ? FullSpec() : PostNormSpec();
+  const plan::ModelSpec spec = norms == plan::Norms::kPre    ? FullSpec()
+                               : norms == plan::Norms::kPost ? PostNormSpec()
+                                                             : testing_model::SandwichSpec();
   const auto model = *Transformer::Create(spec, {.compute = compute, .threads = 2});
   MemoryUnitSource weights = RandomWeights(model->units(), compute, 1);
   const PackedBatch batch = RandomBatch(spec, {20, 13, 31}, 2);
@@ -99,7 +101,8 @@ TEST_P(BlockTest, WeightGradientsMayComeLate) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, BlockTest,
-                         testing::Combine(testing::Values(plan::Norms::kPre, plan::Norms::kPost),
+                         testing::Combine(testing::Values(plan::Norms::kPre, plan::Norms::kPost,
+                                                          plan::Norms::kSandwich),
                                           testing::Values(DType::kF32, DType::kBF16)));
 
 TEST(BlockLayout, RefusesMatricesWithPaddingBetweenThem) {

@@ -54,7 +54,8 @@ class Families : public testing::TestWithParam<const char*> {
     const auto units = plan::BuildUnits(spec_);
     return *MemoryUnitSource::Load(units, compute, [&](int unit, int64_t, std::span<float> out) {
       for (const plan::TensorSpec& tensor : units[static_cast<size_t>(unit)].tensors) {
-        const double mean = plan::IsNorm(tensor.role) ? 1.0 : 0.0;
+        const double mean =
+            plan::IsNorm(tensor.role) ? static_cast<double>(1 - spec_.norm_offset) : 0.0;
         for (int64_t i = 0; i < tensor.count(); ++i) {
           out[static_cast<size_t>(tensor.offset + i)] =
               static_cast<float>(mean + ValueOf(tensor.stored.name, tensor.stored_offset() + i));
@@ -188,9 +189,9 @@ TEST_P(Families, Bf16IsClose) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Families,
-                         testing::Values("llama", "llama_linear", "llama_llama3", "mistral",
-                                         "mistral_window", "olmo2", "olmo3", "phi3", "qwen2",
-                                         "qwen3", "qwen3_yarn"));
+                         testing::Values("gemma2", "gemma2_uncapped", "llama", "llama_linear",
+                                         "llama_llama3", "mistral", "mistral_window", "olmo2",
+                                         "olmo3", "phi3", "qwen2", "qwen3", "qwen3_yarn"));
 
 }  // namespace
 }  // namespace shoal::worker

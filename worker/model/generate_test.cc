@@ -57,6 +57,15 @@ TEST_F(NormedOutputsGenerateTest, GreedyIsTheLargestLogitOfTheWholeText) {
   ExpectTheLargestLogitOfTheWholeText();
 }
 
+class CappedGenerateTest : public GenerateTest {
+ protected:
+  CappedGenerateTest() : GenerateTest(testing_model::SandwichSpec()) {}
+};
+
+TEST_F(CappedGenerateTest, GreedyIsTheLargestLogitOfTheWholeText) {
+  ExpectTheLargestLogitOfTheWholeText();
+}
+
 TEST_F(GenerateTest, TheSeedDecides) {
   const auto sample = [&](uint64_t seed) {
     return *Generate(*model_, weights_, prompt_,

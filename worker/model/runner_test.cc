@@ -73,6 +73,7 @@ TEST(RunMicrobatch, EveryTensorsGradientAgreesWithFiniteDifferences) {
   CheckEveryTensor(SmallSpec());
   CheckEveryTensor(FullSpec());
   CheckEveryTensor(testing_model::PostNormSpec());
+  CheckEveryTensor(testing_model::SandwichSpec());
 }
 
 TEST(RunMicrobatch, PackedEqualsEachSampleAlone) {

@@ -23,6 +23,7 @@ using testing_model::GuardedMemory;
 using testing_model::PostNormSpec;
 using testing_model::RandomBatch;
 using testing_model::RandomWeights;
+using testing_model::SandwichSpec;
 using testing_model::SmallSpec;
 using testing_model::WithLayers;
 
@@ -270,7 +271,8 @@ TEST_P(StageBits, AreThoseOfOneWorkerHoweverLayersAreSplit) {
   plan::ModelSpec tied = FullSpec();
   tied.tied_embeddings = true;
   uint64_t seed = 1;
-  for (const plan::ModelSpec& model : {SmallSpec(), FullSpec(), tied, PostNormSpec()}) {
+  for (const plan::ModelSpec& model :
+       {SmallSpec(), FullSpec(), tied, PostNormSpec(), SandwichSpec()}) {
     const plan::ModelSpec spec = WithLayers(model, 3);
     MemoryUnitSource weights = RandomWeights(plan::BuildUnits(spec), compute, 7);
     const std::vector<PackedBatch> batches = RaggedBatches(spec);

@@ -4,6 +4,7 @@
 
 namespace shoal::plan {
 
+extern const Family kGemma2;
 extern const Family kLlama;
 extern const Family kMistral;
 extern const Family kOlmo2;
@@ -89,8 +90,8 @@ std::string InLayer(Role role, int64_t layer, std::string_view name) {
 }  // namespace
 
 std::span<const Family* const> Families() {
-  static constexpr const Family* kFamilies[] = {&kLlama, &kMistral, &kOlmo2, &kOlmo3,
-                                                &kPhi3,  &kQwen2,   &kQwen3};
+  static constexpr const Family* kFamilies[] = {&kGemma2, &kLlama, &kMistral, &kOlmo2,
+                                                &kOlmo3,  &kPhi3,  &kQwen2,   &kQwen3};
   return kFamilies;
 }
 

@@ -47,11 +47,21 @@ absl::StatusOr<const Family*> ParseFamily(const JsonObject& config) {
   return family;
 }
 
-absl::Status RefuseUnsupported(const JsonObject& config) {
-  SHOAL_ASSIGN_OR_RETURN(const std::string activation, config.StringOr("hidden_act", "silu"));
-  if (activation != "silu") {
-    return InvalidArgument("{}: hidden_act '{}' is not supported; silu is", config.where(),
-                           activation);
+constexpr const char* NameOf(plan::Gate gate) {
+  return gate == plan::Gate::kSilu ? "silu" : "gelu_pytorch_tanh";
+}
+
+absl::Status RefuseUnsupported(const JsonObject& config, const Family& family) {
+  const char* const gate = NameOf(family.gate);
+  SHOAL_ASSIGN_OR_RETURN(const std::string activation, config.StringOr(family.gate_key, gate));
+  if (activation != gate) {
+    return InvalidArgument("{}: {} '{}' is not supported; {} is", config.where(), family.gate_key,
+                           activation, gate);
+  }
+  SHOAL_ASSIGN_OR_RETURN(const bool both_ways, config.BoolOr("use_bidirectional_attention", false));
+  if (both_ways) {
+    return InvalidArgument("{}: use_bidirectional_attention true is not supported; false is",
+                           config.where());
   }
   if (config.Find("quantization_config") != nullptr) {
     return InvalidArgument("{}: quantised weights (quantization_config) are not supported",
@@ -110,6 +120,44 @@ absl::Status ParseFlags(const JsonObject& config, const Family& family, ModelSpe
   return absl::OkStatus();
 }
 
+// A number above zero; null is zero.
+absl::StatusOr<double> AboveZeroOr(const JsonObject& config, const char* key, double absent) {
+  if (config.json().contains(key) && config.Find(key) == nullptr) {
+    return 0;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const double number, config.NumberOr(key, absent));
+  return number > 0 || config.Find(key) == nullptr
+             ? absl::StatusOr<double>(number)
+             : InvalidArgument("{}: {} is {}, must be above 0", config.where(), key, number);
+}
+
+absl::Status ParseScalars(const JsonObject& config, const Family& family, ModelSpec& spec) {
+  plan::Attention& attention = spec.kinds[0].attention;
+  spec.norm_offset = family.norm_offset;
+  spec.scaled_embeddings = family.scaled_embeddings;
+  spec.kinds[0].mlp.gate = family.gate;
+  if (family.defaults.query_scalar > 0) {
+    SHOAL_ASSIGN_OR_RETURN(attention.query_scalar, AboveZeroOr(config, "query_pre_attn_scalar",
+                                                               family.defaults.query_scalar));
+  }
+  if (family.score_softcap_key) {
+    SHOAL_ASSIGN_OR_RETURN(attention.softcap, AboveZeroOr(config, "attn_logit_softcapping",
+                                                          family.defaults.score_softcap));
+  } else if (config.Find("attn_logit_softcapping") != nullptr) {
+    return InvalidArgument("{}: attn_logit_softcapping is not supported for {}", config.where(),
+                           family.model_type);
+  }
+  if (family.logits_softcap_key) {
+    SHOAL_ASSIGN_OR_RETURN(spec.logits_softcap, AboveZeroOr(config, "final_logit_softcapping",
+                                                            family.defaults.logits_softcap));
+  }
+  return absl::OkStatus();
+}
+
+nlohmann::ordered_json OrNull(double number) {
+  return number > 0 ? nlohmann::ordered_json(number) : nlohmann::ordered_json(nullptr);
+}
+
 }  // namespace
 
 absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::string& file_name) {
@@ -118,10 +166,12 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::str
   SHOAL_ASSIGN_OR_RETURN(const Family* family, ParseFamily(config));
   ModelSpec spec{.family = std::string(family->model_type),
                  .max_positions = family->defaults.max_positions,
-                 .norm_epsilon = family->defaults.norm_epsilon};
-  SHOAL_RETURN_IF_ERROR(RefuseUnsupported(config));
+                 .norm_epsilon = family->defaults.norm_epsilon,
+                 .tied_embeddings = family->defaults.tied_embeddings};
+  SHOAL_RETURN_IF_ERROR(RefuseUnsupported(config, *family));
   SHOAL_RETURN_IF_ERROR(ParseSizes(config, *family, spec));
   SHOAL_RETURN_IF_ERROR(ParseFlags(config, *family, spec));
+  SHOAL_RETURN_IF_ERROR(ParseScalars(config, *family, spec));
   SHOAL_ASSIGN_OR_RETURN(const Ropes ropes, ParseRotary(config, *family, spec.max_positions));
   SHOAL_RETURN_IF_ERROR(Annotate(plan::Validate(spec), file_name));  // before layers are listed
   SHOAL_RETURN_IF_ERROR(ParseLayers(config, *family, ropes, spec));
@@ -161,7 +211,7 @@ std::string ModelSpecToJson(const ModelSpec& spec, DType torch_dtype,
       {"num_key_value_heads", attention.kv_heads},
       {"head_dim", attention.head_dim},
       {"max_position_embeddings", spec.max_positions},
-      {"hidden_act", "silu"},
+      {std::string(family.gate_key), NameOf(mlp.gate)},
       {"initializer_range", 0.02},
       {"rms_norm_eps", spec.norm_epsilon},
       {"rope_theta", attention.rope.theta},
@@ -176,6 +226,15 @@ std::string ModelSpecToJson(const ModelSpec& spec, DType torch_dtype,
   }
   if (family.mlp_bias_key) {
     config["mlp_bias"] = mlp.bias;
+  }
+  if (family.defaults.query_scalar > 0) {
+    config["query_pre_attn_scalar"] = OrNull(attention.query_scalar);
+  }
+  if (family.score_softcap_key) {
+    config["attn_logit_softcapping"] = OrNull(attention.softcap);
+  }
+  if (family.logits_softcap_key) {
+    config["final_logit_softcapping"] = OrNull(spec.logits_softcap);
   }
   config["pad_token_id"] = nullptr;  // the library's default may be beyond the vocabulary
   if (special.bos >= 0) {

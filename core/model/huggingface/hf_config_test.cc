@@ -183,6 +183,57 @@ TEST(ParseModelSpec, ReadsWindows) {
   EXPECT_EQ(windows(qwen), Windows({7, 0, 7, 0, 0})) << "layer_types wins";
 }
 
+json Gemma2() {
+  json config = Llama();
+  config["architectures"] = {"Gemma2ForCausalLM"};
+  return config;
+}
+
+// As the library has them.
+TEST(ParseModelSpec, FillsWhatGemma2LeavesOut) {
+  const auto spec = Parse(Gemma2());
+  ASSERT_OK(spec.status());
+  EXPECT_EQ(spec->attention().head_dim, 256);
+  EXPECT_EQ(spec->attention().query_scalar, 256);
+  EXPECT_EQ(spec->attention().softcap, 50);
+  EXPECT_EQ(spec->logits_softcap, 30);
+  EXPECT_EQ(spec->mlp().gate, plan::Gate::kGeluTanh);
+  EXPECT_EQ(spec->norm_offset, 1);
+  EXPECT_TRUE(spec->tied_embeddings && spec->scaled_embeddings);
+  for (int64_t layer = 0; layer < spec->layers; ++layer) {
+    EXPECT_EQ(spec->block(layer).attention.window, layer % 2 == 0 ? 4096 : 0) << layer;
+  }
+  json config = Gemma2();
+  config["attn_logit_softcapping"] = nullptr;
+  config["final_logit_softcapping"] = nullptr;
+  config["hidden_act"] = "gelu";  // of old files; the library does not look at it
+  const auto uncapped = Parse(config);
+  ASSERT_OK(uncapped.status());
+  EXPECT_EQ(uncapped->attention().softcap, 0);
+  EXPECT_EQ(uncapped->logits_softcap, 0);
+  for (const plan::ModelSpec& each : {*spec, *uncapped}) {
+    EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(each, DType::kF32, {}), "own"), each);
+  }
+}
+
+TEST(ParseModelSpec, RefusesWhatGemma2CannotBe) {
+  const auto refuses = [](const char* key, const json& value, const char* message) {
+    json config = Gemma2();
+    config[key] = value;
+    EXPECT_REFUSED(Parse(config).status(), message);
+  };
+  refuses("hidden_activation", "gelu",
+          "config.json: hidden_activation 'gelu' is not supported; gelu_pytorch_tanh is");
+  refuses("attn_logit_softcapping", 0, "attn_logit_softcapping is 0, must be above 0");
+  refuses("final_logit_softcapping", -1, "final_logit_softcapping is -1, must be above 0");
+  refuses("query_pre_attn_scalar", 1e7, "query_pre_attn_scalar is 10000000, must be between");
+  refuses("use_bidirectional_attention", true,
+          "config.json: use_bidirectional_attention true is not supported; false is");
+  json llama = Llama();
+  llama["attn_logit_softcapping"] = 50.0;
+  EXPECT_REFUSED(Parse(llama).status(), "attn_logit_softcapping is not supported for llama");
+}
+
 TEST(ParseModelSpec, RefusesByName) {
   struct Case {
     bool qwen2;
@@ -193,7 +244,7 @@ TEST(ParseModelSpec, RefusesByName) {
   const Case cases[] = {
       {false, "architectures", R"(["Llama4ForCausalLM"])",
        "architectures: 'Llama4ForCausalLM' is not supported; "
-       "llama, mistral, olmo2, olmo3, phi3, qwen2, qwen3 are"},
+       "gemma2, llama, mistral, olmo2, olmo3, phi3, qwen2, qwen3 are"},
       {false, "architectures", "[]", "architectures"},
       {false, "rope_scaling", R"({"rope_type": "dynamic", "factor": 4.0})",
        "rope_scaling: rope_type 'dynamic' is not supported; default, linear, llama3, yarn are"},

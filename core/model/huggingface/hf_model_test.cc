@@ -39,7 +39,7 @@ plan::UnitReader ReaderOf(const HfModel& model) {
 
 TEST(HfModel, ReadsBackWhatWasWritten) {
   const TemporaryFolder folder;
-  for (const std::string shape : {"llama", "tied", "biases", "qwen2", "olmo2", "phi3"}) {
+  for (const std::string shape : {"llama", "tied", "biases", "qwen2", "olmo2", "phi3", "gemma2"}) {
     plan::ModelSpec spec = Tiny(shape == "tied");
     plan::Attention& attention = spec.kinds[0].attention;
     plan::Mlp& mlp = spec.kinds[0].mlp;
@@ -51,6 +51,12 @@ TEST(HfModel, ReadsBackWhatWasWritten) {
     if (shape == "olmo2") {
       spec.kinds[0].norms = plan::Norms::kPost;
       attention.qk_norm = plan::QkNorm::kWhole;
+    }
+    if (shape == "gemma2") {
+      spec.kinds[0].norms = plan::Norms::kSandwich;
+      spec.norm_offset = 1;
+      spec.scaled_embeddings = true;
+      mlp.gate = plan::Gate::kGeluTanh;
     }
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const int64_t max_file_bytes : {int64_t{1} << 40, int64_t{20000}}) {

@@ -58,6 +58,23 @@ inline plan::ModelSpec PostNormSpec() {
   return spec;
 }
 
+// FullSpec with all that Gemma 2 has besides.
+inline plan::ModelSpec SandwichSpec() {
+  plan::ModelSpec spec = FullSpec();
+  spec.family = "gemma2";
+  spec.norm_offset = 1;
+  spec.scaled_embeddings = true;
+  spec.logits_softcap = 3;
+  spec.tied_embeddings = true;
+  for (plan::BlockKind& kind : spec.kinds) {
+    kind.norms = plan::Norms::kSandwich;
+    kind.attention.query_scalar = 20;
+    kind.attention.softcap = 2;
+    kind.mlp.gate = plan::Gate::kGeluTanh;
+  }
+  return spec;
+}
+
 // Matrices of deviation 0.2, norms around one, biases around zero; padding zero.
 inline MemoryUnitSource RandomWeights(const std::vector<plan::UnitSpec>& units, DType dtype,
                                       uint64_t seed) {
