@@ -35,6 +35,8 @@ struct Family {
     int64_t head_dim = 0;  // 0: hidden / heads
     double norm_epsilon = 1e-6;
     double rope_theta = 10000.0;
+    double local_rope_theta =
+        0;  // of layers that have a window, rope_local_base_freq; 0: as others
     int64_t window = 0;
     bool tied_embeddings = false;
     double query_scalar = 0;   // 0: query_pre_attn_scalar is no key of the family
@@ -53,7 +55,8 @@ struct Family {
   bool mlp_bias_key = false;        // mlp_bias
   WindowKeys window = WindowKeys::kNone;
   int64_t full_layer_every = 0;  // without layer_types, each such layer has no window; 0: none
-  bool scales_rotary = true;     // else it knows only ways that are not there
+  std::string_view full_layer_key = {};  // that says otherwise
+  bool scales_rotary = true;             // else it knows only ways that are not there
   bool scales_full_layers_only = false;  // rope_scaling is not for layers that have a window
   NameRule names[8] = {};  // where they are not the common ones; empty entries mean nothing
   // Tensors of files that hold several of ours, one after the other.

@@ -74,7 +74,7 @@ std::vector<Mistake> Configs() {
   return {
       Changed("UnknownFamily", Edited("LlamaForCausalLM", "Llama4ForCausalLM"),
               {"{at}/model/config.json: architectures: 'Llama4ForCausalLM' is not supported; "
-               "gemma2, llama, mistral, olmo2, olmo3, phi3, qwen2, qwen3 are"}),
+               "gemma2, gemma3_text, llama, mistral, olmo2, olmo3, phi3, qwen2, qwen3 are"}),
       Changed("RopeOfAnotherKind",
               Edited("\"use_cache\"",
                      R"("rope_scaling": {"rope_type": "dynamic", "factor": 4}, "use_cache")"),

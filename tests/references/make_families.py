@@ -32,10 +32,16 @@ YARN = dict(rope_type='yarn', rope_theta=1e4, factor=4.0, original_max_position_
 OLMO3 = dict(sliding_attention=dict(rope_type='default', rope_theta=1e4), full_attention=YARN)
 GEMMA2 = dict(COMMON, head_dim=16, query_pre_attn_scalar=20, sliding_window=5,
               attn_logit_softcapping=2.0, final_logit_softcapping=3.0)
+GEMMA3 = dict(COMMON, head_dim=16, query_pre_attn_scalar=20, sliding_window=5,
+              sliding_window_pattern=3,
+              rope_parameters=dict(sliding_attention=dict(rope_type='default', rope_theta=1e2),
+                                   full_attention=LINEAR))
 MODELS = {
     'gemma2': ('Gemma2', GEMMA2),
     'gemma2_uncapped': ('Gemma2', dict(GEMMA2, attn_logit_softcapping=None,
                                        final_logit_softcapping=None)),
+    'gemma3': ('Gemma3', GEMMA3),
+    'gemma3_capped': ('Gemma3', dict(GEMMA3, final_logit_softcapping=3.0)),
     'llama': ('Llama', dict(COMMON, head_dim=16)),
     'llama_llama3': ('Llama', dict(COMMON, head_dim=16, rope_parameters=LLAMA3)),
     'llama_linear': ('Llama', dict(COMMON, head_dim=16, rope_parameters=LINEAR)),
@@ -82,10 +88,13 @@ def config_of(kind, keys):
     keys = dict(keys)
     if transformers.__version__.startswith('4.'):
         rope = dict(keys.pop('rope_parameters', {}))
+        if kind == 'Gemma3':
+            keys['rope_local_base_freq'] = rope['sliding_attention']['rope_theta']
         rope = dict(rope.get('full_attention', rope))  # all that 4 scales
         if rope:
             keys.update(rope_theta=rope.pop('rope_theta'), rope_scaling=rope)
-    return getattr(transformers, kind + 'Config')(**keys, attn_implementation='eager')
+    config_class = getattr(transformers, kind + 'ForCausalLM').config_class
+    return config_class(**keys, attn_implementation='eager')
 
 
 def loss_of(model, sequences):

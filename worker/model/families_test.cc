@@ -189,9 +189,10 @@ TEST_P(Families, Bf16IsClose) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Families,
-                         testing::Values("gemma2", "gemma2_uncapped", "llama", "llama_linear",
-                                         "llama_llama3", "mistral", "mistral_window", "olmo2",
-                                         "olmo3", "phi3", "qwen2", "qwen3", "qwen3_yarn"));
+                         testing::Values("gemma2", "gemma2_uncapped", "gemma3", "gemma3_capped",
+                                         "llama", "llama_linear", "llama_llama3", "mistral",
+                                         "mistral_window", "olmo2", "olmo3", "phi3", "qwen2",
+                                         "qwen3", "qwen3_yarn"));
 
 }  // namespace
 }  // namespace shoal::worker

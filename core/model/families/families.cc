@@ -5,6 +5,7 @@
 namespace shoal::plan {
 
 extern const Family kGemma2;
+extern const Family kGemma3;
 extern const Family kLlama;
 extern const Family kMistral;
 extern const Family kOlmo2;
@@ -90,8 +91,8 @@ std::string InLayer(Role role, int64_t layer, std::string_view name) {
 }  // namespace
 
 std::span<const Family* const> Families() {
-  static constexpr const Family* kFamilies[] = {&kGemma2, &kLlama, &kMistral, &kOlmo2,
-                                                &kOlmo3,  &kPhi3,  &kQwen2,   &kQwen3};
+  static constexpr const Family* kFamilies[] = {&kGemma2, &kGemma3, &kLlama, &kMistral, &kOlmo2,
+                                                &kOlmo3,  &kPhi3,   &kQwen2, &kQwen3};
   return kFamilies;
 }
 

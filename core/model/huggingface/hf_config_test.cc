@@ -216,6 +216,44 @@ TEST(ParseModelSpec, FillsWhatGemma2LeavesOut) {
   }
 }
 
+// As on the hub, from before layer_types.
+TEST(ParseModelSpec, ReadsGemma3sPatternAndBothThetas) {
+  json config = Llama();
+  config["architectures"] = {"Gemma3ForCausalLM"};
+  config["num_hidden_layers"] = 13;
+  config["sliding_window"] = 512;
+  config["rope_scaling"] = json::parse(R"({"rope_type": "linear", "factor": 8.0})");
+  const auto full_every = [&](int64_t every) {
+    const auto spec = Parse(config);
+    EXPECT_THAT(spec.status(), IsOk());
+    for (int64_t layer = 0; layer < spec->layers; ++layer) {
+      const plan::Attention& attention = spec->block(layer).attention;
+      const bool full = (layer + 1) % every == 0;
+      EXPECT_EQ(attention.window, full ? 0 : 512) << layer;
+      EXPECT_EQ(attention.rope.theta, full ? 1e6 : 1e4) << layer;
+      EXPECT_EQ(attention.rope.scaling.has_value(), full) << layer;
+    }
+    EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(*spec, DType::kF32, {}), "own"), *spec);
+    const json own = json::parse(ModelSpecToJson(*spec, DType::kF32, {}));
+    EXPECT_EQ(own["rope_theta"], 1e6) << "transformers 4 looks there";
+    EXPECT_EQ(own["rope_local_base_freq"], 1e4);
+  };
+  full_every(6);
+  config["sliding_window_pattern"] = 2;
+  full_every(2);
+  EXPECT_EQ(Parse(config)->attention().softcap, 0);
+  EXPECT_EQ(Parse(config)->attention().qk_norm, plan::QkNorm::kHead);
+  json wrong = config;
+  wrong["sliding_window_pattern"] = 0;
+  EXPECT_REFUSED(Parse(wrong).status(), "config.json: sliding_window_pattern");
+  wrong = config;
+  wrong["attn_logit_softcapping"] = 50.0;
+  EXPECT_REFUSED(Parse(wrong).status(), "attn_logit_softcapping is not supported for gemma3_text");
+  wrong = config;
+  wrong["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 5.0}};
+  EXPECT_REFUSED(Parse(wrong).status(), "rope_parameters of gemma3_text are by kind of layer");
+}
+
 TEST(ParseModelSpec, RefusesWhatGemma2CannotBe) {
   const auto refuses = [](const char* key, const json& value, const char* message) {
     json config = Gemma2();
@@ -244,7 +282,7 @@ TEST(ParseModelSpec, RefusesByName) {
   const Case cases[] = {
       {false, "architectures", R"(["Llama4ForCausalLM"])",
        "architectures: 'Llama4ForCausalLM' is not supported; "
-       "gemma2, llama, mistral, olmo2, olmo3, phi3, qwen2, qwen3 are"},
+       "gemma2, gemma3_text, llama, mistral, olmo2, olmo3, phi3, qwen2, qwen3 are"},
       {false, "architectures", "[]", "architectures"},
       {false, "rope_scaling", R"({"rope_type": "dynamic", "factor": 4.0})",
        "rope_scaling: rope_type 'dynamic' is not supported; default, linear, llama3, yarn are"},

@@ -69,8 +69,12 @@ absl::StatusOr<std::vector<bool>> SlidingLayers(const JsonObject& config, const 
     }
     return types;
   }
-  for (int64_t layer = 0; family.full_layer_every > 0 && layer < layers; ++layer) {
-    if ((layer + 1) % family.full_layer_every == 0) {
+  int64_t full_every = family.full_layer_every;
+  if (!family.full_layer_key.empty() && config.Find(family.full_layer_key) != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(full_every, config.Integer(family.full_layer_key, 1));
+  }
+  for (int64_t layer = 0; full_every > 0 && layer < layers; ++layer) {
+    if ((layer + 1) % full_every == 0) {
       sliding[static_cast<size_t>(layer)] = false;
     }
   }

@@ -123,19 +123,25 @@ absl::StatusOr<Ropes> ParseRotary(const JsonObject& config, const plan::Family& 
   SHOAL_RETURN_IF_ERROR(RefusePartialRotary(config));
   SHOAL_ASSIGN_OR_RETURN(const double theta,
                          config.NumberOr("rope_theta", family.defaults.rope_theta));
-  Ropes ropes{.full = {.theta = theta}, .sliding = {.theta = theta}};
+  double local_theta = theta;
+  if (family.defaults.local_rope_theta > 0) {
+    SHOAL_ASSIGN_OR_RETURN(
+        local_theta, config.NumberOr("rope_local_base_freq", family.defaults.local_rope_theta));
+  }
+  Ropes ropes{.full = {.theta = theta}, .sliding = {.theta = local_theta}};
   if (config.Find("rope_parameters") != nullptr) {
     SHOAL_ASSIGN_OR_RETURN(const JsonObject parameters, config.Object("rope_parameters"));
     if (parameters.json().contains(kFullAttention) ||
         parameters.json().contains(kSlidingAttention)) {
       SHOAL_ASSIGN_OR_RETURN(ropes.full,
                              ParseRopeOf(parameters, kFullAttention, theta, max_positions));
-      SHOAL_ASSIGN_OR_RETURN(ropes.sliding,
-                             ParseRopeOf(parameters, kSlidingAttention, theta, max_positions));
+      SHOAL_ASSIGN_OR_RETURN(
+          ropes.sliding, ParseRopeOf(parameters, kSlidingAttention, local_theta, max_positions));
     } else {
       SHOAL_ASSIGN_OR_RETURN(ropes.full, ParseRope(parameters, theta, max_positions));
       ropes.sliding = ropes.full;
-      if (family.scales_full_layers_only && ropes.full.scaling) {
+      if (family.scales_full_layers_only &&
+          (ropes.full.scaling || family.defaults.local_rope_theta > 0)) {
         return InvalidArgument("{}: rope_parameters of {} are by kind of layer: {}, {}",
                                config.where(), family.model_type, kFullAttention,
                                kSlidingAttention);
@@ -174,8 +180,12 @@ void AddRotary(const plan::ModelSpec& spec, const plan::Family& family,
       json =
           rope.scaling ? ToJson(*rope.scaling) : nlohmann::ordered_json({{"rope_type", "default"}});
       json["rope_theta"] = rope.theta;
+      // What transformers 4 looks at.
+      if (family.defaults.local_rope_theta > 0) {
+        config[kind.attention.window > 0 ? "rope_local_base_freq" : "rope_theta"] = rope.theta;
+      }
       if (family.scales_full_layers_only && kind.attention.window == 0 && rope.scaling) {
-        config["rope_scaling"] = ToJson(*rope.scaling);  // all that transformers 4 looks at
+        config["rope_scaling"] = ToJson(*rope.scaling);
       }
     }
   }

@@ -1,5 +1,5 @@
-// What config.json says of rotary embedding: rope_theta and rope_scaling of transformers 4, or
-// rope_parameters of 5, which wins.
+// What config.json says of rotary embedding: rope_theta, rope_scaling and rope_local_base_freq of
+// transformers 4, or rope_parameters of 5, which wins.
 #pragma once
 
 #include "absl/status/status.h"
