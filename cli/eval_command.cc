@@ -176,6 +176,7 @@ absl::StatusOr<ExitCode> RunEval(const EvalOptions& options, Streams& streams) {
   SHOAL_ASSIGN_OR_RETURN(OpenedSource opened, OpenSource(options.source));
   opened.prepare.max_sequence_tokens =
       std::min(opened.prepare.max_sequence_tokens, model.spec.max_positions);
+  model.transformer->rotary().ChooseFor(opened.prepare.max_sequence_tokens);
   SHOAL_ASSIGN_OR_RETURN(const auto folder, TemporaryFolder::Create());
   SHOAL_ASSIGN_OR_RETURN(const worker::PreparedData prepared,
                          worker::PrepareCached(options.source.input, folder->path(),

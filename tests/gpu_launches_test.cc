@@ -364,8 +364,8 @@ TEST_F(LargeIndices, OfAttention) {
   const int32_t* const positions = Integers(std::vector<int32_t>(kTokens, 1));
   const Matrix table = Make(DType::kF32, 2, kShape.head_dim / 2);
   const auto* const angles = static_cast<const float*>(table.data);
-  ops().RotaryForward(qkv, kShape.heads + kShape.kv_heads, kShape.head_dim, positions, angles,
-                      angles);
+  ops().RotaryForward(qkv, kShape.heads + kShape.kv_heads, kShape.head_dim,
+                      {.positions = positions, .cosines = angles, .sines = angles});
   ops().AttentionForward(qkv, kShape, begins, out, log_sum_exp);
   ops().AttentionBackward(out, qkv, out, log_sum_exp, kShape, begins,
                           {.positions = positions, .cosines = angles, .sines = angles}, d_qkv);

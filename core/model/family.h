@@ -31,8 +31,9 @@ struct Family {
   // The library's own defaults, for keys that config.json may leave out.
   struct Defaults {
     int64_t max_positions = 0;
-    int64_t kv_heads = 0;  // 0: as heads
-    int64_t head_dim = 0;  // 0: hidden / heads
+    int64_t original_max_positions = 0;  // beside max_position_embeddings; 0: no key of the family
+    int64_t kv_heads = 0;                // 0: as heads
+    int64_t head_dim = 0;                // 0: hidden / heads
     double norm_epsilon = 1e-6;
     double rope_theta = 10000.0;
     double local_rope_theta =
@@ -56,7 +57,10 @@ struct Family {
   WindowKeys window = WindowKeys::kNone;
   int64_t full_layer_every = 0;  // without layer_types, each such layer has no window; 0: none
   std::string_view full_layer_key = {};  // that says otherwise
-  bool scales_rotary = true;             // else it knows only ways that are not there
+  // Whether rotary embedding is scaled by longrope, which has other names too, or else by the ways
+  // that all others have.
+  bool is_longrope = false;
+  bool partial_rotary_key = false;       // partial_rotary_factor
   bool scales_full_layers_only = false;  // rope_scaling is not for layers that have a window
   NameRule names[8] = {};  // where they are not the common ones; empty entries mean nothing
   // Tensors of files that hold several of ours, one after the other.

@@ -7,7 +7,7 @@ namespace shoal::plan {
 
 enum class Gate : uint8_t {
   kSilu,      // x sigmoid(x)
-  kGeluTanh,  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+  kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 };
 
 }  // namespace shoal::plan

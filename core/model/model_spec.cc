@@ -122,11 +122,48 @@ absl::Status ValidateScaling(const RopeScaling& scaling, double theta) {
   return absl::OkStatus();
 }
 
-absl::Status ValidateRope(const Rope& rope) {
+absl::Status ValidateDivisors(const RopeScaling& scaling, int64_t dims) {
+  for (const auto& [name, divisors] : {std::pair("short_factor", &scaling.short_divisors),
+                                       std::pair("long_factor", &scaling.long_divisors)}) {
+    if (std::ssize(*divisors) != dims / 2) {
+      return InvalidArgument("rope_scaling: {} has {} numbers; rotary dimensions {} need {}", name,
+                             divisors->size(), dims, dims / 2);
+    }
+    for (const double divisor : *divisors) {
+      if (!(divisor > 0)) {
+        return InvalidArgument("rope_scaling: {} has {}, must be positive", name, divisor);
+      }
+    }
+  }
+  return scaling.original_max_positions > 1 && scaling.attention_factor > 0 &&
+                 scaling.attention_factor <= kMaxAttentionFactor
+             ? absl::OkStatus()
+             : InvalidArgument(
+                   "rope_scaling: longrope needs original_max_position_embeddings above 1 and "
+                   "attention_factor above 0 and at most {}",
+                   kMaxAttentionFactor);
+}
+
+absl::Status ValidateRope(const Attention& attention) {
+  const Rope& rope = attention.rope;
   if (!(rope.theta > 0)) {
     return InvalidArgument("rope_theta is {}, must be positive", rope.theta);
   }
+  if (attention.rotary_dims() % 2 != 0 || attention.rotary_dims() > attention.head_dim ||
+      rope.dims < 0) {
+    return InvalidArgument("{} of {} dimensions of a head turn; an even number of them can",
+                           rope.dims, attention.head_dim);
+  }
+  if (rope.scaling && rope.scaling->type == RopeType::kLongRope) {
+    return ValidateDivisors(*rope.scaling, attention.rotary_dims());
+  }
   return rope.scaling ? ValidateScaling(*rope.scaling, rope.theta) : absl::OkStatus();
+}
+
+BlockKind WithoutWindowAndRope(BlockKind kind) {
+  kind.attention.rope = Rope();
+  kind.attention.window = 0;
+  return kind;
 }
 
 absl::Status ValidateKinds(const ModelSpec& spec) {
@@ -143,11 +180,8 @@ absl::Status ValidateKinds(const ModelSpec& spec) {
     if (kind.attention.window < 0) {
       return InvalidArgument("sliding_window is {}, must not be negative", kind.attention.window);
     }
-    SHOAL_RETURN_IF_ERROR(ValidateRope(kind.attention.rope));
-    BlockKind same = kind;
-    same.attention.rope = spec.attention().rope;
-    same.attention.window = spec.attention().window;
-    if (same != spec.kinds.front()) {
+    SHOAL_RETURN_IF_ERROR(ValidateRope(kind.attention));
+    if (WithoutWindowAndRope(kind) != WithoutWindowAndRope(spec.kinds.front())) {
       return InvalidArgument("kinds of blocks differ in more than window and rotary embedding");
     }
   }

@@ -22,25 +22,31 @@ namespace shoal::plan {
 // (config.json: rope_type of rope_scaling or rope_parameters).
 enum class RopeType {
   kLlama3,
-  kLinear,  // all divided by the factor
-  kYarn,    // those that turn seldom in the original length divided, those that turn often kept
+  kLinear,    // all divided by the factor
+  kYarn,      // those that turn seldom in the original length divided, those that turn often kept
+  kLongRope,  // each divided by a number of its own, or another where sequences are long
 };
 struct RopeScaling {
   RopeType type = RopeType::kLlama3;
   double factor = 8.0;
   double low_frequency_factor = 1.0;  // llama3's
   double high_frequency_factor = 4.0;
-  int64_t original_max_positions = 8192;  // llama3's and yarn's
+  int64_t original_max_positions = 8192;  // not linear's
   double beta_fast = 32.0;                // yarn's: turns in the original length
   double beta_slow = 1.0;
   bool truncate = true;           // yarn's: the range blended is rounded to whole frequencies
-  double attention_factor = 1.0;  // yarn's: of cosines and sines
+  double attention_factor = 1.0;  // yarn's and longrope's: of cosines and sines
+  // Longrope's, one for each frequency: where no sequence is longer than the original length, and
+  // where one may be.
+  std::vector<double> short_divisors;
+  std::vector<double> long_divisors;
 
   bool operator==(const RopeScaling&) const = default;
 };
 
 struct Rope {
   double theta = 10000.0;
+  int64_t dims = 0;  // of each head, from its first, that turn; 0: all
   std::optional<RopeScaling> scaling;
 
   bool operator==(const Rope&) const = default;
@@ -66,6 +72,7 @@ struct Attention {
   int64_t q_size() const { return heads * head_dim; }
   int64_t kv_size() const { return kv_heads * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+  int64_t rotary_dims() const { return rope.dims > 0 ? rope.dims : head_dim; }
   // Parts of a row of q, and of k, that are normed each by itself.
   int64_t q_norms() const { return qk_norm == QkNorm::kWhole ? 1 : heads; }
   int64_t k_norms() const { return qk_norm == QkNorm::kWhole ? 1 : kv_heads; }
@@ -82,8 +89,8 @@ struct Mlp {
   bool operator==(const Mlp&) const = default;
 };
 
-// Which norms a block has: of the inputs of attention and MLP (kPre), of their outputs, before these
-// are added to the residual stream (kPost), or of both (kSandwich).
+// Which norms a block has: of the inputs of attention and MLP (kPre), of their outputs, before
+// these are added to the residual stream (kPost), or of both (kSandwich).
 enum class Norms { kPre, kPost, kSandwich };
 
 // What a transformer block computes. A model has few kinds, and says which layer is of which.

@@ -30,6 +30,9 @@ LLAMA3 = dict(rope_type='llama3', rope_theta=1e4, factor=8.0, low_freq_factor=1.
 LINEAR = dict(rope_type='linear', rope_theta=1e4, factor=4.0)
 YARN = dict(rope_type='yarn', rope_theta=1e4, factor=4.0, original_max_position_embeddings=64)
 OLMO3 = dict(sliding_attention=dict(rope_type='default', rope_theta=1e4), full_attention=YARN)
+PARTIAL = dict(rope_type='default', rope_theta=1e4, partial_rotary_factor=0.5)
+LONGROPE = dict(PARTIAL, rope_type='longrope', short_factor=[1.0, 1.5, 2.0],
+                long_factor=[3.0, 4.0, 5.0])
 GEMMA2 = dict(COMMON, head_dim=16, query_pre_attn_scalar=20, sliding_window=5,
               attn_logit_softcapping=2.0, final_logit_softcapping=3.0)
 GEMMA3 = dict(COMMON, head_dim=16, query_pre_attn_scalar=20, sliding_window=5,
@@ -50,6 +53,11 @@ MODELS = {
     'olmo2': ('Olmo2', dict(COMMON)),
     'olmo3': ('Olmo3', dict(COMMON, sliding_window=5, rope_parameters=OLMO3)),
     'phi3': ('Phi3', dict(COMMON)),
+    'phi3_partial': ('Phi3', dict(COMMON, rope_parameters=PARTIAL)),
+    'phi3_long': ('Phi3', dict(COMMON, max_position_embeddings=24,
+                               original_max_position_embeddings=6, rope_parameters=LONGROPE)),
+    'phi4_mini': ('Phi3', dict(COMMON, tie_word_embeddings=True, sliding_window=5,
+                               original_max_position_embeddings=128, rope_parameters=LONGROPE)),
     'qwen2': ('Qwen2', dict(COMMON, tie_word_embeddings=True)),
     'qwen3': ('Qwen3', dict(COMMON, head_dim=16)),
     'qwen3_yarn': ('Qwen3', dict(COMMON, head_dim=16, rope_parameters=YARN)),
@@ -92,7 +100,13 @@ def config_of(kind, keys):
             keys['rope_local_base_freq'] = rope['sliding_attention']['rope_theta']
         rope = dict(rope.get('full_attention', rope))  # all that 4 scales
         if rope:
-            keys.update(rope_theta=rope.pop('rope_theta'), rope_scaling=rope)
+            keys.update(rope_theta=rope.pop('rope_theta'))
+            if 'partial_rotary_factor' in rope:
+                keys.update(partial_rotary_factor=rope.pop('partial_rotary_factor'))
+            if rope['rope_type'] == 'longrope':  # it takes these three keys alone
+                rope = dict(type='longrope', short_factor=rope['short_factor'],
+                            long_factor=rope['long_factor'])
+            keys.update(rope_scaling=None if rope == dict(rope_type='default') else rope)
     config_class = getattr(transformers, kind + 'ForCausalLM').config_class
     return config_class(**keys, attn_implementation='eager')
 

@@ -214,6 +214,7 @@ absl::StatusOr<std::unique_ptr<StepRunner>> MakePlainRunner(const JobContext& co
   SHOAL_ASSIGN_OR_RETURN(auto transformer,
                          Transformer::Create(context.spec, plan::ComputeDType(context.job),
                                              std::move(opened.compute_device)));
+  transformer->rotary().ChooseFor(context.job.data.max_sequence_tokens);
   Device* const device = copies ? &transformer->device() : nullptr;
   Stream* const compute = copies ? &transformer->ops().stream() : nullptr;
   return std::make_unique<PlainRunner>(context, MakeTransformerModel(std::move(transformer)),

@@ -377,7 +377,7 @@ void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContex
                        spec.norm_epsilon, {}, a.qkv.Columns(q_size, kv_size), a.k_inverse_rms);
   }
   ops.RotaryForward(a.qkv, attention.heads + attention.kv_heads, attention.head_dim,
-                    sequences.positions, sequences.cosines, sequences.sines);
+                    sequences.rotation);
 }
 
 void BlockForwardOutput(Ops& ops, const BlockWeights& weights, const BlockActivations& a,
@@ -414,11 +414,9 @@ void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceCon
                                                 g.attention_output, g.attention_output_norm);
   ProjectBackwardInput(ops, d_output, Weight(weights, layout.output, hidden, a.attention.columns),
                        g.attention);
-  ops.AttentionBackward(
-      g.attention, a.qkv, a.attention, a.log_sum_exp, ShapeOf(weights.kind.attention),
-      sequences.cu_seqlens,
-      {.positions = sequences.positions, .cosines = sequences.cosines, .sines = sequences.sines},
-      g.qkv);
+  ops.AttentionBackward(g.attention, a.qkv, a.attention, a.log_sum_exp,
+                        ShapeOf(weights.kind.attention), sequences.cu_seqlens, sequences.rotation,
+                        g.qkv);
   QkNormBackward(ops, weights, a, g);
   FromStreamBackward(ops, weights, {layout.qkv, layout.input_norm, a.input, a.input_inverse_rms},
                      g.qkv, g.middle, g.input_normed, d_input, g.input_norm);

@@ -57,12 +57,10 @@ struct BlockWeights {
   DType dtype;
 };
 
-// What attention and rotary embedding need of a microbatch. T rows, including padding.
+// What attention and rotary embedding need of a microbatch.
 struct SequenceContext {
   std::span<const int32_t> cu_seqlens;  // host
-  const int32_t* positions = nullptr;   // [T], device
-  const float* cosines = nullptr;
-  const float* sines = nullptr;
+  Rotation rotation;
 };
 
 // Where to take a block's activations from, by what needs them. They may be the same carver.

@@ -71,6 +71,11 @@ class Families : public testing::TestWithParam<const char*> {
     }
     return batch;
   }
+  std::unique_ptr<Transformer> MakeModel(DType compute) const {
+    auto model = *Transformer::Create(spec_, {.compute = compute, .threads = 2});
+    model->rotary().ChooseFor(static_cast<int64_t>(golden_["sequences"][0].size()));  // the longest
+    return model;
+  }
   // Loss per target of one pass over the batch, and its gradient in the sink.
   double Pass(Transformer& model, MemoryUnitSource& source, MemoryGradientSink& sink,
               plan::Recompute recompute = plan::Recompute::kNone) const {
@@ -137,7 +142,7 @@ TEST_P(Families, HasTheTensorsOfTransformers) {
 }
 
 TEST_P(Families, LogitsAndGradientsAreThoseOfTransformers) {
-  const auto model = *Transformer::Create(spec_, {.compute = DType::kF32, .threads = 2});
+  const auto model = MakeModel(DType::kF32);
   MemoryUnitSource source = Weights(DType::kF32);
   const std::vector<int32_t> positions = golden_["positions"];
   const auto logits = ComputeLogits(*model, Batch(), positions, source);
@@ -163,7 +168,7 @@ TEST_P(Families, LogitsAndGradientsAreThoseOfTransformers) {
 }
 
 TEST_P(Families, TwentyStepsOfAdamWHaveTheLossesOfTorch) {
-  const auto model = *Transformer::Create(spec_, {.compute = DType::kF32, .threads = 2});
+  const auto model = MakeModel(DType::kF32);
   MemoryUnitSource source = Weights(DType::kF32);
   MemoryGradientSink sink(model->units());
   ReferenceAdamW optimizer(golden_["adamw"], model->units());
@@ -181,7 +186,7 @@ TEST_P(Families, TwentyStepsOfAdamWHaveTheLossesOfTorch) {
 }
 
 TEST_P(Families, Bf16IsClose) {
-  const auto model = *Transformer::Create(spec_, {.compute = DType::kBF16, .threads = 2});
+  const auto model = MakeModel(DType::kBF16);
   MemoryUnitSource source = Weights(DType::kBF16);
   MemoryGradientSink sink(model->units());
   const double expected = golden_["losses"][0];
@@ -191,8 +196,9 @@ TEST_P(Families, Bf16IsClose) {
 INSTANTIATE_TEST_SUITE_P(Models, Families,
                          testing::Values("gemma2", "gemma2_uncapped", "gemma3", "gemma3_capped",
                                          "llama", "llama_linear", "llama_llama3", "mistral",
-                                         "mistral_window", "olmo2", "olmo3", "phi3", "qwen2",
-                                         "qwen3", "qwen3_yarn"));
+                                         "mistral_window", "olmo2", "olmo3", "phi3", "phi3_long",
+                                         "phi3_partial", "phi4_mini", "qwen2", "qwen3",
+                                         "qwen3_yarn"));
 
 }  // namespace
 }  // namespace shoal::worker

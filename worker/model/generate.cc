@@ -97,14 +97,11 @@ class Generator {
                 int64_t first, Matrix output) {
     Ops& ops = model_.ops();
     const LayerCache& cache = memory_.caches[static_cast<size_t>(layer)];
-    const RotaryTable& rotary = model_.rotary().of(layer);
     const plan::Attention& attention = weights.kind.attention;
     const int64_t count = a.input.rows;
     const int32_t cu_seqlens[] = {0, static_cast<int32_t>(count)};
     const SequenceContext sequences{.cu_seqlens = cu_seqlens,
-                                    .positions = memory_.positions,
-                                    .cosines = rotary.cosines(),
-                                    .sines = rotary.sines()};
+                                    .rotation = model_.rotary().of(layer).At(memory_.positions)};
     const AttentionShape shape = ShapeOf(attention);
     BlockForwardQkv(ops, weights, sequences, a);
     ops.Convert(a.qkv.Columns(attention.q_size(), attention.kv_size()),
@@ -217,6 +214,7 @@ absl::StatusOr<std::vector<int32_t>> Generate(Transformer& model, UnitSource& so
   const auto prompt_size = static_cast<int64_t>(prompt.size());
   const int64_t new_tokens = std::min(options.max_new_tokens, spec.max_positions - prompt_size);
   const int64_t capacity = prompt_size + new_tokens;
+  model.rotary().ChooseFor(capacity);
   SHOAL_RETURN_IF_ERROR(model.rotary().Reserve(capacity, model.ops().stream()));
   SHOAL_ASSIGN_OR_RETURN(const GenerateMemory memory, model.workspace().Fill([&](Carver& carver) {
     return GenerateMemory::Carve(carver, spec, model.compute(), capacity, prompt_size);

@@ -85,11 +85,7 @@ void MicrobatchInput::Load(Stream& stream) {
 }
 
 SequenceContext MicrobatchInput::sequences(const RotaryTables& rotary, int unit) const {
-  const RotaryTable& table = rotary.of(unit - 1);
-  return {.cu_seqlens = cu_seqlens_,
-          .positions = memory_.positions,
-          .cosines = table.cosines(),
-          .sines = table.sines()};
+  return {.cu_seqlens = cu_seqlens_, .rotation = rotary.of(unit - 1).At(memory_.positions)};
 }
 
 Targets MicrobatchInput::targets() const {

@@ -64,11 +64,15 @@ struct AttentionShape {
   }
 };
 
-// The angles by which RotaryForward turned heads.
+// Turns the pairs (j, j + R/2) of a head, j < R/2, of token t by the angles whose cosines and sines
+// are at [positions[t], j]; the rest of the head stays.
 struct Rotation {
-  const int32_t* positions = nullptr;  // [T]; null: nothing was turned
-  const float* cosines = nullptr;      // [*, D/2]
+  const int32_t* positions = nullptr;  // [T]; null: nothing is turned
+  const float* cosines = nullptr;      // [*, R/2]
   const float* sines = nullptr;
+  int64_t dims = 0;  // R; 0: D
+
+  int64_t dims_of(int64_t head_dim) const { return dims > 0 ? dims : head_dim; }
 };
 
 class Ops {
@@ -91,8 +95,8 @@ class Ops {
                                  float scale, Matrix d_table) = 0;
 
   // inverse_rms[t] = 1 / sqrt(mean(x[t]^2) + epsilon); y = residual + x * inverse_rms * (weight +
-  // its offset), where residual.data may be null, and y the residual. Rows several times as long as the weight
-  // have each such part normed by itself, as a row: x[T, N x D], weight[D], inverse_rms[T, N].
+  // its offset), where residual.data may be null, and y the residual. Rows several times as long as
+  // the weight have each such part normed by itself: x[T, N x D], weight[D], inverse_rms[T, N].
   virtual void RmsNormForward(ConstMatrix x, const NormWeight& weight, double epsilon,
                               ConstMatrix residual, Matrix y, float* inverse_rms) = 0;
   // d_x = residual + (the norm's gradient); residual.data may be null. d_x may be the same matrix
@@ -103,17 +107,14 @@ class Ops {
                                const float* inverse_rms, ConstMatrix residual, Matrix d_x,
                                Matrix d_weights) = 0;
 
-  // In place on the first `rotated_heads` heads of x: turns the pair (j, j + D/2) of a head of
-  // token t by the angle whose cosine and sine are at [positions[t], j] of the tables [*, D/2].
-  // AttentionBackward turns the gradient back.
+  // In place on the first `rotated_heads` heads of x. AttentionBackward turns the gradient back.
   virtual void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim,
-                             const int32_t* positions, const float* cosines,
-                             const float* sines) = 0;
+                             const Rotation& rotation) = 0;
 
   // Attention of token i over tokens j of its sequence [cu_seqlens[s], cu_seqlens[s+1]), i - window
-  // < j <= i; of scores as the shape scales and caps them. qkv[T, Q + 2 KV] -> out[T, Q] and log_sum_exp[heads, T] (of scaled
-  // scores). Rows after the last sequence are zero. cu_seqlens is host memory, read before the call
-  // returns. d_qkv is the gradient of qkv before its q and k heads were turned by `rotation`.
+  // < j <= i. qkv[T, Q + 2 KV] -> out[T, Q] and log_sum_exp[heads, T] (of scores as the shape
+  // scales and caps them). Rows after the last sequence are zero. cu_seqlens is host memory, read
+  // before the call returns. d_qkv is the gradient of qkv before `rotation` turned q and k heads.
   virtual void AttentionForward(ConstMatrix qkv, const AttentionShape& shape,
                                 std::span<const int32_t> cu_seqlens, Matrix out,
                                 float* log_sum_exp) = 0;
@@ -150,7 +151,7 @@ class Ops {
   // logits[R, V] (fp32; clobbered) of the first `count` rows against labels[count], each in [0, V).
   // With softcap c > 0 they are z = c tanh(logit / c), else as they are:
   //   *loss_sum ADDED the sum of the cross entropies;
-  //   d_logits[R, V] = scale * (softmax - one_hot) * dz/dlogit, zero in rows after `count`.
+  //   d_logits[R, V] = scale * (softmax - one_hot) * dz / dlogit, zero in rows after `count`.
   // d_logits.data may be null: only the loss.
   virtual void SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count, float scale,
                                    float softcap, Matrix d_logits, double* loss_sum) = 0;

@@ -29,9 +29,9 @@ double Llama3Frequency(const plan::RopeScaling& scaling, double frequency) {
 
 // The same by the frequency's number: those between the one that turns beta_fast times in the
 // original length and the one that turns beta_slow times are blended.
-double YarnFrequency(const plan::Rope& rope, int64_t head_dim, int64_t j, double frequency) {
+double YarnFrequency(const plan::Rope& rope, int64_t rotary_dims, int64_t j, double frequency) {
   const plan::RopeScaling& scaling = *rope.scaling;
-  const auto dims = static_cast<double>(head_dim);
+  const auto dims = static_cast<double>(rotary_dims);
   const auto number = [&](double turns) {
     const auto original = static_cast<double>(scaling.original_max_positions);
     return dims * std::log(original / (2.0 * std::numbers::pi * turns)) /
@@ -52,12 +52,12 @@ double YarnFrequency(const plan::Rope& rope, int64_t head_dim, int64_t j, double
 
 }  // namespace
 
-std::vector<double> RotaryFrequencies(const plan::Rope& rope, int64_t head_dim) {
-  const int64_t half = head_dim / 2;
+std::vector<double> RotaryFrequencies(const plan::Rope& rope, int64_t dims, int64_t longest) {
+  const int64_t half = dims / 2;
   std::vector<double> frequencies(static_cast<size_t>(half));
   for (int64_t j = 0; j < half; ++j) {
     double frequency =
-        std::pow(rope.theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_dim));
+        std::pow(rope.theta, -2.0 * static_cast<double>(j) / static_cast<double>(dims));
     if (rope.scaling) {
       switch (rope.scaling->type) {
         case plan::RopeType::kLlama3:
@@ -67,8 +67,14 @@ std::vector<double> RotaryFrequencies(const plan::Rope& rope, int64_t head_dim) 
           frequency /= rope.scaling->factor;
           break;
         case plan::RopeType::kYarn:
-          frequency = YarnFrequency(rope, head_dim, j, frequency);
+          frequency = YarnFrequency(rope, dims, j, frequency);
           break;
+        case plan::RopeType::kLongRope: {
+          const bool is_long = longest > rope.scaling->original_max_positions;
+          frequency /= (is_long ? rope.scaling->long_divisors
+                                : rope.scaling->short_divisors)[static_cast<size_t>(j)];
+          break;
+        }
       }
     }
     frequencies[static_cast<size_t>(j)] = frequency;
@@ -77,9 +83,19 @@ std::vector<double> RotaryFrequencies(const plan::Rope& rope, int64_t head_dim) 
 }
 
 RotaryTable::RotaryTable(const plan::Rope& rope, int64_t head_dim, Device& device)
-    : frequencies_(RotaryFrequencies(rope, head_dim)),
+    : rope_(rope),
+      dims_(rope.dims > 0 ? rope.dims : head_dim),
+      frequencies_(RotaryFrequencies(rope, dims_)),
       factor_(rope.scaling ? rope.scaling->attention_factor : 1.0),
       device_(device) {}
+
+void RotaryTable::ChooseFor(int64_t longest) {
+  std::vector<double> frequencies = RotaryFrequencies(rope_, dims_, longest);
+  if (frequencies != frequencies_) {
+    frequencies_ = std::move(frequencies);
+    positions_ = 0;
+  }
+}
 
 absl::Status RotaryTable::Reserve(int64_t positions, Stream& stream) {
   if (positions <= positions_) {
@@ -123,6 +139,12 @@ RotaryTables::RotaryTables(const plan::ModelSpec& spec, Device& device) {
       ropes.push_back(attention.rope);
       tables_.emplace_back(attention.rope, attention.head_dim, device);
     }
+  }
+}
+
+void RotaryTables::ChooseFor(int64_t longest) {
+  for (RotaryTable& table : tables_) {
+    table.ChooseFor(longest);
   }
 }
 

@@ -58,6 +58,7 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
   const plan::PipelineChoice& choice = own.pipeline.choice;
   SHOAL_ASSIGN_OR_RETURN(
       auto transformer, Transformer::Create(spec, stage->compute_type_, std::move(compute_device)));
+  transformer->rotary().ChooseFor(job.data.max_sequence_tokens);
   stage->device_ = &transformer->device();
   stage->compute_ = &transformer->ops().stream();
   stage->model_ =

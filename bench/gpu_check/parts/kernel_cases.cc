@@ -223,7 +223,8 @@ absl::StatusOr<std::vector<KernelCase>> MakeBlockCases(Ops& ops, DeviceData& dat
        }},
       {"RotaryForward", of_heads, rotary,
        [=, &ops](int64_t n) {
-         ops.RotaryForward(At(qkv, n), rotated, shape.head_dim, positions, cosines, sines);
+         ops.RotaryForward(At(qkv, n), rotated, shape.head_dim,
+                           {.positions = positions, .cosines = cosines, .sines = sines});
        }},
       {"SwiGluForward", of_gates, ElementwiseCost(rows * intermediate, 2, 1),
        [=, &ops](int64_t) { ops.SwiGluForward(gate_up, activated); }},

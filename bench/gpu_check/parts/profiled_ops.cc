@@ -110,9 +110,8 @@ void ProfiledOps::RmsNormBackward(ConstMatrix d_y, ConstMatrix x, const NormWeig
 }
 
 void ProfiledOps::RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim,
-                                const int32_t* positions, const float* cosines,
-                                const float* sines) {
-  inner_->RotaryForward(x, rotated_heads, head_dim, positions, cosines, sines);
+                                const worker::Rotation& rotation) {
+  inner_->RotaryForward(x, rotated_heads, head_dim, rotation);
   const Matrix turned = x.Columns(0, rotated_heads * head_dim);
   Note("RotaryForward", Touching(turned, turned));
 }

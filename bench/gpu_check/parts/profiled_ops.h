@@ -52,7 +52,7 @@ class ProfiledOps final : public worker::Ops {
                        worker::ConstMatrix residual, worker::Matrix d_x,
                        worker::Matrix d_weights) override;
   void RotaryForward(worker::Matrix x, int64_t rotated_heads, int64_t head_dim,
-                     const int32_t* positions, const float* cosines, const float* sines) override;
+                     const worker::Rotation& rotation) override;
   void AttentionForward(worker::ConstMatrix qkv, const worker::AttentionShape& shape,
                         std::span<const int32_t> cu_seqlens, worker::Matrix out,
                         float* log_sum_exp) override;

@@ -172,7 +172,8 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::str
   SHOAL_RETURN_IF_ERROR(ParseSizes(config, *family, spec));
   SHOAL_RETURN_IF_ERROR(ParseFlags(config, *family, spec));
   SHOAL_RETURN_IF_ERROR(ParseScalars(config, *family, spec));
-  SHOAL_ASSIGN_OR_RETURN(const Ropes ropes, ParseRotary(config, *family, spec.max_positions));
+  SHOAL_ASSIGN_OR_RETURN(const Ropes ropes, ParseRotary(config, *family, spec.max_positions,
+                                                        spec.attention().head_dim));
   SHOAL_RETURN_IF_ERROR(Annotate(plan::Validate(spec), file_name));  // before layers are listed
   SHOAL_RETURN_IF_ERROR(ParseLayers(config, *family, ropes, spec));
   SHOAL_RETURN_IF_ERROR(Annotate(plan::Validate(spec), file_name));

@@ -134,12 +134,64 @@ TEST(ParseModelSpec, ReadsRopeByLayerType) {
   EXPECT_REFUSED(Parse(config).status(), "rope_parameters of olmo3 are by kind of layer");
 }
 
-TEST(ParseModelSpec, RefusesScalingThatTheLibraryReadsOtherwise) {
-  json config = Llama();
+json Phi3() {
+  json config = Llama();  // heads of 8 dimensions
   config["architectures"] = {"Phi3ForCausalLM"};
-  ASSERT_OK(Parse(config).status());
-  config["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}};
-  EXPECT_REFUSED(Parse(config).status(), "scaled is not supported for phi3");
+  return config;
+}
+
+TEST(ParseModelSpec, ReadsThePartOfAHeadThatTurns) {
+  json config = Phi3();
+  config["partial_rotary_factor"] = 0.75;
+  const auto spec = Parse(config);
+  ASSERT_OK(spec.status());
+  EXPECT_EQ(spec->attention().rotary_dims(), 6);
+  EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(*spec, DType::kF32, {}), "own"), *spec);
+  config.erase("partial_rotary_factor");
+  config["rope_parameters"] = {{"rope_type", "default"}, {"partial_rotary_factor", 0.75}};
+  EXPECT_EQ(*Parse(config), *spec);
+  config["rope_parameters"]["partial_rotary_factor"] = 1;
+  EXPECT_EQ(Parse(config)->attention().rope.dims, 0);
+  config["rope_parameters"]["partial_rotary_factor"] = 0.4;
+  EXPECT_REFUSED(Parse(config).status(),
+                 "rope_parameters: partial_rotary_factor 0.4 turns 3 of 8 dimensions; pairs turn");
+  config["rope_parameters"]["partial_rotary_factor"] = 1.5;
+  EXPECT_REFUSED(Parse(config).status(), "is 1.5, must be above 0 and at most 1");
+}
+
+TEST(ParseModelSpec, ReadsLongRope) {
+  json config = Phi3();
+  config["max_position_embeddings"] = 1024;
+  config["original_max_position_embeddings"] = 64;
+  config["rope_scaling"] = {
+      {"type", "su"}, {"short_factor", {1, 1, 1, 2}}, {"long_factor", {1, 2, 3, 4.5}}};
+  const auto spec = Parse(config);
+  ASSERT_OK(spec.status());
+  const plan::RopeScaling scaling = *spec->attention().rope.scaling;
+  EXPECT_EQ(scaling.type, plan::RopeType::kLongRope);
+  EXPECT_EQ(scaling.original_max_positions, 64);
+  EXPECT_DOUBLE_EQ(scaling.attention_factor, std::sqrt(1 + std::log(16.0) / std::log(64.0)));
+  EXPECT_EQ(scaling.long_divisors, std::vector<double>({1, 2, 3, 4.5}));
+  EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(*spec, DType::kF32, {}), "own"), *spec);
+  config.erase("original_max_position_embeddings");
+  EXPECT_EQ(Parse(config)->attention().rope.scaling->original_max_positions, 4096);
+  EXPECT_EQ(Parse(config)->attention().rope.scaling->attention_factor, 1);
+
+  const auto refuses = [](json wrong, const char* message) {
+    EXPECT_REFUSED(Parse(wrong).status(), message);
+  };
+  json wrong = config;
+  wrong["rope_scaling"]["short_factor"] = {1, 2, 3};
+  refuses(wrong, "rope_scaling: short_factor has 3 numbers; rotary dimensions 8 need 4");
+  wrong["rope_scaling"]["short_factor"] = {1, 2, 3, -1};
+  refuses(wrong, "rope_scaling: short_factor has -1, must be positive");
+  wrong["rope_scaling"]["short_factor"] = {1, 2, 3, "4"};
+  refuses(wrong, "rope_scaling: short_factor has what is no number");
+  wrong["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
+  refuses(wrong, "rope_type 'linear' is not supported for phi3; default, longrope are");
+  wrong["rope_scaling"] = config["rope_scaling"];
+  wrong["architectures"] = {"LlamaForCausalLM"};
+  refuses(wrong, "rope_type 'su' is not supported; default, linear, llama3, yarn are");
 }
 
 TEST(ParseModelSpec, ReadsWindows) {

@@ -1,7 +1,9 @@
 #include "core/model/huggingface/hf_rotary.h"
 
 #include <cmath>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/status.h"
 
@@ -12,11 +14,34 @@ using plan::Rope;
 using plan::RopeScaling;
 using plan::RopeType;
 
-absl::Status RefusePartialRotary(const JsonObject& object) {
-  SHOAL_ASSIGN_OR_RETURN(const double partial, object.NumberOr("partial_rotary_factor", 1));
-  return partial == 1 ? absl::OkStatus()
-                      : InvalidArgument("{}: partial_rotary_factor {} is not supported; 1 is",
-                                        object.where(), partial);
+// What the keys of a kind of layers are read with.
+struct Model {
+  const plan::Family& family;
+  const JsonObject& config;
+  int64_t max_positions;
+  int64_t head_dim;
+};
+
+// Of each head those that turn; 0: all.
+absl::StatusOr<int64_t> ParseDims(const JsonObject& object, const Model& model, int64_t otherwise) {
+  SHOAL_ASSIGN_OR_RETURN(const double partial, object.NumberOr("partial_rotary_factor", -1));
+  if (partial == -1) {
+    return otherwise;
+  }
+  if (!model.family.partial_rotary_key && partial != 1) {
+    return InvalidArgument("{}: partial_rotary_factor {} is not supported for {}; 1 is",
+                           object.where(), partial, model.family.model_type);
+  }
+  if (!(partial > 0 && partial <= 1)) {
+    return InvalidArgument("{}: partial_rotary_factor is {}, must be above 0 and at most 1",
+                           object.where(), partial);
+  }
+  const auto dims = static_cast<int64_t>(static_cast<double>(model.head_dim) * partial);
+  if (dims == 0 || dims % 2 != 0) {
+    return InvalidArgument("{}: partial_rotary_factor {} turns {} of {} dimensions; pairs turn",
+                           object.where(), partial, dims, model.head_dim);
+  }
+  return dims == model.head_dim ? 0 : dims;
 }
 
 absl::StatusOr<RopeScaling> ParseLlama3(const JsonObject& rope) {
@@ -58,40 +83,85 @@ absl::StatusOr<RopeScaling> ParseYarn(const JsonObject& rope, int64_t max_positi
   return scaling;
 }
 
-// `rope` is rope_scaling, or rope_parameters (which has rope_theta too).
-absl::StatusOr<Rope> ParseRope(const JsonObject& rope, double theta, int64_t max_positions) {
-  Rope result;
-  SHOAL_ASSIGN_OR_RETURN(result.theta, rope.NumberOr("rope_theta", theta));
+absl::StatusOr<std::vector<double>> ParseDivisors(const JsonObject& rope, const char* key) {
+  SHOAL_ASSIGN_OR_RETURN(const Json* list, rope.Array(key));
+  std::vector<double> divisors;
+  for (const Json& each : *list) {
+    if (!each.is_number()) {
+      return InvalidArgument("{}: {} has what is no number", rope.where(), key);
+    }
+    divisors.push_back(each.get<double>());
+  }
+  return divisors;
+}
+
+absl::StatusOr<RopeScaling> ParseLongRope(const JsonObject& rope, const Model& model) {
+  RopeScaling scaling{.type = RopeType::kLongRope};
+  // As in the library, a key of that name within rope_parameters does not count.
+  SHOAL_ASSIGN_OR_RETURN(scaling.original_max_positions,
+                         model.config.IntegerOr("original_max_position_embeddings",
+                                                model.family.defaults.original_max_positions));
+  const auto original = static_cast<double>(scaling.original_max_positions);
+  SHOAL_ASSIGN_OR_RETURN(
+      scaling.factor, rope.NumberOr("factor", static_cast<double>(model.max_positions) / original));
+  const double computed =
+      scaling.factor <= 1 ? 1.0 : std::sqrt(1 + std::log(scaling.factor) / std::log(original));
+  SHOAL_ASSIGN_OR_RETURN(scaling.attention_factor, rope.NumberOr("attention_factor", computed));
+  SHOAL_ASSIGN_OR_RETURN(scaling.short_divisors, ParseDivisors(rope, "short_factor"));
+  SHOAL_ASSIGN_OR_RETURN(scaling.long_divisors, ParseDivisors(rope, "long_factor"));
+  return scaling;
+}
+
+absl::StatusOr<std::optional<RopeScaling>> ParseScaling(const JsonObject& rope,
+                                                        const Model& model) {
   SHOAL_ASSIGN_OR_RETURN(std::string type, rope.StringOr("type", "default"));
   SHOAL_ASSIGN_OR_RETURN(type, rope.StringOr("rope_type", type));
-  SHOAL_RETURN_IF_ERROR(RefusePartialRotary(rope));
+  if (type == "default") {
+    return std::nullopt;
+  }
+  if (model.family.is_longrope) {
+    if (type == "longrope" || type == "su" || type == "yarn") {
+      return ParseLongRope(rope, model);
+    }
+    return InvalidArgument("{}: rope_type '{}' is not supported for {}; default, longrope are",
+                           rope.where(), type, model.family.model_type);
+  }
   if (type == "linear") {
     RopeScaling scaling{.type = RopeType::kLinear};
     SHOAL_ASSIGN_OR_RETURN(scaling.factor, rope.Number("factor"));
-    result.scaling = scaling;
-  } else if (type == "llama3") {
-    SHOAL_ASSIGN_OR_RETURN(result.scaling, ParseLlama3(rope));
-  } else if (type == "yarn") {
-    SHOAL_ASSIGN_OR_RETURN(result.scaling, ParseYarn(rope, max_positions));
-  } else if (type != "default") {
-    return InvalidArgument("{}: rope_type '{}' is not supported; default, linear, llama3, yarn are",
-                           rope.where(), type);
+    return scaling;
   }
+  if (type == "llama3") {
+    return ParseLlama3(rope);
+  }
+  if (type == "yarn") {
+    return ParseYarn(rope, model.max_positions);
+  }
+  return InvalidArgument("{}: rope_type '{}' is not supported; default, linear, llama3, yarn are",
+                         rope.where(), type);
+}
+
+// `rope` is rope_scaling, or rope_parameters (which has rope_theta too).
+absl::StatusOr<Rope> ParseRope(const JsonObject& rope, const Rope& otherwise, const Model& model) {
+  Rope result;
+  SHOAL_ASSIGN_OR_RETURN(result.theta, rope.NumberOr("rope_theta", otherwise.theta));
+  SHOAL_ASSIGN_OR_RETURN(result.dims, ParseDims(rope, model, otherwise.dims));
+  SHOAL_ASSIGN_OR_RETURN(result.scaling, ParseScaling(rope, model));
   return result;
 }
 
 // That of a kind of layers in rope_parameters that say each by itself.
-absl::StatusOr<Rope> ParseRopeOf(const JsonObject& parameters, const char* type, double theta,
-                                 int64_t max_positions) {
+absl::StatusOr<Rope> ParseRopeOf(const JsonObject& parameters, const char* type,
+                                 const Rope& otherwise, const Model& model) {
   if (!parameters.json().contains(type)) {
-    return Rope{.theta = theta};
+    return otherwise;
   }
   if (parameters.Find(type) == nullptr) {
     return InvalidArgument("{}: {} is null: layers without rotary embedding are not supported",
                            parameters.where(), type);
   }
   SHOAL_ASSIGN_OR_RETURN(const JsonObject rope, parameters.Object(type));
-  return ParseRope(rope, theta, max_positions);
+  return ParseRope(rope, otherwise, model);
 }
 
 nlohmann::ordered_json ToJson(const RopeScaling& scaling) {
@@ -112,6 +182,11 @@ nlohmann::ordered_json ToJson(const RopeScaling& scaling) {
               {"beta_slow", scaling.beta_slow},
               {"truncate", scaling.truncate},
               {"attention_factor", scaling.attention_factor}};
+    case RopeType::kLongRope:
+      // Three keys are all that transformers 4 takes.
+      return {{"type", "longrope"},
+              {"short_factor", scaling.short_divisors},
+              {"long_factor", scaling.long_divisors}};
   }
   __builtin_unreachable();
 }
@@ -119,8 +194,9 @@ nlohmann::ordered_json ToJson(const RopeScaling& scaling) {
 }  // namespace
 
 absl::StatusOr<Ropes> ParseRotary(const JsonObject& config, const plan::Family& family,
-                                  int64_t max_positions) {
-  SHOAL_RETURN_IF_ERROR(RefusePartialRotary(config));
+                                  int64_t max_positions, int64_t head_dim) {
+  const Model model{family, config, max_positions, head_dim};
+  SHOAL_ASSIGN_OR_RETURN(const int64_t dims, ParseDims(config, model, 0));
   SHOAL_ASSIGN_OR_RETURN(const double theta,
                          config.NumberOr("rope_theta", family.defaults.rope_theta));
   double local_theta = theta;
@@ -128,17 +204,18 @@ absl::StatusOr<Ropes> ParseRotary(const JsonObject& config, const plan::Family& 
     SHOAL_ASSIGN_OR_RETURN(
         local_theta, config.NumberOr("rope_local_base_freq", family.defaults.local_rope_theta));
   }
-  Ropes ropes{.full = {.theta = theta}, .sliding = {.theta = local_theta}};
+  Ropes ropes{.full = {.theta = theta, .dims = dims},
+              .sliding = {.theta = local_theta, .dims = dims}};
   if (config.Find("rope_parameters") != nullptr) {
     SHOAL_ASSIGN_OR_RETURN(const JsonObject parameters, config.Object("rope_parameters"));
     if (parameters.json().contains(kFullAttention) ||
         parameters.json().contains(kSlidingAttention)) {
       SHOAL_ASSIGN_OR_RETURN(ropes.full,
-                             ParseRopeOf(parameters, kFullAttention, theta, max_positions));
-      SHOAL_ASSIGN_OR_RETURN(
-          ropes.sliding, ParseRopeOf(parameters, kSlidingAttention, local_theta, max_positions));
+                             ParseRopeOf(parameters, kFullAttention, ropes.full, model));
+      SHOAL_ASSIGN_OR_RETURN(ropes.sliding,
+                             ParseRopeOf(parameters, kSlidingAttention, ropes.sliding, model));
     } else {
-      SHOAL_ASSIGN_OR_RETURN(ropes.full, ParseRope(parameters, theta, max_positions));
+      SHOAL_ASSIGN_OR_RETURN(ropes.full, ParseRope(parameters, ropes.full, model));
       ropes.sliding = ropes.full;
       if (family.scales_full_layers_only &&
           (ropes.full.scaling || family.defaults.local_rope_theta > 0)) {
@@ -149,14 +226,10 @@ absl::StatusOr<Ropes> ParseRotary(const JsonObject& config, const plan::Family& 
     }
   } else if (config.Find("rope_scaling") != nullptr) {
     SHOAL_ASSIGN_OR_RETURN(const JsonObject scaling, config.Object("rope_scaling"));
-    SHOAL_ASSIGN_OR_RETURN(ropes.full, ParseRope(scaling, theta, max_positions));
+    SHOAL_ASSIGN_OR_RETURN(ropes.full, ParseRope(scaling, ropes.full, model));
     if (!family.scales_full_layers_only) {
       ropes.sliding = ropes.full;
     }
-  }
-  if (!family.scales_rotary && (ropes.full.scaling || ropes.sliding.scaling)) {
-    return InvalidArgument("{}: a rotary embedding that is scaled is not supported for {}",
-                           config.where(), family.model_type);
   }
   return ropes;
 }
@@ -171,6 +244,13 @@ void AddRotary(const plan::ModelSpec& spec, const plan::Family& family,
   }
   if (same && first.rope.scaling) {
     config["rope_scaling"] = ToJson(*first.rope.scaling);
+    if (family.defaults.original_max_positions > 0) {
+      config["original_max_position_embeddings"] = first.rope.scaling->original_max_positions;
+    }
+  }
+  if (family.partial_rotary_key) {
+    config["partial_rotary_factor"] =
+        static_cast<double>(first.rotary_dims()) / static_cast<double>(first.head_dim);
   }
   for (const plan::BlockKind& kind : spec.kinds) {
     if (!same) {

@@ -20,7 +20,7 @@ struct Ropes {
   plan::Rope sliding;
 };
 absl::StatusOr<Ropes> ParseRotary(const JsonObject& config, const plan::Family& family,
-                                  int64_t max_positions);
+                                  int64_t max_positions, int64_t head_dim);
 
 // The inverse: adds those keys, given rope_theta of the first kind of layers.
 void AddRotary(const plan::ModelSpec& spec, const plan::Family& family,

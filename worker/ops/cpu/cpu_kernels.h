@@ -23,9 +23,9 @@ void AttentionDecode(Context& context, ConstMatrix q, ConstMatrix keys, ConstMat
                      const AttentionShape& shape, Matrix out);
 
 void RotaryForward(Context& context, Matrix x, int64_t rotated_heads, int64_t head_dim,
-                   const int32_t* positions, const float* cosines, const float* sines);
+                   const Rotation& rotation);
 void RotaryBackward(Context& context, Matrix d_x, int64_t rotated_heads, int64_t head_dim,
-                    const int32_t* positions, const float* cosines, const float* sines);
+                    const Rotation& rotation);
 
 void RmsNormForward(Context& context, ConstMatrix x, const NormWeight& weight, double epsilon,
                     ConstMatrix residual, Matrix y, float* inverse_rms);

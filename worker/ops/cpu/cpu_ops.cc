@@ -35,9 +35,9 @@ class CpuOps : public Ops {
     cpu::RmsNormBackward(context_, d_y, x, weight, inverse_rms, residual, d_x, d_weights);
   }
 
-  void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim, const int32_t* positions,
-                     const float* cosines, const float* sines) override {
-    cpu::RotaryForward(context_, x, rotated_heads, head_dim, positions, cosines, sines);
+  void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim,
+                     const Rotation& rotation) override {
+    cpu::RotaryForward(context_, x, rotated_heads, head_dim, rotation);
   }
 
   void AttentionForward(ConstMatrix qkv, const AttentionShape& shape,
@@ -51,8 +51,7 @@ class CpuOps : public Ops {
                          Matrix d_qkv) override {
     cpu::AttentionBackward(context_, d_out, qkv, out, log_sum_exp, shape, cu_seqlens, d_qkv);
     if (rotation.positions != nullptr) {
-      cpu::RotaryBackward(context_, d_qkv, shape.heads + shape.kv_heads, shape.head_dim,
-                          rotation.positions, rotation.cosines, rotation.sines);
+      cpu::RotaryBackward(context_, d_qkv, shape.heads + shape.kv_heads, shape.head_dim, rotation);
     }
   }
   void AttentionDecode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,

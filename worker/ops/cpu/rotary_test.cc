@@ -24,7 +24,7 @@ TEST(Rotary, TurnsHalvesOfEachHead) {
   Tensor x = Tensor::Normal(DType::kF32, 3, 24, random);
   const Doubles before = x.doubles();
   const int32_t positions[] = {0, 5, 99};
-  cpu.ops->RotaryForward(x.view(), 2, 8, positions, table.cosines(), table.sines());
+  cpu.ops->RotaryForward(x.view(), 2, 8, table.At(positions));
   const Doubles after = x.doubles();
   for (size_t t = 0; t < 3; ++t) {
     for (size_t head = 0; head < 3; ++head) {
@@ -37,6 +37,35 @@ TEST(Rotary, TurnsHalvesOfEachHead) {
         EXPECT_NEAR(after[first + 4],
                     before[first + 4] * std::cos(angle) + before[first] * std::sin(angle), 1e-5);
       }
+    }
+  }
+}
+
+TEST(Rotary, TurnsAPartOfEachHeadAsIfItWereAHead) {
+  Random random(9);
+  CpuFixture cpu;
+  RotaryTable whole(plan::Rope(), 6, *cpu.device);
+  RotaryTable part({.dims = 6}, kHeadDim, *cpu.device);
+  ASSERT_TRUE(whole.Reserve(50, cpu.ops->stream()).ok());
+  ASSERT_TRUE(part.Reserve(50, cpu.ops->stream()).ok());
+  Tensor x = Tensor::Normal(DType::kF32, 2, 16, random);
+  const Doubles before = x.doubles();
+  const int32_t positions[] = {7, 49};
+  cpu.ops->RotaryForward(x.view(), 2, kHeadDim, part.At(positions));
+  for (int64_t t = 0; t < 2; ++t) {
+    for (int64_t head = 0; head < 2; ++head) {
+      const auto first = static_cast<size_t>(t * 16 + head * 8);
+      Tensor alone(DType::kF32, 1, 6);
+      for (int64_t j = 0; j < 6; ++j) {
+        alone.Set(j, before[first + static_cast<size_t>(j)]);
+      }
+      cpu.ops->RotaryForward(alone.view(), 1, 6, whole.At(&positions[t]));
+      Doubles expected = alone.doubles();
+      expected.insert(expected.end(), {before[first + 6], before[first + 7]});
+      const Doubles after = x.doubles();
+      EXPECT_EQ(Doubles(after.begin() + static_cast<int64_t>(first),
+                        after.begin() + static_cast<int64_t>(first) + 8),
+                expected);
     }
   }
 }
@@ -54,11 +83,11 @@ TEST(Rotary, BackwardIsTheInverse) {
     for (int32_t& position : positions) {
       position = static_cast<int32_t>(random.Below(64));
     }
-    cpu.ops->RotaryForward(x.view(), 4, 8, positions.data(), table.cosines(), table.sines());
+    cpu.ops->RotaryForward(x.view(), 4, 8, table.At(positions.data()));
     ThreadPool pool(2);
     cpu::GemmCache gemm;
     cpu::Context context{pool, gemm};
-    cpu::RotaryBackward(context, x.view(), 4, 8, positions.data(), table.cosines(), table.sines());
+    cpu::RotaryBackward(context, x.view(), 4, 8, table.At(positions.data()));
     oracle::ExpectClose(x.doubles(), before, oracle::Tolerance(dtype), "rotated there and back");
   }
 }
@@ -85,6 +114,23 @@ TEST(RotaryTable, KeepsWhatItHasWhereTheDeviceIsFull) {
   EXPECT_EQ(table.cosines()[0], 1.0F);
   EXPECT_EQ(table.sines()[0], 0.0F);
   EXPECT_TRUE(table.Reserve(8, *stream).ok());
+}
+
+TEST(RotaryTable, IsMadeAgainForLongSequences) {
+  CpuFixture cpu;
+  const plan::RopeScaling scaling{.type = plan::RopeType::kLongRope,
+                                  .original_max_positions = 10,
+                                  .short_divisors = {1, 1, 1, 1},
+                                  .long_divisors = {2, 2, 2, 2}};
+  RotaryTable table({.scaling = scaling}, kHeadDim, *cpu.device);
+  const auto cosine_of_three = [&](int64_t longest) {
+    table.ChooseFor(longest);
+    EXPECT_TRUE(table.Reserve(4, cpu.ops->stream()).ok());
+    return table.cosines()[3 * 4];
+  };
+  EXPECT_FLOAT_EQ(cosine_of_three(10), std::cos(3.0F));
+  EXPECT_FLOAT_EQ(cosine_of_three(11), std::cos(1.5F));
+  EXPECT_FLOAT_EQ(cosine_of_three(10), std::cos(3.0F));
 }
 
 TEST(RotaryFrequencies, Llama3ScalesSlowOnesAlone) {

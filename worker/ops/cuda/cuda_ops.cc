@@ -124,17 +124,19 @@ class CudaOps : public Ops {
     }
   }
 
-  void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim, const int32_t* positions,
-                     const float* cosines, const float* sines) override {
-    SHOAL_CHECK(head_dim % 2 == 0 && rotated_heads * head_dim <= x.columns);
+  void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim,
+                     const Rotation& rotation) override {
+    const int64_t dims = rotation.dims_of(head_dim);
+    SHOAL_CHECK(dims % 2 == 0 && dims <= head_dim && rotated_heads * head_dim <= x.columns);
     what_ = "RotaryForward";
     if (x.rows > 0 && rotated_heads * head_dim > 0 && context_.Begin(what_)) {
       Keep(Rotary(context_.stream(), {.x = ToView(x),
                                       .heads = rotated_heads,
                                       .head_dim = head_dim,
-                                      .positions = positions,
-                                      .cosines = cosines,
-                                      .sines = sines}));
+                                      .dims = dims,
+                                      .positions = rotation.positions,
+                                      .cosines = rotation.cosines,
+                                      .sines = rotation.sines}));
     }
   }
 

@@ -40,7 +40,8 @@ TEST_F(CudaOpsFailureTest, WhatIsEmptyIsNotLaunched) {
   ops_->ScatterRows(Dense(4, 8), integers(), 0, Dense(4, 8));
   ops_->SoftmaxCrossEntropy(Dense(4, 8), integers(), 0, 1.0f, 0.0f, Matrix(),
                             reinterpret_cast<double*>(buffer_.data()));
-  ops_->RotaryForward(Dense(4, 8), 0, 4, integers(), floats(), floats());
+  ops_->RotaryForward(Dense(4, 8), 0, 4,
+                      {.positions = integers(), .cosines = floats(), .sines = floats()});
   EXPECT_TRUE(ops_->Finish().ok());
   EXPECT_EQ(gpu::Counters().launches, before);
 }

@@ -146,17 +146,23 @@ void Checks::Rows(const Size& size, int64_t vocabulary) {
   });
 }
 
-void Checks::Rotary(int64_t tokens, int64_t heads, int64_t head_dim, ArrayLayout layout) {
+void Checks::Rotary(int64_t tokens, int64_t heads, int64_t head_dim, ArrayLayout layout,
+                    int64_t dims) {
   constexpr int64_t kPositions = 100;
   const int64_t columns = (heads + 1) * head_dim;  // the last head is not turned
+  const int64_t half = (dims > 0 ? dims : head_dim) / 2;
   CheckedArray x = Normal({tokens, columns, layout});
   CheckedArray positions = checker_.Integers(Below(tokens, kPositions));
-  CheckedArray cosines = checker_.Normal(DType::kF32, kPositions, head_dim / 2);
-  CheckedArray sines = checker_.Normal(DType::kF32, kPositions, head_dim / 2);
-  checker_.Check(Name("RotaryForward", {tokens, columns, layout}), Bound(dtype_), {&x},
+  CheckedArray cosines = checker_.Normal(DType::kF32, kPositions, half);
+  CheckedArray sines = checker_.Normal(DType::kF32, kPositions, half);
+  const std::string of_dims = dims == 0 ? "" : fmt::format("{} of each {}", dims, head_dim);
+  checker_.Check(Name("RotaryForward", {tokens, columns, layout}, of_dims), Bound(dtype_), {&x},
                  [&](Ops& ops, OpSide s) {
-                   ops.RotaryForward(x.matrix(s), heads, head_dim, positions.data<int32_t>(s),
-                                     cosines.data<float>(s), sines.data<float>(s));
+                   ops.RotaryForward(x.matrix(s), heads, head_dim,
+                                     {.positions = positions.data<int32_t>(s),
+                                      .cosines = cosines.data<float>(s),
+                                      .sines = sines.data<float>(s),
+                                      .dims = dims});
                  });
 }
 

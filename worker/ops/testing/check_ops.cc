@@ -82,6 +82,9 @@ std::vector<Group> SmallGroups() {
     checks.Rows({1200, 8, {}}, 3000);
     checks.Rotary(9, 5, 16, {});
     checks.Rotary(5, 3, 6, kApart);
+    checks.Rotary(9, 5, 32, {}, 16);
+    checks.Rotary(5, 3, 10, kApart, 6);
+    checks.Rotary(5, 3, 12, {}, 8);
     checks.CrossEntropy({10, 101, kApart});
     checks.CrossEntropy({9, 9000, {}});  // several blocks per row
     checks.CrossEntropy({3, 9001, {}});
@@ -125,6 +128,7 @@ std::vector<Group> LargeGroups() {
         checks.Rows({20000, 64, {}}, 50304);  // more tokens than are sorted by counting
         checks.Rotary(1000, 40, 128, {});
         checks.Rotary(300, 12, 64, kWithin);
+        checks.Rotary(300, 12, 128, kWithin, 96);
       },
       [](Checks& checks) {
         checks.CrossEntropy({128, 50257, {}});

@@ -88,6 +88,13 @@ void Checks::Attention(const std::vector<int32_t>& lengths, int64_t padding,
                     .cosines = cosines.data<float>(s),
                     .sines = sines.data<float>(s)};
   });
+  // The tables serve for a part of each head as well.
+  backward("AttentionBackwardPartlyTurned", 2 * gradient_bound, [&](OpSide s) {
+    return Rotation{.positions = positions.data<int32_t>(s),
+                    .cosines = cosines.data<float>(s),
+                    .sines = sines.data<float>(s),
+                    .dims = shape.head_dim / 4 * 2};
+  });
 }
 
 void Checks::Decode(int64_t length, const AttentionShape& shape) {

@@ -44,9 +44,9 @@ class LateOps final : public Ops {
       cpu_->RmsNormBackward(d_y, x, weight, inverse_rms, residual, d_x, d_weights);
     });
   }
-  void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim, const int32_t* positions,
-                     const float* cosines, const float* sines) override {
-    Put([=, this] { cpu_->RotaryForward(x, rotated_heads, head_dim, positions, cosines, sines); });
+  void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim,
+                     const Rotation& rotation) override {
+    Put([=, this] { cpu_->RotaryForward(x, rotated_heads, head_dim, rotation); });
   }
   void AttentionForward(ConstMatrix qkv, const AttentionShape& shape,
                         std::span<const int32_t> cu_seqlens, Matrix out,

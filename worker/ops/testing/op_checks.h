@@ -48,7 +48,8 @@ class Checks {
   void Elementwise(const Size& size);
   void Gated(const Size& size);
   void Rows(const Size& size, int64_t vocabulary);
-  void Rotary(int64_t tokens, int64_t heads, int64_t head_dim, ArrayLayout layout);
+  void Rotary(int64_t tokens, int64_t heads, int64_t head_dim, ArrayLayout layout,
+              int64_t dims = 0);
   void CrossEntropy(const Size& size, float softcap = 0);
   void Matmul(int64_t m, int64_t n, int64_t k, ArrayLayout layout);
   void Attention(const std::vector<int32_t>& lengths, int64_t padding, const AttentionShape& shape);

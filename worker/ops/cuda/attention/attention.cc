@@ -129,9 +129,10 @@ absl::Status Attention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix
   if (fused_ != nullptr && IsForFused(shape) && !deterministic_ && IsForTensorCores(qkv, shape) &&
       IsForTensorCores(out, shape) && IsForTensorCores(d_out, shape) &&
       IsForTensorCores(d_qkv, shape) && IsForWideLoads(rotation) &&
-      fused_->Backward(d_out, qkv, out, log_sum_exp, shape, cu_seqlens, rotation, d_qkv)) {
+      fused_->Backward(d_out, qkv, out, log_sum_exp, shape, cu_seqlens,
+                       rotation.dims == 0 ? rotation : Rotation(), d_qkv)) {
     TellOfBackward(true);
-    return absl::OkStatus();
+    return rotation.dims == 0 ? absl::OkStatus() : TurnBack(shape, rotation, d_qkv);
   }
   TellOfBackward(false);
   SHOAL_ASSIGN_OR_RETURN(std::byte* const scratch,
@@ -188,6 +189,7 @@ absl::Status Attention::TurnBack(const AttentionShape& shape, const Rotation& ro
   return ToStatus(Rotary(stream_, {.x = ToView(d_qkv),
                                    .heads = shape.heads + shape.kv_heads,
                                    .head_dim = shape.head_dim,
+                                   .dims = rotation.dims_of(shape.head_dim),
                                    .positions = rotation.positions,
                                    .cosines = rotation.cosines,
                                    .sines = rotation.sines,

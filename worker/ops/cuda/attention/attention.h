@@ -2,10 +2,10 @@
 // memory. Contracts are in worker/ops/ops.h.
 //
 // Kernels:
-// - bf16 without a window or a cap goes to cuDNN's fused engines if they serve (cudnn/cudnn_attention.h),
-//   otherwise to ours.
-// - Ours run bf16 without a cap on tensor cores if head sizes are a multiple of 8 up to 256 and rows are aligned
-//   to 16 bytes, in tiles as large as the GPU's shared memory makes worthwhile.
+// - bf16 without a window or a cap of scores goes to cuDNN's fused engines if they serve
+//   (cudnn/cudnn_attention.h), otherwise to ours.
+// - Ours run bf16 without a cap on tensor cores if head sizes are a multiple of 8 up to 256 and
+//   rows are aligned to 16 bytes, in tiles as large as the GPU's shared memory makes worthwhile.
 // - The plain kernels do everything else, and gradients of heads above 128 if a block has less than
 //   133 KiB.
 //

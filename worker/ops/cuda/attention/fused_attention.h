@@ -20,7 +20,8 @@ class FusedAttention {
   // least one token. False: it does not serve here, and its outputs are undefined.
   virtual bool Forward(ConstMatrix qkv, const AttentionShape& shape,
                        std::span<const int32_t> cu_seqlens, Matrix out, float* log_sum_exp) = 0;
-  // May add in any order: the same input need not give the same bits.
+  // May add in any order: the same input need not give the same bits. The rotation is none or of
+  // whole heads.
   virtual bool Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
                         const float* log_sum_exp, const AttentionShape& shape,
                         std::span<const int32_t> cu_seqlens, const Rotation& rotation,

@@ -1,6 +1,6 @@
 // Attention without tensor cores: fp32, and whatever the kernels on tensor cores do not accept
-// (scores with a cap, head sizes that are no multiple of 8 or above 256, unaligned rows). Correct for every shape,
-// deterministic, not fast.
+// (scores with a cap, head sizes that are no multiple of 8 or above 256, unaligned rows). Correct
+// for every shape, deterministic, not fast.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
-// Biases, factors, conversions and zeros. Contracts are in worker/ops/ops.h; the caller checks shapes, none
-// is empty.
+// Biases, factors, conversions and zeros. Contracts are in worker/ops/ops.h; the caller checks
+// shapes, none is empty.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -25,8 +25,9 @@ SHOAL_DEVICE int WarpCount(bool mine) {
   return count;
 }
 
-// sums += `scale` times the lane's chunks of the `rows` rows from lane `first`'s position on, at most
-// kRowsAtOnce. Requests all before it adds the first; adds in order. `columns`: where chunks start.
+// sums += scale times the lane's chunks of the `rows` rows from lane `first`'s position on, at
+// most kRowsAtOnce. Requests all before it adds the first; adds in order. `columns`: where chunks
+// start.
 template <typename T, int kCount, int kRowsAtOnce>
 SHOAL_DEVICE void AddRows(const ConstView& d_out, int32_t position, int first, int rows,
                           float scale, const int64_t (&columns)[kChunks],

@@ -40,8 +40,8 @@ SHOAL_DEVICE Exponentials JoinParts(const Exponentials* parts, int64_t count) {
 // Chunks of a row that a thread loads at once.
 inline constexpr int kChunks = 4;
 
-// A thread's chunks from `column` on, kStep apart, of the columns before `end`, capped if softcap is
-// not 0. Chunks start at multiples of their size; beyond `end` the last one holds minus infinity.
+// A thread's chunks from `column` on, kStep apart, of the columns before `end`, capped if there is
+// a cap. Chunks start at multiples of their size; beyond `end` the last one holds minus infinity.
 template <int kStep, int kCount>
 SHOAL_DEVICE void LoadLogits(const float* row, int64_t column, int64_t end, float softcap,
                              float (&x)[kChunks][kCount]) {

@@ -121,9 +121,9 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) ForwardAnyKernel(RmsNormForwa
   }
 }
 
-// With r = inverse_rms and w the weight with its offset, computes d_x = residual + r d_y w - x r^3 mean(d_y w x), and a partial sum
-// of d_y r x. A block has the partial's rows, which its groups of warps take in turn; the groups'
-// sums are added in order.
+// With r = inverse_rms and w the weight with its offset, computes
+// d_x = residual + r d_y w - x r^3 mean(d_y w x), and a partial sum of d_y r x. A block has the
+// partial's rows, which its groups of warps take in turn; the groups' sums are added in order.
 template <typename T, int kChunks>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 2)
     BackwardKernel(RmsNormBackwardArgs args, int warps) {

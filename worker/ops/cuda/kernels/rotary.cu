@@ -6,7 +6,7 @@
 namespace shoal::worker::cuda {
 namespace {
 
-// A thread takes the pairs (j, j + D/2) of one chunk of j, for a group of heads of one token.
+// A thread takes the pairs (j, j + R/2) of one chunk of j, for a group of heads of one token.
 template <typename T, int kCount>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3) RotaryKernel(RotaryArgs args, HeadWork work) {
   const int64_t index = int64_t{BlockX()} * kBlockThreads + ThreadIndex();
@@ -14,7 +14,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3) RotaryKernel(RotaryArgs args,
     return;
   }
   const HeadPart part = PartOf(work, index, kCount);
-  const int64_t half = args.head_dim / 2;
+  const int64_t half = args.dims / 2;
   const int64_t start = part.token * args.x.stride + part.column;
 
   Packed<T, kCount> firsts[kHeadsOfThread];
@@ -43,9 +43,10 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3) RotaryKernel(RotaryArgs args,
 }  // namespace
 
 cudaError_t Rotary(cudaStream_t stream, const RotaryArgs& args) {
-  const int64_t half = args.head_dim / 2;
-  // Halves of heads are read separately, so they must start at multiples of a chunk.
+  const int64_t half = args.dims / 2;
+  // Halves of what turns are read separately, so they must start at multiples of a chunk, as heads.
   const ConstView halves = {args.x.data, args.x.element, args.x.rows, half, args.x.stride};
+  const ConstView heads = {args.x.data, args.x.element, args.x.rows, args.head_dim, args.x.stride};
   const bool tables_aligned = Takes(args.cosines, 16) && Takes(args.sines, 16);
   return WithElement(args.x.element, [&]<typename T>() {
     const auto launch = [&](auto count) {
@@ -56,7 +57,7 @@ cudaError_t Rotary(cudaStream_t stream, const RotaryArgs& args) {
       return Launch(stream, {.x = DivideUp(work.threads, kBlockThreads)}, kBlockThreads, 0,
                     RotaryKernel<T, count>, args, work);
     };
-    return tables_aligned ? WithCount<kWide<T>>(launch, halves) : launch(Constant<1>());
+    return tables_aligned ? WithCount<kWide<T>>(launch, halves, heads) : launch(Constant<1>());
   });
 }
 

@@ -12,8 +12,9 @@ struct RotaryArgs {
   View x;
   int64_t heads = 0;  // rotated ones
   int64_t head_dim = 0;
+  int64_t dims = 0;                    // R: those of each head that turn
   const int32_t* positions = nullptr;  // [T]
-  const float* cosines = nullptr;      // [*, D/2]
+  const float* cosines = nullptr;      // [*, R/2]
   const float* sines = nullptr;
   bool backward = false;
 };
