@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/base/status.h"
+#include "core/data/jinja/characters.h"
 #include "core/data/jinja/evaluator.h"
 #include "core/data/jinja/filters.h"
 #include "core/data/jinja/operators.h"
@@ -45,13 +46,14 @@ Value LoopAttribute(const Loop& loop, std::string_view name) {
   if (name == "nextitem" && loop.index + 1 < items.size()) {
     return items[loop.index + 1];
   }
-  return Value(Undefined{"loop." + std::string(name)});
+  return Value(Undefined("loop." + std::string(name)));
 }
 
 }  // namespace
 
 // NOLINTBEGIN(misc-no-recursion): bounded by Level
 absl::StatusOr<Value> Evaluator::Attribute(const Value& value, const std::string& name) {
+  SHOAL_RETURN_IF_ERROR(budget_.Make(kPartBytes + name.size()));
   if (value.loop() != nullptr) {
     return name == "cycle" ? Value(std::make_shared<const Method>(Method{value, name}))
                            : LoopAttribute(*value.loop(), name);
@@ -63,7 +65,7 @@ absl::StatusOr<Value> Evaluator::Attribute(const Value& value, const std::string
   if (value.undefined() || value.dict() != nullptr || value.As<Namespace*>() != nullptr) {
     return Item(value, Value(Text(name)), budget_);
   }
-  return Value(Undefined{name});
+  return Value(Undefined(name));
 }
 
 absl::StatusOr<Value> Evaluator::Call(const Value& callee, const Arguments& arguments) {
@@ -100,10 +102,7 @@ absl::StatusOr<Value> Evaluator::CallFunction(Function function, const Arguments
   SHOAL_ASSIGN_OR_RETURN(const Bound bound,
                          Bound::To(arguments, "raise_exception", {"message"}, 1));
   SHOAL_ASSIGN_OR_RETURN(const Text text, ToText(*bound[0], budget_));
-  std::string message = text.str().substr(0, kMaxMessage);
-  std::replace_if(
-      message.begin(), message.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
-  return InvalidArgument("raise_exception: {}", message);
+  return InvalidArgument("raise_exception: {}", OneLine(text.str(), kMaxMessage));
 }
 
 absl::StatusOr<Value> Evaluator::Range(const Arguments& arguments) {
@@ -117,9 +116,16 @@ absl::StatusOr<Value> Evaluator::Range(const Arguments& arguments) {
   if (step == 0) {
     return InvalidArgument("range has step 0");
   }
+  // In whole numbers without a sign, since the distance may be more than an int64_t holds.
+  const bool empty = step > 0 ? begin >= end : begin <= end;
+  const uint64_t distance = empty      ? 0
+                            : step > 0 ? static_cast<uint64_t>(end) - static_cast<uint64_t>(begin)
+                                       : static_cast<uint64_t>(begin) - static_cast<uint64_t>(end);
+  const uint64_t by = step > 0 ? static_cast<uint64_t>(step) : -static_cast<uint64_t>(step);
+  const uint64_t count = distance / by + (distance % by > 0 ? 1 : 0);
+  SHOAL_RETURN_IF_ERROR(ChargeItems(count, budget_));
   std::vector<Value> numbers;
-  for (int64_t at = begin; step > 0 ? at < end : at > end;) {
-    SHOAL_RETURN_IF_ERROR(budget_.Spend(1));
+  for (int64_t at = begin; numbers.size() < count;) {
     numbers.emplace_back(at);
     if (__builtin_add_overflow(at, step, &at)) {
       break;
@@ -128,19 +134,30 @@ absl::StatusOr<Value> Evaluator::Range(const Arguments& arguments) {
   return MakeList(std::move(numbers));
 }
 
+// Charges for a copy of it.
+absl::Status Evaluator::ChargeDict(const Dict& dict) {
+  SHOAL_RETURN_IF_ERROR(ChargeItems(dict.items.size(), budget_));
+  for (const auto& item : dict.items) {
+    SHOAL_RETURN_IF_ERROR(budget_.Make(kPartBytes + item.first.memory()));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Value> Evaluator::NamedDict(const Arguments& arguments) {
   std::vector<std::pair<Text, Value>> items;
   for (const Value& from : arguments.positional) {
     if (from.dict() == nullptr || arguments.positional.size() > 1) {
       return InvalidArgument("dict takes a mapping and named values");
     }
+    SHOAL_RETURN_IF_ERROR(ChargeDict(*from.dict()));
     items = from.dict()->items;
   }
   for (const auto& [name, value] : arguments.named) {
+    SHOAL_RETURN_IF_ERROR(budget_.Make(kPartBytes + name.size() + sizeof(Value)));
+    SHOAL_RETURN_IF_ERROR(budget_.Spend(items.size() / 4));
     std::erase_if(items, [&name = name](const auto& item) { return item.first.str() == name; });
     items.emplace_back(Text(name), value);
   }
-  SHOAL_RETURN_IF_ERROR(budget_.Spend(std::ssize(items) * (std::ssize(arguments.named) + 1)));
   return MakeDict(std::move(items));
 }
 
@@ -148,7 +165,9 @@ absl::StatusOr<Value> Evaluator::MakeNamespace(const Arguments& arguments) {
   SHOAL_RETURN_IF_ERROR(budget_.Make(kKeptBytes));
   SHOAL_ASSIGN_OR_RETURN(const Value dict, NamedDict(arguments));
   Namespace& made = namespaces_.emplace_back();
+  SHOAL_RETURN_IF_ERROR(ChargeDict(*dict.dict()));
   for (const auto& [name, value] : dict.dict()->items) {
+    SHOAL_RETURN_IF_ERROR(ChargeLook(made, name.str(), budget_));
     made[name.str()] = value;
   }
   return Value(&made);
@@ -157,6 +176,7 @@ absl::StatusOr<Value> Evaluator::MakeNamespace(const Arguments& arguments) {
 absl::StatusOr<Value> Evaluator::Now(const Arguments& arguments) {
   SHOAL_ASSIGN_OR_RETURN(const Bound bound, Bound::To(arguments, "strftime_now", {"format"}, 1));
   SHOAL_ASSIGN_OR_RETURN(const std::string_view format, bound.TextOr(0, ""));
+  SHOAL_RETURN_IF_ERROR(budget_.Make(kPartBytes + format.size()));
   char text[256];
   const size_t size = std::strftime(text, sizeof(text), std::string(format).c_str(), &options_.now);
   if (size == 0 && !format.empty()) {
@@ -174,6 +194,8 @@ absl::StatusOr<Value> Evaluator::CallMacro(const Macro& macro, const Arguments& 
     return InvalidArgument("macro {} takes {} arguments, and is given {}", name, parameters.size(),
                            arguments.positional.size());
   }
+  // Each of those by name is looked for among the parameters, and the other way round.
+  SHOAL_RETURN_IF_ERROR(budget_.Spend(1 + parameters.size() * arguments.named.size() / 8));
   for (const auto& named : arguments.named) {
     if (std::none_of(parameters.begin(), parameters.end(),
                      [&](const auto& parameter) { return parameter.name == named.first; })) {
@@ -187,14 +209,14 @@ absl::StatusOr<Value> Evaluator::CallMacro(const Macro& macro, const Arguments& 
         std::find_if(arguments.named.begin(), arguments.named.end(),
                      [&](const auto& entry) { return entry.first == parameter.name; });
     if (i < arguments.positional.size()) {
-      Set(parameter.name, arguments.positional[i]);
+      SHOAL_RETURN_IF_ERROR(Set(parameter.name, arguments.positional[i]));
     } else if (named != arguments.named.end()) {
-      Set(parameter.name, named->second);
+      SHOAL_RETURN_IF_ERROR(Set(parameter.name, named->second));
     } else if (parameter.value != nullptr) {
       SHOAL_ASSIGN_OR_RETURN(Value value, Evaluate(*parameter.value));
-      Set(parameter.name, std::move(value));
+      SHOAL_RETURN_IF_ERROR(Set(parameter.name, std::move(value)));
     } else {
-      Set(parameter.name, Value(Undefined{parameter.name}));
+      SHOAL_RETURN_IF_ERROR(Set(parameter.name, Value(Undefined(parameter.name))));
     }
   }
   Text text;

@@ -2,8 +2,11 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 
+#include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "core/data/tokenizer/unicode.h"
 
@@ -48,46 +51,94 @@ int64_t CountCharacters(std::string_view text) {
   return count;
 }
 
-std::vector<size_t> CharacterStarts(std::string_view text) {
-  std::vector<size_t> starts;
-  starts.reserve(text.size() + 1);
-  for (size_t at = 0; at < text.size(); at += CharacterLength(text[at])) {
-    starts.push_back(at);
+size_t Advance(std::string_view text, size_t at, int64_t characters) {
+  for (; characters > 0 && at < text.size(); --characters) {
+    at += CharacterLength(text[at]);
   }
-  starts.push_back(text.size());
-  return starts;
+  for (; characters < 0 && at > 0; ++characters) {
+    at = LastCharacterStart(text.substr(0, at));
+  }
+  return at;
 }
 
-Text Strip(const Text& text, Side side, std::optional<std::string_view> characters) {
+std::string OneLine(std::string_view text, size_t max_bytes) {
+  size_t end = std::min(text.size(), max_bytes);
+  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) {
+    --end;
+  }
+  std::string line(text.substr(0, end));
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
+  return line;
+}
+
+absl::StatusOr<Text> Strip(const Text& text, Side side, std::optional<std::string_view> characters,
+                           Budget& budget) {
   const std::string_view all = text.str();
+  const size_t cost = 1 + characters.value_or("").size() / 64;  // of a character
   size_t begin = 0;
   size_t end = all.size();
-  while (side != Side::kRight && begin < end &&
-         Strips(FirstCharacter(all.substr(begin)), characters)) {
+  while (side != Side::kRight && begin < end) {
+    SHOAL_RETURN_IF_ERROR(budget.Spend(cost));
+    if (!Strips(FirstCharacter(all.substr(begin)), characters)) {
+      break;
+    }
     begin += CharacterLength(all[begin]);
   }
-  while (side != Side::kLeft && begin < end &&
-         Strips(LastCharacter(all.substr(begin, end - begin)), characters)) {
-    end = begin + LastCharacterStart(all.substr(begin, end - begin));
+  while (side != Side::kLeft && begin < end) {
+    SHOAL_RETURN_IF_ERROR(budget.Spend(cost));
+    const std::string_view rest = all.substr(begin, end - begin);
+    if (!Strips(LastCharacter(rest), characters)) {
+      break;
+    }
+    end = begin + LastCharacterStart(rest);
   }
+  SHOAL_RETURN_IF_ERROR(budget.Make(kPartBytes + text.memory()));
   return text.Part(begin, end);
 }
 
-std::vector<Text> Split(const Text& text, std::optional<std::string_view> separator,
-                        int64_t limit) {
+// glibc's memmem holds to that for parts of more than 256 bytes, and looks at no byte more often
+// than a shorter part is long.
+size_t FindIn(std::string_view text, std::string_view part, size_t from) {
+  if (from > text.size()) {
+    return std::string_view::npos;
+  }
+  const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  return found == nullptr ? std::string_view::npos
+                          : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t CountIn(std::string_view text, std::string_view part, int64_t limit) {
+  size_t count = 0;
+  for (size_t at = 0; limit < 0 || count < static_cast<size_t>(limit); ++count) {
+    at = FindIn(text, part, at);
+    if (at == std::string_view::npos) {
+      break;
+    }
+    at += part.size();
+  }
+  return count;
+}
+
+absl::StatusOr<std::vector<Text>> Split(const Text& text, std::optional<std::string_view> separator,
+                                        int64_t limit, Budget& budget) {
   const std::string_view all = text.str();
   std::vector<Text> parts;
   size_t begin = 0;
   if (separator.has_value()) {
-    for (size_t at = all.find(*separator);
-         at != std::string_view::npos && (limit < 0 || std::ssize(parts) < limit);
-         at = all.find(*separator, begin)) {
+    SHOAL_RETURN_IF_ERROR(budget.Read(all.size() + separator->size()));
+    const size_t count = CountIn(all, *separator, limit);
+    SHOAL_RETURN_IF_ERROR(budget.Make(text.memory() + (count + 1) * kPartBytes));
+    for (size_t i = 0; i < count; ++i) {
+      const size_t at = FindIn(all, *separator, begin);
       parts.push_back(text.Part(begin, at));
       begin = at + separator->size();
     }
     parts.push_back(text.Part(begin, all.size()));
     return parts;
   }
+  SHOAL_RETURN_IF_ERROR(budget.Walk(all.size()));
+  SHOAL_RETURN_IF_ERROR(budget.Make(text.memory()));
   const auto skip = [&](size_t at, bool space) {
     while (at < all.size() && IsSpace(FirstCharacter(all.substr(at))) == space) {
       at += CharacterLength(all[at]);
@@ -97,53 +148,58 @@ std::vector<Text> Split(const Text& text, std::optional<std::string_view> separa
   for (begin = skip(0, true); begin < all.size();) {
     const bool last = limit >= 0 && std::ssize(parts) == limit;
     const size_t end = last ? all.size() : skip(begin, false);
+    SHOAL_RETURN_IF_ERROR(budget.Make(kPartBytes));
     parts.push_back(text.Part(begin, end));
     begin = skip(end, true);
   }
   return parts;
 }
 
-std::vector<Text> SplitFromRight(const Text& text, std::string_view separator, int64_t limit) {
-  const std::string_view all = text.str();
+absl::StatusOr<std::vector<Text>> SplitFromRight(const Text& text, std::string_view separator,
+                                                 int64_t limit, Budget& budget) {
+  SHOAL_RETURN_IF_ERROR(budget.Make(text.size() + separator.size()));
+  const std::string all(text.str().rbegin(), text.str().rend());
+  const std::string reversed(separator.rbegin(), separator.rend());
+  const size_t count = CountIn(all, reversed, limit);
+  SHOAL_RETURN_IF_ERROR(budget.Make(text.memory() + (count + 1) * kPartBytes));
   std::vector<Text> parts;
-  size_t end = all.size();
-  while (limit < 0 || std::ssize(parts) < limit) {
-    const size_t at = end < separator.size() ? std::string_view::npos
-                                             : all.rfind(separator, end - separator.size());
-    if (at == std::string_view::npos) {
-      break;
-    }
-    parts.insert(parts.begin(), text.Part(at + separator.size(), end));
-    end = at;
+  size_t begin = 0;  // from the right
+  for (size_t i = 0; i < count; ++i) {
+    const size_t at = FindIn(all, reversed, begin);
+    parts.push_back(text.Part(all.size() - at, all.size() - begin));
+    begin = at + separator.size();
   }
-  parts.insert(parts.begin(), text.Part(0, end));
+  parts.push_back(text.Part(0, all.size() - begin));
+  std::reverse(parts.begin(), parts.end());
   return parts;
 }
 
-Text Replace(const Text& text, std::string_view from, const Text& to, int64_t limit) {
-  Text replaced;
+absl::StatusOr<Text> Replace(const Text& text, std::string_view from, const Text& to, int64_t limit,
+                             Budget& budget) {
   const std::string_view all = text.str();
+  SHOAL_RETURN_IF_ERROR(budget.Read(all.size() + from.size()));
+  // An empty text stands before each character, and at the end.
+  size_t count =
+      from.empty() ? static_cast<size_t>(CountCharacters(all)) + 1 : CountIn(all, from, limit);
+  count = limit < 0 ? count : std::min(count, static_cast<size_t>(limit));
+  SHOAL_RETURN_IF_ERROR(budget.Make(kPartBytes + text.memory()));
+  // A place cuts a run of the text in two.
+  SHOAL_RETURN_IF_ERROR(budget.Make(to.memory() + sizeof(Text::Run), count));
+  Text replaced;
   size_t begin = 0;
-  int64_t count = 0;
-  while (limit < 0 || count < limit) {
-    // An empty text stands before each character, and at the end.
-    size_t at = all.find(from, begin);
-    if (from.empty() && count > 0) {
-      at = begin < all.size() ? begin + CharacterLength(all[begin]) : std::string_view::npos;
-    }
-    if (at == std::string_view::npos) {
-      break;
-    }
+  for (size_t i = 0; i < count; ++i) {
+    const size_t at = from.empty() ? Advance(all, begin, i == 0 ? 0 : 1) : FindIn(all, from, begin);
     replaced.AppendPart(text, begin, at);
     replaced.Append(to);
     begin = at + from.size();
-    ++count;
   }
   replaced.AppendPart(text, begin, all.size());
   return replaced;
 }
 
-Text ChangeCase(const Text& text, Case to) {
+absl::StatusOr<Text> ChangeCase(const Text& text, Case to, Budget& budget) {
+  SHOAL_RETURN_IF_ERROR(budget.Walk(text.size()));
+  SHOAL_RETURN_IF_ERROR(budget.Make(kPartBytes + 2 * text.memory()));  // a letter may grow
   Text changed;
   const std::string_view all = text.str();
   bool within = false;  // a word, or behind the first character

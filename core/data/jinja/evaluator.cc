@@ -1,12 +1,24 @@
 #include "core/data/jinja/evaluator.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/base/status.h"
 #include "core/data/jinja/filters.h"
 #include "core/data/jinja/operators.h"
 
 namespace shoal::jinja {
+
+namespace {
+
+constexpr std::array<std::pair<std::string_view, Function>, 5> kFunctions = {
+    {{"range", Function::kRange},
+     {"namespace", Function::kNamespace},
+     {"dict", Function::kDict},
+     {"raise_exception", Function::kRaiseException},
+     {"strftime_now", Function::kStrftimeNow}}};
+
+}  // namespace
 
 absl::Status Evaluator::Level::Check() const {
   return evaluator_.level_ <= evaluator_.options_.limits.depth
@@ -41,36 +53,38 @@ absl::Status Evaluator::Placed(const absl::Status& status, int line) {
   return Annotate(status, fmt::format("{}:{}", name_, line));
 }
 
-Value Evaluator::Find(std::string_view name) const {
+absl::StatusOr<Value> Evaluator::Find(std::string_view name) {
   for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+    SHOAL_RETURN_IF_ERROR(budget_.Spend(1 + scope->variables.size() / 16));
     for (const auto& [known, value] : scope->variables) {
       if (known == name) {
         return value;
       }
     }
   }
-  return Value(Undefined{std::string(name)});
+  return Value(Undefined(name));
 }
 
-void Evaluator::Set(std::string_view name, Value value) {
+absl::Status Evaluator::Set(std::string_view name, Value value) {
+  SHOAL_RETURN_IF_ERROR(budget_.Spend(1 + scope_->variables.size() / 16));
   for (auto& [known, old] : scope_->variables) {
     if (known == name) {
       old = std::move(value);
-      return;
+      return absl::OkStatus();
     }
   }
+  SHOAL_RETURN_IF_ERROR(budget_.Make(sizeof(Value)));
   scope_->variables.emplace_back(name, std::move(value));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Text> Evaluator::Run(const Block& body, const Variables& variables) {
   const Inner globals(*this, nullptr);
-  Set("range", Value(Function::kRange));
-  Set("namespace", Value(Function::kNamespace));
-  Set("dict", Value(Function::kDict));
-  Set("raise_exception", Value(Function::kRaiseException));
-  Set("strftime_now", Value(Function::kStrftimeNow));
+  for (const auto& [name, function] : kFunctions) {
+    SHOAL_RETURN_IF_ERROR(Set(name, Value(function)));
+  }
   for (const auto& [name, value] : variables) {
-    Set(name, value);
+    SHOAL_RETURN_IF_ERROR(Set(name, value));
   }
   Text out;
   SHOAL_RETURN_IF_ERROR(Run(body, out).status());
@@ -130,6 +144,7 @@ absl::StatusOr<Value> Evaluator::EvaluateKind(const Expression& expression) {
 }
 
 absl::StatusOr<Value> Evaluator::EvaluateItems(const Expression& expression) {
+  SHOAL_RETURN_IF_ERROR(ChargeItems(expression.operands.size(), budget_));
   std::vector<Value> items;
   for (const ExpressionPtr& operand : expression.operands) {
     SHOAL_ASSIGN_OR_RETURN(items.emplace_back(), Evaluate(*operand));
@@ -138,6 +153,7 @@ absl::StatusOr<Value> Evaluator::EvaluateItems(const Expression& expression) {
 }
 
 absl::StatusOr<Value> Evaluator::EvaluateDict(const Expression& expression) {
+  SHOAL_RETURN_IF_ERROR(ChargeItems(expression.operands.size() / 2, budget_));
   std::vector<std::pair<Text, Value>> items;
   for (size_t i = 0; i < expression.operands.size(); i += 2) {
     SHOAL_ASSIGN_OR_RETURN(const Value key, Evaluate(*expression.operands[i]));
@@ -145,13 +161,11 @@ absl::StatusOr<Value> Evaluator::EvaluateDict(const Expression& expression) {
     if (key.text() == nullptr) {
       return InvalidArgument("a key of a mapping is {}; only texts are supported", key.TypeName());
     }
-    SHOAL_RETURN_IF_ERROR(budget_.Spend(static_cast<int64_t>(items.size())));
-    const auto known = std::find_if(items.begin(), items.end(), [&](const auto& item) {
-      return item.first.str() == key.text()->str();
-    });
-    if (known != items.end()) {
-      known->second = std::move(value);
+    SHOAL_ASSIGN_OR_RETURN(const size_t at, Position(items, key.text()->str(), budget_));
+    if (at < items.size()) {
+      items[at].second = std::move(value);
     } else {
+      SHOAL_RETURN_IF_ERROR(budget_.Make(kPartBytes + key.text()->memory()));
       items.emplace_back(*key.text(), std::move(value));
     }
   }
@@ -253,7 +267,7 @@ absl::StatusOr<Value> Evaluator::EvaluateConditional(const Expression& expressio
     return Evaluate(*expression.operands[0]);
   }
   return expression.operands.size() > 2 ? Evaluate(*expression.operands[2])
-                                        : Value(Undefined{"an if without else"});
+                                        : Value(Undefined("an if without else"));
 }
 // NOLINTEND(misc-no-recursion)
 

@@ -70,8 +70,8 @@ class Evaluator {
 
   // Puts "NAME:LINE: " before a message that has no place yet.
   absl::Status Placed(const absl::Status& status, int line);
-  Value Find(std::string_view name) const;
-  void Set(std::string_view name, Value value);
+  absl::StatusOr<Value> Find(std::string_view name);
+  absl::Status Set(std::string_view name, Value value);
 
   // Statements, in statements.cc.
   absl::StatusOr<Flow> Run(const Block& body, Text& out);
@@ -112,6 +112,7 @@ class Evaluator {
   absl::StatusOr<Value> CallMacro(const Macro& macro, const Arguments& arguments);
   absl::StatusOr<Value> Range(const Arguments& arguments);
   absl::StatusOr<Value> MakeNamespace(const Arguments& arguments);
+  absl::Status ChargeDict(const Dict& dict);
   absl::StatusOr<Value> NamedDict(const Arguments& arguments);
   absl::StatusOr<Value> Now(const Arguments& arguments);
 

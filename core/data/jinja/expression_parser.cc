@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 
+#include "core/data/jinja/characters.h"
+
 namespace shoal::jinja {
 namespace {
 
@@ -41,8 +43,8 @@ bool ExpressionParser::TakeOperator(std::string_view text) {
 }
 
 absl::Status ExpressionParser::Unexpected(std::string_view expected) const {
-  const std::string found(current().text.empty() ? NameOf(current().kind)
-                                                 : std::string_view(current().text).substr(0, 40));
+  const std::string_view text = current().text;
+  const std::string found = OneLine(text.empty() ? NameOf(current().kind) : text, kMaxShown);
   return Error("expected {}, and there is '{}'", expected, found);
 }
 

@@ -19,7 +19,8 @@ template <Case to>
 absl::StatusOr<Value> CaseFilter(const Value& value, const Arguments& arguments, Budget& budget) {
   SHOAL_RETURN_IF_ERROR(Bound::To(arguments, "a filter for letters", {}).status());
   SHOAL_ASSIGN_OR_RETURN(const Text text, ToText(value, budget));
-  return Value(ChangeCase(text, to));
+  SHOAL_ASSIGN_OR_RETURN(Text changed, ChangeCase(text, to, budget));
+  return Value(std::move(changed));
 }
 
 absl::StatusOr<Value> Abs(const Value& value, const Arguments& arguments, Budget&) {
@@ -55,13 +56,15 @@ absl::StatusOr<Value> DictSort(const Value& value, const Arguments& arguments, B
   return CallListFilter("sort", pairs, sort, budget);
 }
 
-absl::StatusOr<Value> Float(const Value& value, const Arguments& arguments, Budget&) {
+absl::StatusOr<Value> Float(const Value& value, const Arguments& arguments, Budget& budget) {
   SHOAL_ASSIGN_OR_RETURN(const Bound bound, Bound::To(arguments, "float", {"default"}));
   if (value.IsNumber()) {
     return Value(value.number());
   }
   if (value.text() != nullptr) {
-    const Text text = Strip(*value.text(), Side::kBoth, std::nullopt);
+    SHOAL_RETURN_IF_ERROR(budget.Walk(value.text()->size()));
+    SHOAL_ASSIGN_OR_RETURN(const Text text,
+                           Strip(*value.text(), Side::kBoth, std::nullopt, budget));
     const char* end = text.str().data() + text.size();
     double number = 0;
     const auto result = std::from_chars(text.str().data(), end, number);
@@ -79,7 +82,9 @@ absl::StatusOr<Value> Int(const Value& value, const Arguments& arguments, Budget
     return Value(value.integer());
   }
   if (value.text() != nullptr && base >= 2 && base <= 36) {
-    const Text text = Strip(*value.text(), Side::kBoth, std::nullopt);
+    SHOAL_RETURN_IF_ERROR(budget.Walk(value.text()->size()));
+    SHOAL_ASSIGN_OR_RETURN(const Text text,
+                           Strip(*value.text(), Side::kBoth, std::nullopt, budget));
     const char* end = text.str().data() + text.size();
     int64_t number = 0;
     const auto result = std::from_chars(text.str().data() + (text.str().starts_with('+') ? 1 : 0),
@@ -102,9 +107,7 @@ absl::StatusOr<Value> Items(const Value& value, const Arguments& arguments, Budg
 
 absl::StatusOr<Value> LengthOf(const Value& value, const Arguments& arguments, Budget& budget) {
   SHOAL_RETURN_IF_ERROR(Bound::To(arguments, "length", {}).status());
-  SHOAL_RETURN_IF_ERROR(
-      budget.Spend(value.text() != nullptr ? static_cast<int64_t>(value.text()->size() / 64) : 0));
-  SHOAL_ASSIGN_OR_RETURN(const int64_t length, Length(value));
+  SHOAL_ASSIGN_OR_RETURN(const int64_t length, Length(value, budget));
   return Value(length);
 }
 
@@ -164,6 +167,8 @@ absl::StatusOr<Value> ToJsonFilter(const Value& value, const Arguments& argument
         pair->items[1].text() == nullptr) {
       return InvalidArgument("separators of tojson are a pair of texts");
     }
+    SHOAL_RETURN_IF_ERROR(
+        budget.Make(pair->items[0].text()->size() + pair->items[1].text()->size()));
     style.item_separator = pair->items[0].text()->str();
     style.key_separator = pair->items[1].text()->str();
   } else if (style.indent >= 0) {
@@ -205,7 +210,7 @@ constexpr std::array<std::pair<std::string_view, Filter>, 20> kFilters = {{
 
 absl::StatusOr<Value> CallFilter(std::string_view name, const Value& value,
                                  const Arguments& arguments, Budget& budget) {
-  SHOAL_RETURN_IF_ERROR(budget.Spend(1));
+  SHOAL_RETURN_IF_ERROR(budget.Spend(1 + arguments.named.size()));
   const auto found = std::find_if(kFilters.begin(), kFilters.end(),
                                   [name](const auto& entry) { return entry.first == name; });
   if (found != kFilters.end()) {
@@ -214,7 +219,7 @@ absl::StatusOr<Value> CallFilter(std::string_view name, const Value& value,
   if (IsListFilter(name)) {
     return CallListFilter(name, value, arguments, budget);
   }
-  return InvalidArgument("filter '{}' is not supported", name);
+  return InvalidArgument("filter '{}' is not supported", OneLine(name, kMaxShown));
 }
 
 }  // namespace shoal::jinja

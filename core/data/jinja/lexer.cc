@@ -10,7 +10,8 @@
 namespace shoal::jinja {
 namespace {
 
-constexpr size_t kMaxTokens = 1'000'000;
+constexpr size_t kMaxSource = size_t{1} << 20;  // bytes; templates that people use have 30,000
+constexpr size_t kMaxName = 200;                // bytes
 
 // The longest first.
 constexpr std::array<std::string_view, 24> kOperators = {
@@ -57,9 +58,6 @@ class Lexer {
         SHOAL_RETURN_IF_ERROR(TakeRaw(*body));
       } else {
         SHOAL_RETURN_IF_ERROR(TakeTag(kind == '{'));
-      }
-      if (tokens_.size() > kMaxTokens) {
-        return Error("the template has more than {} tokens", kMaxTokens);
       }
     }
     Put(Token::Kind::kEnd, "");
@@ -218,6 +216,9 @@ class Lexer {
       while (end < text_.size() && IsName(text_[end])) {
         ++end;
       }
+      if (end - at_ > kMaxName) {
+        return Error("a name of more than {} bytes", kMaxName);
+      }
       Put(Token::Kind::kName, text_.substr(at_, end - at_));
       at_ = end;
       return absl::OkStatus();
@@ -356,6 +357,10 @@ class Lexer {
 }  // namespace
 
 absl::StatusOr<std::vector<Token>> Tokenize(std::string_view source, std::string_view name) {
+  if (source.size() > kMaxSource) {
+    return InvalidArgument("{}: a template of {} bytes; at most {} are read", name, source.size(),
+                           kMaxSource);
+  }
   if (const std::optional<size_t> invalid = FirstInvalidUtf8(source); invalid.has_value()) {
     return InvalidArgument("{}: not UTF-8 at byte {}", name, *invalid);
   }

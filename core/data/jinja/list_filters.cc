@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "core/base/status.h"
 #include "core/data/jinja/characters.h"
@@ -21,7 +22,8 @@ absl::StatusOr<Value> AttributeOf(const Value& element, const Value* attribute, 
     return Item(element, *attribute, budget);
   }
   Value value = element;
-  for (const Text& part : Split(*attribute->text(), ".", -1)) {
+  SHOAL_ASSIGN_OR_RETURN(const auto parts, Split(*attribute->text(), ".", -1, budget));
+  for (const Text& part : parts) {
     const bool number = !part.empty() && part.size() < 10 &&
                         part.str().find_first_not_of("0123456789") == std::string::npos;
     const Value key = number ? Value(static_cast<int64_t>(std::stoll(part.str()))) : Value(part);
@@ -31,9 +33,12 @@ absl::StatusOr<Value> AttributeOf(const Value& element, const Value* attribute, 
 }
 
 // What is compared by where letters' case does not count.
-Value Folded(const Value& value, bool case_sensitive) {
-  return value.text() != nullptr && !case_sensitive ? Value(ChangeCase(*value.text(), Case::kLower))
-                                                    : value;
+absl::StatusOr<Value> Folded(const Value& value, bool case_sensitive, Budget& budget) {
+  if (value.text() == nullptr || case_sensitive) {
+    return value;
+  }
+  SHOAL_ASSIGN_OR_RETURN(Text folded, ChangeCase(*value.text(), Case::kLower, budget));
+  return Value(std::move(folded));
 }
 
 absl::StatusOr<Value> End(const Value& value, bool first, Budget& budget) {
@@ -70,7 +75,7 @@ absl::StatusOr<Value> Join(const Value& value, const Arguments& arguments, Budge
   for (size_t i = 0; i < elements.size(); ++i) {
     SHOAL_ASSIGN_OR_RETURN(const Value part, AttributeOf(elements[i], bound[1], budget));
     SHOAL_ASSIGN_OR_RETURN(const Text text, ToText(part, budget));
-    SHOAL_RETURN_IF_ERROR(budget.Make(separator.size()));
+    SHOAL_RETURN_IF_ERROR(budget.Make(separator.memory() + text.memory()));
     joined.Append(i == 0 ? Text() : separator);
     joined.Append(text);
   }
@@ -79,10 +84,14 @@ absl::StatusOr<Value> Join(const Value& value, const Arguments& arguments, Budge
 
 // The arguments behind the first `count`, for the filter or test that the one before them names.
 absl::StatusOr<std::pair<std::string, Arguments>> Callee(std::string_view filter,
-                                                         const Arguments& arguments, size_t at) {
+                                                         const Arguments& arguments, size_t at,
+                                                         Budget& budget) {
   if (arguments.positional.size() <= at || arguments.positional[at].text() == nullptr) {
     return InvalidArgument("{} needs the name of what it calls", filter);
   }
+  SHOAL_RETURN_IF_ERROR(
+      ChargeItems(arguments.positional.size() + 2 * arguments.named.size(), budget));
+  SHOAL_RETURN_IF_ERROR(budget.Make(arguments.positional[at].text()->size()));
   Arguments rest{.positional = {}, .named = arguments.named};
   rest.positional.assign(arguments.positional.begin() + static_cast<int64_t>(at) + 1,
                          arguments.positional.end());
@@ -92,6 +101,7 @@ absl::StatusOr<std::pair<std::string, Arguments>> Callee(std::string_view filter
 // NOLINTNEXTLINE(misc-no-recursion): no other filter calls filters, and it may not call itself
 absl::StatusOr<Value> Map(const Value& value, const Arguments& arguments, Budget& budget) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<Value> elements, Elements(value, budget));
+  SHOAL_RETURN_IF_ERROR(ChargeItems(elements.size(), budget));
   std::vector<Value> mapped;
   const bool attribute = arguments.positional.empty() && !arguments.named.empty();
   if (attribute) {
@@ -103,7 +113,7 @@ absl::StatusOr<Value> Map(const Value& value, const Arguments& arguments, Budget
     }
     return MakeList(std::move(mapped));
   }
-  SHOAL_ASSIGN_OR_RETURN(const auto callee, Callee("map", arguments, 0));
+  SHOAL_ASSIGN_OR_RETURN(const auto callee, Callee("map", arguments, 0, budget));
   if (callee.first == "map") {
     return InvalidArgument("map cannot call map");
   }
@@ -125,8 +135,9 @@ absl::StatusOr<Value> Select(const Value& value, const Arguments& arguments, Bud
   }
   std::pair<std::string, Arguments> test;
   if (arguments.positional.size() > (by_attribute ? 1 : 0)) {
-    SHOAL_ASSIGN_OR_RETURN(test, Callee(name, arguments, by_attribute ? 1 : 0));
+    SHOAL_ASSIGN_OR_RETURN(test, Callee(name, arguments, by_attribute ? 1 : 0, budget));
   }
+  SHOAL_RETURN_IF_ERROR(ChargeItems(elements.size(), budget));
   std::vector<Value> kept;
   for (const Value& element : elements) {
     SHOAL_ASSIGN_OR_RETURN(
@@ -145,6 +156,9 @@ absl::StatusOr<Value> Select(const Value& value, const Arguments& arguments, Bud
 
 // A merge sort, since orders may fail half way.
 absl::Status SortKeyed(std::vector<std::pair<Value, Value>>& keyed, bool reverse, Budget& budget) {
+  SHOAL_RETURN_IF_ERROR(
+      budget.Spend(keyed.size() * static_cast<size_t>(std::bit_width(keyed.size()))));
+  SHOAL_RETURN_IF_ERROR(ChargeItems(2 * keyed.size(), budget));
   std::vector<std::pair<Value, Value>> merged;
   for (size_t width = 1; width < keyed.size(); width *= 2) {
     merged.clear();
@@ -172,10 +186,12 @@ absl::StatusOr<Value> Sort(const Value& value, const Arguments& arguments, Budge
   SHOAL_ASSIGN_OR_RETURN(const Bound bound,
                          Bound::To(arguments, "sort", {"reverse", "case_sensitive", "attribute"}));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<Value> elements, Elements(value, budget));
+  SHOAL_RETURN_IF_ERROR(ChargeItems(3 * elements.size(), budget));
   std::vector<std::pair<Value, Value>> keyed;
   for (const Value& element : elements) {
     SHOAL_ASSIGN_OR_RETURN(const Value key, AttributeOf(element, bound[2], budget));
-    keyed.emplace_back(Folded(key, bound.IsTrue(1)), element);
+    SHOAL_ASSIGN_OR_RETURN(Value folded, Folded(key, bound.IsTrue(1), budget));
+    keyed.emplace_back(std::move(folded), element);
   }
   SHOAL_RETURN_IF_ERROR(SortKeyed(keyed, bound.IsTrue(0), budget));
   std::vector<Value> sorted;
@@ -189,11 +205,12 @@ absl::StatusOr<Value> Unique(const Value& value, const Arguments& arguments, Bud
   SHOAL_ASSIGN_OR_RETURN(const Bound bound,
                          Bound::To(arguments, "unique", {"case_sensitive", "attribute"}));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<Value> elements, Elements(value, budget));
+  SHOAL_RETURN_IF_ERROR(ChargeItems(2 * elements.size(), budget));
   std::vector<Value> keys;
   std::vector<Value> kept;
   for (const Value& element : elements) {
     SHOAL_ASSIGN_OR_RETURN(Value key, AttributeOf(element, bound[1], budget));
-    key = Folded(key, bound.IsTrue(0));
+    SHOAL_ASSIGN_OR_RETURN(key, Folded(key, bound.IsTrue(0), budget));
     bool known = false;
     for (size_t i = 0; i < keys.size() && !known; ++i) {
       SHOAL_ASSIGN_OR_RETURN(known, Equal(keys[i], key, budget));

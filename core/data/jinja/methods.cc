@@ -19,15 +19,16 @@ bool Names(const auto& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-absl::StatusOr<Value> Stripped(const Text& text, std::string_view name,
-                               const Arguments& arguments) {
+absl::StatusOr<Value> Stripped(const Text& text, std::string_view name, const Arguments& arguments,
+                               Budget& budget) {
   SHOAL_ASSIGN_OR_RETURN(const Bound bound, Bound::To(arguments, name, {"chars"}));
   std::optional<std::string_view> characters;
   if (bound[0] != nullptr && !bound[0]->none()) {
     SHOAL_ASSIGN_OR_RETURN(characters, bound.TextOr(0, ""));
   }
   const Side side = name == "lstrip" ? Side::kLeft : name == "rstrip" ? Side::kRight : Side::kBoth;
-  return Value(Strip(text, side, characters));
+  SHOAL_ASSIGN_OR_RETURN(Text stripped, Strip(text, side, characters, budget));
+  return Value(std::move(stripped));
 }
 
 // One of several ends may be given as a tuple.
@@ -44,6 +45,7 @@ absl::StatusOr<Value> HasEnd(const Text& text, std::string_view name, const Argu
       return InvalidArgument("{} takes a text, not {}", name, affix.TypeName());
     }
     const std::string& end = affix.text()->str();
+    SHOAL_RETURN_IF_ERROR(budget.Read(std::min(end.size(), text.size())));
     has = has || (name == "startswith" ? text.str().starts_with(end) : text.str().ends_with(end));
   }
   return Value(has);
@@ -63,13 +65,14 @@ absl::StatusOr<Value> Parts(const Text& text, std::string_view name, const Argum
   if (name == "rsplit" && !separator.has_value()) {
     return InvalidArgument("rsplit without a separator is not supported");
   }
-  SHOAL_RETURN_IF_ERROR(budget.Make(text.size()));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Text> texts,
+                         name == "split" ? Split(text, separator, limit, budget)
+                                         : SplitFromRight(text, *separator, limit, budget));
+  SHOAL_RETURN_IF_ERROR(ChargeItems(texts.size(), budget));
   std::vector<Value> parts;
-  for (Text& part :
-       name == "split" ? Split(text, separator, limit) : SplitFromRight(text, *separator, limit)) {
+  for (Text& part : texts) {
     parts.emplace_back(std::move(part));
   }
-  SHOAL_RETURN_IF_ERROR(budget.Make(parts.size() * kPartBytes));
   return MakeList(std::move(parts));
 }
 
@@ -79,26 +82,15 @@ absl::StatusOr<Value> Replaced(const Text& text, const Arguments& arguments, Bud
   SHOAL_ASSIGN_OR_RETURN(const std::string_view from, bound.TextOr(0, ""));
   SHOAL_ASSIGN_OR_RETURN(const Text to, ToText(*bound[1], budget));
   SHOAL_ASSIGN_OR_RETURN(const int64_t limit, bound.IntegerOr(2, -1));
-  // What it can grow to is what it is taken to cost.
-  const size_t places = text.size() / std::max<size_t>(from.size(), 1) + 1;
-  const size_t times = limit < 0 ? places : std::min(places, static_cast<size_t>(limit));
-  SHOAL_RETURN_IF_ERROR(budget.Make(text.size()));
-  size_t found = 0;
-  for (size_t at = from.empty() ? std::string::npos : text.str().find(from);
-       at != std::string::npos && found < times; at = text.str().find(from, at + from.size())) {
-    ++found;
-  }
-  SHOAL_RETURN_IF_ERROR(
-      budget.Make(std::min(from.empty() ? times : found, times) * (to.size() + 16)));
-  return Value(Replace(text, from, to, limit));
+  SHOAL_ASSIGN_OR_RETURN(Text replaced, Replace(text, from, to, limit, budget));
+  return Value(std::move(replaced));
 }
 
 absl::StatusOr<Value> CallOfText(const Value& self, const std::string& name,
                                  const Arguments& arguments, Budget& budget) {
   const Text& text = *self.text();
-  SHOAL_RETURN_IF_ERROR(budget.Make(text.size()));
   if (name == "strip" || name == "lstrip" || name == "rstrip") {
-    return Stripped(text, name, arguments);
+    return Stripped(text, name, arguments, budget);
   }
   if (name == "startswith" || name == "endswith") {
     return HasEnd(text, name, arguments, budget);
@@ -118,20 +110,25 @@ absl::StatusOr<Value> CallOfText(const Value& self, const std::string& name,
 
 absl::StatusOr<Value> CallOfDict(const Dict& dict, const std::string& name,
                                  const Arguments& arguments, Budget& budget) {
-  SHOAL_RETURN_IF_ERROR(budget.Spend(std::ssize(dict.items)));
   if (name == "get") {
     SHOAL_ASSIGN_OR_RETURN(const Bound bound, Bound::To(arguments, "get", {"key", "default"}, 1));
-    const Value* found = bound[0]->text() == nullptr ? nullptr : dict.Find(bound[0]->text()->str());
+    const Value* found = nullptr;
+    if (bound[0]->text() != nullptr) {
+      SHOAL_ASSIGN_OR_RETURN(found, Find(dict, bound[0]->text()->str(), budget));
+    }
     return found != nullptr ? *found : bound[1] != nullptr ? *bound[1] : Value(None{});
   }
   SHOAL_RETURN_IF_ERROR(Bound::To(arguments, name, {}).status());
+  SHOAL_RETURN_IF_ERROR(ChargeItems(dict.items.size(), budget));
   std::vector<Value> parts;
   for (const auto& [key, value] : dict.items) {
+    SHOAL_RETURN_IF_ERROR(budget.Make(name == "values" ? 0 : kPartBytes + key.memory()));
     if (name == "keys") {
       parts.emplace_back(key);
     } else if (name == "values") {
       parts.push_back(value);
     } else {
+      SHOAL_RETURN_IF_ERROR(ChargeItems(2, budget));
       SHOAL_ASSIGN_OR_RETURN(parts.emplace_back(), MakeList({Value(key), value}, true));
     }
   }

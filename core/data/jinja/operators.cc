@@ -1,6 +1,7 @@
 #include "core/data/jinja/operators.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "core/data/jinja/characters.h"
@@ -21,24 +22,27 @@ absl::Status NotFor(std::string_view name, const Value& left, const Value& right
 absl::StatusOr<Value> Concatenated(const Value& left, const Value& right, Budget& budget) {
   SHOAL_ASSIGN_OR_RETURN(Text text, ToText(left, budget));
   SHOAL_ASSIGN_OR_RETURN(const Text more, ToText(right, budget));
+  SHOAL_RETURN_IF_ERROR(budget.Make(text.memory() + more.memory()));
   text.Append(more);
   return Value(std::move(text));
 }
 
 absl::StatusOr<Value> Repeated(const Value& value, int64_t times, Budget& budget) {
-  times = std::max<int64_t>(times, 0);
+  const auto count = static_cast<size_t>(std::max<int64_t>(times, 0));
+  SHOAL_RETURN_IF_ERROR(budget.Make(kPartBytes));
   if (const Text* text = value.text(); text != nullptr) {
+    SHOAL_RETURN_IF_ERROR(budget.Make(text->memory(), count));
     Text all;
-    for (int64_t i = 0; i < times && !text->empty(); ++i) {
-      SHOAL_RETURN_IF_ERROR(budget.Make(text->size()));
+    for (size_t i = 0; i < count && !text->empty(); ++i) {
       all.Append(*text);
     }
     return Value(std::move(all));
   }
-  std::vector<Value> all;
   const std::vector<Value>& items = value.list()->items;
-  for (int64_t i = 0; i < times && !items.empty(); ++i) {
-    SHOAL_RETURN_IF_ERROR(budget.Spend(std::ssize(items)));
+  SHOAL_RETURN_IF_ERROR(budget.Make(sizeof(Value) * items.size(), count));
+  SHOAL_RETURN_IF_ERROR(budget.Spend(items.size() * count));
+  std::vector<Value> all;
+  for (size_t i = 0; i < count && !items.empty(); ++i) {
     all.insert(all.end(), items.begin(), items.end());
   }
   return MakeList(std::move(all), value.list()->tuple);
@@ -105,6 +109,26 @@ int64_t Clamped(const Value& index, int64_t size, bool forward, bool begin) {
   return std::clamp(at, forward ? int64_t{0} : int64_t{-1}, forward ? size : size - 1);
 }
 
+absl::StatusOr<Value> SliceOfText(const Text& text, const Value& begin, const Value& end,
+                                  int64_t by, Budget& budget) {
+  SHOAL_RETURN_IF_ERROR(budget.Read(text.size()));
+  const int64_t size = CountCharacters(text.str());
+  const int64_t last = Clamped(end, size, by > 0, false);
+  SHOAL_RETURN_IF_ERROR(budget.Walk(text.size()));
+  SHOAL_RETURN_IF_ERROR(budget.Make(kPartBytes + text.memory()));
+  Text slice;
+  int64_t index = Clamped(begin, size, by > 0, true);
+  size_t at = Advance(text.str(), 0, index);
+  if (by == 1) {
+    return Value(text.Part(at, Advance(text.str(), at, std::max<int64_t>(last - index, 0))));
+  }
+  for (; by > 0 ? index < last : index > last; index += by) {
+    slice.AppendPart(text, at, Advance(text.str(), at, 1));
+    at = Advance(text.str(), at, by);
+  }
+  return Value(std::move(slice));
+}
+
 }  // namespace
 
 absl::StatusOr<Value> Binary(std::string_view name, const Value& left, const Value& right,
@@ -128,7 +152,7 @@ absl::StatusOr<Value> Binary(std::string_view name, const Value& left, const Val
   }
   if (name == "+" && left.list() != nullptr && right.list() != nullptr) {
     SHOAL_RETURN_IF_ERROR(
-        budget.Spend(std::ssize(left.list()->items) + std::ssize(right.list()->items)));
+        ChargeItems(left.list()->items.size() + right.list()->items.size(), budget));
     std::vector<Value> items = left.list()->items;
     items.insert(items.end(), right.list()->items.begin(), right.list()->items.end());
     return MakeList(std::move(items), left.list()->tuple && right.list()->tuple);
@@ -158,6 +182,10 @@ absl::StatusOr<bool> Equal(const Value& left, const Value& right, Budget& budget
     return false;
   }
   if (left.text() != nullptr) {
+    if (left.text()->size() != right.text()->size()) {
+      return false;
+    }
+    SHOAL_RETURN_IF_ERROR(budget.Read(left.text()->size()));
     return left.text()->str() == right.text()->str();
   }
   if (left.list() != nullptr) {
@@ -172,11 +200,13 @@ absl::StatusOr<bool> Equal(const Value& left, const Value& right, Budget& budget
   if (left.dict() != nullptr) {
     bool equal = left.dict()->items.size() == right.dict()->items.size();
     for (const auto& [key, value] : left.dict()->items) {
-      const Value* other = equal ? right.dict()->Find(key.str()) : nullptr;
+      if (!equal) {
+        break;
+      }
+      SHOAL_ASSIGN_OR_RETURN(const Value* other, Find(*right.dict(), key.str(), budget));
       if (other == nullptr) {
         return false;
       }
-      SHOAL_RETURN_IF_ERROR(budget.Spend(std::ssize(right.dict()->items) / 16));
       SHOAL_ASSIGN_OR_RETURN(equal, Equal(value, *other, budget));
     }
     return equal;
@@ -197,6 +227,7 @@ absl::StatusOr<int> Order(const Value& left, const Value& right, Budget& budget)
     return left.number() < right.number() ? -1 : left.number() > right.number() ? 1 : 0;
   }
   if (left.text() != nullptr && right.text() != nullptr) {
+    SHOAL_RETURN_IF_ERROR(budget.Read(std::min(left.text()->size(), right.text()->size())));
     const int order = left.text()->str().compare(right.text()->str());
     return order < 0 ? -1 : order > 0 ? 1 : 0;
   }
@@ -233,12 +264,15 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget&
     if (item.text() == nullptr) {
       return NotFor("in", item, container);
     }
-    SHOAL_RETURN_IF_ERROR(budget.Spend(static_cast<int64_t>(text->size() / 64)));
-    return text->str().find(item.text()->str()) != std::string::npos;
+    SHOAL_RETURN_IF_ERROR(budget.Read(text->size() + item.text()->size()));
+    return FindIn(text->str(), item.text()->str()) != std::string::npos;
   }
   if (const Dict* dict = container.dict(); dict != nullptr) {
-    SHOAL_RETURN_IF_ERROR(budget.Spend(std::ssize(dict->items) / 16));
-    return item.text() != nullptr && dict->Find(item.text()->str()) != nullptr;
+    if (item.text() == nullptr) {
+      return false;
+    }
+    SHOAL_ASSIGN_OR_RETURN(const Value* found, Find(*dict, item.text()->str(), budget));
+    return found != nullptr;
   }
   if (const List* list = container.list(); list != nullptr) {
     for (const Value& entry : list->items) {
@@ -252,21 +286,49 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget&
   return container.undefined() ? absl::StatusOr<bool>(false) : NotFor("in", item, container);
 }
 
+absl::StatusOr<size_t> Position(const std::vector<std::pair<Text, Value>>& items,
+                                std::string_view key, Budget& budget) {
+  SHOAL_RETURN_IF_ERROR(budget.Spend(items.size() / 16));
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (items[i].first.size() != key.size()) {
+      continue;
+    }
+    SHOAL_RETURN_IF_ERROR(budget.Read(key.size()));
+    if (items[i].first.str() == key) {
+      return i;
+    }
+  }
+  return items.size();
+}
+
+absl::StatusOr<const Value*> Find(const Dict& dict, std::string_view key, Budget& budget) {
+  SHOAL_ASSIGN_OR_RETURN(const size_t at, Position(dict.items, key, budget));
+  return at == dict.items.size() ? nullptr : &dict.items[at].second;
+}
+
+absl::Status ChargeLook(const Namespace& space, std::string_view name, Budget& budget) {
+  const auto looks = static_cast<size_t>(std::bit_width(space.size()));
+  return budget.Spend(looks * (1 + name.size() / 64));
+}
+
 absl::StatusOr<Value> Item(const Value& value, const Value& key, Budget& budget) {
   const auto missing = [&] {
-    return Value(Undefined{key.text() != nullptr ? key.text()->str()
-                           : key.IsInteger()     ? fmt::format("[{}]", key.integer())
-                                                 : std::string(key.TypeName())});
+    return key.text() != nullptr ? Value(Undefined(key.text()->str()))
+           : key.IsInteger()     ? Value(Undefined(fmt::format("[{}]", key.integer())))
+                                 : Value(Undefined(key.TypeName()));
   };
   if (value.undefined()) {
     return NotFor("[]", value, key);
   }
   if (value.dict() != nullptr) {
-    SHOAL_RETURN_IF_ERROR(budget.Spend(std::ssize(value.dict()->items) / 16));
-    const Value* found = key.text() == nullptr ? nullptr : value.dict()->Find(key.text()->str());
+    const Value* found = nullptr;
+    if (key.text() != nullptr) {
+      SHOAL_ASSIGN_OR_RETURN(found, Find(*value.dict(), key.text()->str(), budget));
+    }
     return found == nullptr ? missing() : *found;
   }
   if (const auto* space = value.As<Namespace*>(); space != nullptr && key.text() != nullptr) {
+    SHOAL_RETURN_IF_ERROR(ChargeLook(**space, key.text()->str(), budget));
     const auto found = (*space)->find(key.text()->str());
     return found == (*space)->end() ? missing() : found->second;
   }
@@ -280,13 +342,18 @@ absl::StatusOr<Value> Item(const Value& value, const Value& key, Budget& budget)
                                                          : list->items[static_cast<size_t>(index)];
   }
   if (const Text* text = value.text(); text != nullptr) {
-    SHOAL_RETURN_IF_ERROR(budget.Make(text->size()));
-    const std::vector<size_t> starts = CharacterStarts(text->str());
-    index += index < 0 ? std::ssize(starts) - 1 : 0;
-    return index < 0 || index + 1 >= std::ssize(starts)
-               ? missing()
-               : Value(text->Part(starts[static_cast<size_t>(index)],
-                                  starts[static_cast<size_t>(index) + 1]));
+    if (index < 0) {
+      SHOAL_RETURN_IF_ERROR(budget.Read(text->size()));
+      index += CountCharacters(text->str());
+    }
+    if (index < 0 || index >= std::ssize(text->str())) {  // a character has a byte at least
+      return missing();
+    }
+    SHOAL_RETURN_IF_ERROR(budget.Walk(std::min(text->size(), 4 * static_cast<size_t>(index))));
+    SHOAL_RETURN_IF_ERROR(budget.Make(kPartBytes));
+    const size_t begin = Advance(text->str(), 0, index);
+    return begin == text->size() ? missing()
+                                 : Value(text->Part(begin, Advance(text->str(), begin, 1)));
   }
   return missing();
 }
@@ -305,51 +372,50 @@ absl::StatusOr<Value> Slice(const Value& value, const Value& begin, const Value&
   if (value.text() == nullptr && value.list() == nullptr) {
     return NotFor("[:]", value, begin);
   }
-  const std::vector<size_t> starts =
-      value.text() != nullptr ? CharacterStarts(value.text()->str()) : std::vector<size_t>();
-  const int64_t size =
-      value.text() != nullptr ? std::ssize(starts) - 1 : std::ssize(value.list()->items);
-  SHOAL_RETURN_IF_ERROR(value.text() != nullptr ? budget.Make(value.text()->size())
-                                                : budget.Spend(size));
-  const int64_t first = Clamped(begin, size, by > 0, true);
-  const int64_t last = Clamped(end, size, by > 0, false);
-  Text text;
+  if (value.text() != nullptr) {
+    return SliceOfText(*value.text(), begin, end, by, budget);
+  }
+  const std::vector<Value>& all = value.list()->items;
+  const int64_t first = Clamped(begin, std::ssize(all), by > 0, true);
+  const int64_t last = Clamped(end, std::ssize(all), by > 0, false);
+  const int64_t distance = std::max<int64_t>(by > 0 ? last - first : first - last, 0);
+  SHOAL_RETURN_IF_ERROR(ChargeItems(static_cast<size_t>(distance), budget));
   std::vector<Value> items;
   for (int64_t at = first; by > 0 ? at < last : at > last; at += by) {
-    const auto index = static_cast<size_t>(at);
-    if (value.text() != nullptr) {
-      text.AppendPart(*value.text(), starts[index], starts[index + 1]);
-    } else {
-      items.push_back(value.list()->items[index]);
-    }
+    items.push_back(all[static_cast<size_t>(at)]);
   }
-  return value.text() != nullptr ? absl::StatusOr<Value>(Value(std::move(text)))
-                                 : MakeList(std::move(items), value.list()->tuple);
+  return MakeList(std::move(items), value.list()->tuple);
 }
 
 absl::StatusOr<std::vector<Value>> Elements(const Value& value, Budget& budget) {
   std::vector<Value> elements;
   if (const List* list = value.list(); list != nullptr) {
+    SHOAL_RETURN_IF_ERROR(ChargeItems(list->items.size(), budget));
     elements = list->items;
   } else if (const Dict* dict = value.dict(); dict != nullptr) {
+    SHOAL_RETURN_IF_ERROR(ChargeItems(dict->items.size(), budget));
     for (const auto& item : dict->items) {
+      SHOAL_RETURN_IF_ERROR(budget.Make(kPartBytes + item.first.memory()));
       elements.emplace_back(item.first);
     }
   } else if (const Text* text = value.text(); text != nullptr) {
-    SHOAL_RETURN_IF_ERROR(budget.Make(text->size() * kPartBytes));
-    const std::vector<size_t> starts = CharacterStarts(text->str());
-    for (size_t i = 0; i + 1 < starts.size(); ++i) {
-      elements.emplace_back(text->Part(starts[i], starts[i + 1]));
+    SHOAL_RETURN_IF_ERROR(budget.Read(text->size()));
+    const auto count = static_cast<size_t>(CountCharacters(text->str()));
+    SHOAL_RETURN_IF_ERROR(ChargeItems(count, budget));
+    SHOAL_RETURN_IF_ERROR(budget.Make(kPartBytes, count));
+    for (size_t at = 0; at < text->size();) {
+      const size_t begin = std::exchange(at, Advance(text->str(), at, 1));
+      elements.emplace_back(text->Part(begin, at));
     }
   } else if (!value.undefined()) {
     return InvalidArgument("{} has no elements to go through", value.TypeName());
   }
-  SHOAL_RETURN_IF_ERROR(budget.Spend(std::ssize(elements)));
   return elements;
 }
 
-absl::StatusOr<int64_t> Length(const Value& value) {
+absl::StatusOr<int64_t> Length(const Value& value, Budget& budget) {
   if (value.text() != nullptr) {
+    SHOAL_RETURN_IF_ERROR(budget.Read(value.text()->size()));
     return CountCharacters(value.text()->str());
   }
   if (value.list() != nullptr) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/base/status.h"
+#include "core/data/jinja/characters.h"
 #include "core/data/jinja/expression_parser.h"
 
 namespace shoal::jinja {
@@ -110,7 +111,7 @@ class Parser {
     return tokens_.Error(
         "tag '{}' is not supported; for, if, set, macro, filter, generation, raw, "
         "break and continue are",
-        tokens_.current().text.substr(0, 40));
+        OneLine(tokens_.current().text, kMaxShown));
   }
 
   absl::Status If(Block& body) {

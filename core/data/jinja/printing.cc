@@ -1,6 +1,7 @@
 #include "core/data/jinja/printing.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -9,6 +10,9 @@
 
 namespace shoal::jinja {
 namespace {
+
+constexpr size_t kMaxEscape = 6;   // bytes of output for a byte of text: \u0001
+constexpr size_t kMaxNumber = 32;  // bytes of a number, and of all words
 
 std::string FloatText(double number, bool json) {
   if (std::isnan(number)) {
@@ -108,9 +112,9 @@ class Printer {
 
   // NOLINTNEXTLINE(misc-no-recursion): as deep as a value is
   absl::Status Append(const Value& value, int level) {
-    SHOAL_RETURN_IF_ERROR(budget_.Spend(1));
+    SHOAL_RETURN_IF_ERROR(budget_.Make(AroundEach(level)));
     if (const Text* text = value.text(); text != nullptr) {
-      SHOAL_RETURN_IF_ERROR(budget_.Make(text->size()));
+      SHOAL_RETURN_IF_ERROR(ChargeEscaped(*text));
       json_ != nullptr ? AppendJson(*text, json_->ascii, out_) : AppendRepr(*text, out_);
     } else if (const List* list = value.list(); list != nullptr) {
       return AppendList(*list, level);
@@ -135,6 +139,18 @@ class Printer {
   Text Take() { return std::move(out_); }
 
  private:
+  // What a value takes at most beside its elements or characters: itself or its brackets, what
+  // stands before it, and the break before the closing bracket.
+  size_t AroundEach(int level) const {
+    const size_t indent = json_ == nullptr ? 0 : static_cast<size_t>(std::max(json_->indent, 0));
+    const size_t separators =
+        json_ == nullptr ? 0 : json_->item_separator.size() + json_->key_separator.size();
+    return kMaxNumber + separators + 2 * indent * static_cast<size_t>(level);
+  }
+  absl::Status ChargeEscaped(const Text& text) {
+    SHOAL_RETURN_IF_ERROR(budget_.Walk(text.size()));
+    return budget_.Make(kMaxEscape * text.memory());
+  }
   void Break(int level) {
     if (json_ != nullptr && json_->indent >= 0) {
       out_.Append("\n" + std::string(static_cast<size_t>(level * json_->indent), ' '));
@@ -162,11 +178,16 @@ class Printer {
 
   // NOLINTNEXTLINE(misc-no-recursion)
   absl::Status AppendDict(const Dict& dict, int level) {
+    SHOAL_RETURN_IF_ERROR(budget_.Make(sizeof(void*), dict.items.size()));
     std::vector<const std::pair<Text, Value>*> items;
+    size_t key_bytes = 0;
     for (const auto& item : dict.items) {
       items.push_back(&item);
+      key_bytes += item.first.size();
     }
     if (json_ != nullptr && json_->sort_keys) {
+      const auto rounds = static_cast<size_t>(std::bit_width(items.size()));
+      SHOAL_RETURN_IF_ERROR(budget_.Spend(rounds * (items.size() + key_bytes / 64)));
       std::stable_sort(items.begin(), items.end(), [](const auto* a, const auto* b) {
         return a->first.str() < b->first.str();
       });
@@ -174,7 +195,7 @@ class Printer {
     out_.Append("{");
     for (size_t i = 0; i < items.size(); ++i) {
       i == 0 ? Break(level + 1) : Separate(level + 1);
-      SHOAL_RETURN_IF_ERROR(budget_.Make(items[i]->first.size()));
+      SHOAL_RETURN_IF_ERROR(ChargeEscaped(items[i]->first));
       if (json_ != nullptr) {
         AppendJson(items[i]->first, json_->ascii, out_);
         out_.Append(json_->key_separator);
@@ -200,7 +221,7 @@ class Printer {
 
 absl::StatusOr<Text> ToText(const Value& value, Budget& budget) {
   if (value.text() != nullptr) {
-    SHOAL_RETURN_IF_ERROR(budget.Make(value.text()->size()));
+    SHOAL_RETURN_IF_ERROR(budget.Make(kPartBytes + value.text()->memory()));
     return *value.text();
   }
   if (value.undefined()) {

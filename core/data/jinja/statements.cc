@@ -65,12 +65,11 @@ absl::Status Evaluator::DefineMacro(const Statement& statement) {
     scope->kept = true;
   }
   const Macro* macro = &macros_.emplace_back(Macro{&statement, scope_});
-  Set(statement.targets[0].name, Value(macro));
-  return absl::OkStatus();
+  return Set(statement.targets[0].name, Value(macro));
 }
 
 absl::Status Evaluator::Append(const Text& text, Text& out) {
-  SHOAL_RETURN_IF_ERROR(budget_.Make(text.size()));
+  SHOAL_RETURN_IF_ERROR(budget_.Make(text.memory()));
   if (static_cast<int64_t>(out.size() + text.size()) > options_.limits.output_bytes) {
     return ResourceExhausted("more than {} bytes of output", options_.limits.output_bytes);
   }
@@ -100,8 +99,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::RunIf(const Statement& statement, Tex
 
 absl::Status Evaluator::SetItem(const Statement& loop, const Value& item) {
   if (loop.targets.size() == 1) {
-    Set(loop.targets[0].name, item);
-    return absl::OkStatus();
+    return Set(loop.targets[0].name, item);
   }
   return Assign(loop.targets, item);
 }
@@ -119,6 +117,7 @@ absl::StatusOr<bool> Evaluator::Keeps(const Statement& loop, const Value& item) 
 absl::StatusOr<Evaluator::Flow> Evaluator::RunFor(const Statement& statement, Text& out) {
   SHOAL_ASSIGN_OR_RETURN(const Value value, Evaluate(*statement.value));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<Value> elements, Elements(value, budget_));
+  SHOAL_RETURN_IF_ERROR(ChargeItems(elements.size(), budget_));
   std::vector<Value> kept;
   for (const Value& element : elements) {
     SHOAL_ASSIGN_OR_RETURN(const bool keeps, Keeps(statement, element));
@@ -132,12 +131,12 @@ absl::StatusOr<Evaluator::Flow> Evaluator::RunFor(const Statement& statement, Te
   }
   SHOAL_ASSIGN_OR_RETURN(const Value list, MakeList(std::move(kept)));
   const auto items = *list.As<std::shared_ptr<const List>>();
-  const Value outer = Find("loop");
+  SHOAL_ASSIGN_OR_RETURN(const Value outer, Find("loop"));
   const int depth = outer.loop() == nullptr ? 1 : outer.loop()->depth + 1;
   for (size_t i = 0; i < items->items.size(); ++i) {
     SHOAL_RETURN_IF_ERROR(budget_.Spend(1));
     const Inner scope(*this, scope_);
-    Set("loop", Value(std::make_shared<const Loop>(Loop{items, i, depth})));
+    SHOAL_RETURN_IF_ERROR(Set("loop", Value(std::make_shared<const Loop>(Loop{items, i, depth}))));
     SHOAL_RETURN_IF_ERROR(SetItem(statement, items->items[i]));
     SHOAL_ASSIGN_OR_RETURN(const Flow flow, Run(statement.body, out));
     if (flow == Flow::kBreak) {
@@ -163,15 +162,15 @@ absl::Status Evaluator::Assign(const std::vector<Statement::Target>& targets, co
 
 absl::Status Evaluator::AssignOne(const Statement::Target& target, const Value& value) {
   if (target.attribute.empty()) {
-    Set(target.name, value);
-    return absl::OkStatus();
+    return Set(target.name, value);
   }
-  const Value space = Find(target.name);
+  SHOAL_ASSIGN_OR_RETURN(const Value space, Find(target.name));
   const auto* found = space.As<Namespace*>();
   if (found == nullptr) {
     return InvalidArgument("'{}' is {}; only attributes of a namespace can be set", target.name,
                            space.TypeName());
   }
+  SHOAL_RETURN_IF_ERROR(ChargeLook(**found, target.attribute, budget_));
   (**found)[target.attribute] = value;
   return absl::OkStatus();
 }
@@ -184,7 +183,7 @@ absl::StatusOr<Value> Evaluator::RunBody(const Statement& statement) {
   if (statement.value == nullptr) {
     return Value(std::move(text));
   }
-  Set(kBodyName, Value(std::move(text)));
+  SHOAL_RETURN_IF_ERROR(Set(kBodyName, Value(std::move(text))));
   return Evaluate(*statement.value);
 }
 
@@ -196,6 +195,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::RunCapturing(const Statement& stateme
   }
   SHOAL_ASSIGN_OR_RETURN(Text text, ToText(value, budget_));
   if (statement.kind == Statement::Kind::kGeneration) {
+    SHOAL_RETURN_IF_ERROR(budget_.Make(text.memory()));
     text.MarkGeneration();
   }
   SHOAL_RETURN_IF_ERROR(Append(text, out));

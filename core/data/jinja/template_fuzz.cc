@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       "[{\"role\": \"user\", \"content\": \"a \U0001F991 b\\n\"}, {\"role\": \"assistant\", "
       "\"content\": \" \U0001F991\", \"n\": [1, 2.5, null, true]}]"));
   const shoal::jinja::RenderOptions options{
-      .limits = {.steps = 20'000, .text_bytes = 1 << 22, .output_bytes = 1 << 16}};
+      .limits = {.steps = 20'000, .made_bytes = 1 << 22, .output_bytes = 1 << 16}};
   const auto text = parsed->Render({{"messages", Value::FromJson(messages, 1)},
                                     {"add_generation_prompt", Value(true)},
                                     {"tools", Value(shoal::jinja::None{})}},

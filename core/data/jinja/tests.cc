@@ -12,14 +12,15 @@ namespace {
 // Tests without an argument.
 using Test = bool (*)(const Value&);
 
-bool IsCase(const Value& value, Case wanted) {
+absl::StatusOr<bool> IsCase(const Value& value, Case wanted, Budget& budget) {
   const Text* text = value.text();
   if (text == nullptr) {
     return false;
   }
-  const Case other = wanted == Case::kUpper ? Case::kLower : Case::kUpper;
-  return ChangeCase(*text, wanted).str() == text->str() &&
-         ChangeCase(*text, other).str() != text->str();
+  SHOAL_ASSIGN_OR_RETURN(const Text upper, ChangeCase(*text, Case::kUpper, budget));
+  SHOAL_ASSIGN_OR_RETURN(const Text lower, ChangeCase(*text, Case::kLower, budget));
+  return upper.str() != lower.str() &&
+         text->str() == (wanted == Case::kUpper ? upper : lower).str();
 }
 
 bool IsSequence(const Value& value) {
@@ -27,7 +28,7 @@ bool IsSequence(const Value& value) {
          value.undefined();
 }
 
-constexpr std::array<std::pair<std::string_view, Test>, 18> kTests = {{
+constexpr std::array<std::pair<std::string_view, Test>, 16> kTests = {{
     {"boolean", [](const Value& v) { return v.As<bool>() != nullptr; }},
     {"callable",
      [](const Value& v) {
@@ -40,7 +41,6 @@ constexpr std::array<std::pair<std::string_view, Test>, 18> kTests = {{
     {"float", [](const Value& v) { return v.As<double>() != nullptr; }},
     {"integer", [](const Value& v) { return v.As<int64_t>() != nullptr; }},
     {"iterable", IsSequence},
-    {"lower", [](const Value& v) { return IsCase(v, Case::kLower); }},
     {"mapping", [](const Value& v) { return v.dict() != nullptr; }},
     {"none", [](const Value& v) { return v.none(); }},
     {"number", [](const Value& v) { return v.IsNumber(); }},
@@ -49,7 +49,6 @@ constexpr std::array<std::pair<std::string_view, Test>, 18> kTests = {{
     {"string", [](const Value& v) { return v.text() != nullptr; }},
     {"true", [](const Value& v) { return v.As<bool>() != nullptr && *v.As<bool>(); }},
     {"undefined", [](const Value& v) { return v.undefined(); }},
-    {"upper", [](const Value& v) { return IsCase(v, Case::kUpper); }},
 }};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kComparisons = {{
@@ -76,15 +75,19 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kCompari
 
 absl::StatusOr<bool> CallTest(std::string_view name, const Value& value, const Arguments& arguments,
                               Budget& budget) {
-  SHOAL_RETURN_IF_ERROR(budget.Spend(1));
+  SHOAL_RETURN_IF_ERROR(budget.Spend(1 + arguments.named.size()));
   const auto named = [name](const auto& entry) { return entry.first == name; };
   if (const auto* test = std::find_if(kTests.begin(), kTests.end(), named); test != kTests.end()) {
     SHOAL_RETURN_IF_ERROR(Bound::To(arguments, name, {}).status());
     return test->second(value);
   }
+  if (name == "lower" || name == "upper") {
+    SHOAL_RETURN_IF_ERROR(Bound::To(arguments, name, {}).status());
+    return IsCase(value, name == "upper" ? Case::kUpper : Case::kLower, budget);
+  }
   const auto* comparison = std::find_if(kComparisons.begin(), kComparisons.end(), named);
   if (comparison == kComparisons.end() && name != "divisibleby") {
-    return InvalidArgument("test '{}' is not supported", name);
+    return InvalidArgument("test '{}' is not supported", OneLine(name, kMaxShown));
   }
   SHOAL_ASSIGN_OR_RETURN(const Bound bound, Bound::To(arguments, name, {"other"}, 1));
   if (name == "divisibleby") {

@@ -33,6 +33,7 @@ class Text {
   size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
   const std::vector<Run>& runs() const { return runs_; }
+  size_t memory() const { return bytes_.size() + runs_.size() * sizeof(Run); }
   Origin OriginAt(size_t byte) const;  // `byte` lies within
 
   void Append(std::string_view bytes, Origin origin = {});

@@ -4,6 +4,7 @@
 
 #include "core/base/json/json.h"
 #include "core/base/status.h"
+#include "core/data/jinja/characters.h"
 
 namespace shoal::jinja {
 namespace {
@@ -30,6 +31,8 @@ struct TypeNameOf {
 };
 
 }  // namespace
+
+Undefined::Undefined(std::string_view of) : name(OneLine(of, kMaxShown)) {}
 
 // NOLINTNEXTLINE(misc-no-recursion): as deep as JSON is
 Value Value::FromJson(const nlohmann::ordered_json& json, int32_t source) {
@@ -106,10 +109,10 @@ int Value::depth() const {
   return method() != nullptr ? method()->self.depth() + 1 : 0;
 }
 
-const Value* Dict::Find(std::string_view key) const {
-  const auto found = std::find_if(items.begin(), items.end(),
-                                  [key](const auto& item) { return item.first.str() == key; });
-  return found == items.end() ? nullptr : &found->second;
+absl::Status ChargeItems(size_t size, Budget& budget) {
+  SHOAL_RETURN_IF_ERROR(budget.Spend(size));
+  SHOAL_RETURN_IF_ERROR(budget.Make(sizeof(Value), size));
+  return budget.Make(kPartBytes);
 }
 
 absl::StatusOr<Value> MakeList(std::vector<Value> items, bool tuple) {

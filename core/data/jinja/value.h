@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/data/jinja/budget.h"
 #include "core/data/jinja/text.h"
 #include "nlohmann/json.hpp"
 
@@ -28,7 +29,8 @@ struct Macro;  // of the evaluator
 using Namespace = std::map<std::string, Value, std::less<>>;
 
 struct Undefined {
-  std::string name;  // what was not found
+  explicit Undefined(std::string_view of = "");
+  std::string name;  // what was not found, or the beginning of it
 };
 struct None {};
 enum class Function { kRange, kNamespace, kDict, kRaiseException, kStrftimeNow };
@@ -93,7 +95,6 @@ struct List {
 struct Dict {
   std::vector<std::pair<Text, Value>> items;
   int depth = 1;
-  const Value* Find(std::string_view key) const;
 };
 
 struct Loop {
@@ -108,6 +109,8 @@ struct Method {
   std::string name;
 };
 
+// Charges for a list or mapping of `size` elements that are there already.
+absl::Status ChargeItems(size_t size, Budget& budget);
 // InvalidArgument if they nest too deep.
 absl::StatusOr<Value> MakeList(std::vector<Value> items, bool tuple = false);
 absl::StatusOr<Value> MakeDict(std::vector<std::pair<Text, Value>> items);
