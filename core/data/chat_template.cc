@@ -95,6 +95,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Create(const TemplateChoice& choice,
   ChatTemplate chat(choice.kind, tokenizer);
   if (choice.kind != plan::Template::kAuto) {
     SHOAL_RETURN_IF_ERROR(chat.FindTokens(special));
+    chat.control_ = {chat.header_begin_, chat.header_end_, chat.end_of_turn_};
     return chat;
   }
   SHOAL_CHECK(!choice.own.text.empty());
@@ -159,10 +160,11 @@ absl::Status ChatTemplate::FindTokens(const formats::SpecialTokens& special) {
 
 absl::Status ChatTemplate::AppendText(std::string_view text, bool is_target, bool continues,
                                       Conversation& out) const {
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::vector<int32_t> ids,
-      tokenizer_->Encode(text,
-                         {.add_special = false, .parse_special = false, .continues = continues}));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                         tokenizer_->Encode(text, {.add_special = false,
+                                                   .parse_special = false,
+                                                   .continues = continues,
+                                                   .control = control_}));
   out.tokens.insert(out.tokens.end(), ids.begin(), ids.end());
   out.is_target.resize(out.tokens.size(), is_target);
   return absl::OkStatus();

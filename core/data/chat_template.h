@@ -99,9 +99,10 @@ class ChatTemplate {
   std::shared_ptr<const OwnTemplate> own_;  // of auto
   const Tokenizer* tokenizer_;
   int32_t end_of_turn_ = -1;
-  std::vector<int32_t> start_;  // bos, if there is one
-  int32_t header_begin_ = -1;   // <|im_start|>, <|start_header_id|>
-  int32_t header_end_ = -1;     // <|end_header_id|>
+  std::vector<int32_t> start_;    // bos, if there is one
+  std::vector<int32_t> control_;  // never read in messages, beside those listed as special
+  int32_t header_begin_ = -1;     // <|im_start|>, <|start_header_id|>
+  int32_t header_end_ = -1;       // <|end_header_id|>
 };
 
 }  // namespace shoal::worker

@@ -59,6 +59,19 @@ bool Overlaps(std::span<const TextRange> targets, size_t begin, size_t end) {
   });
 }
 
+// A token without the white space that it takes from beside it, which may be a message's.
+TextRange Trimmed(std::string_view text, const Segment& token) {
+  TextRange span{token.begin, token.end};
+  const auto rest = [&] { return text.substr(span.begin, span.end - span.begin); };
+  while (!rest().empty() && IsWhitespace(FirstCharacter(rest()))) {
+    span.begin += CharacterLength(text[span.begin]);
+  }
+  while (!rest().empty() && IsWhitespace(LastCharacter(rest()))) {
+    span.end = span.begin + LastCharacterStart(rest());
+  }
+  return span.begin < span.end ? span : TextRange{token.begin, token.end};
+}
+
 }  // namespace
 
 absl::StatusOr<OwnTemplate> OwnTemplate::Create(const TemplateSource& source,
@@ -96,6 +109,7 @@ absl::Status OwnTemplate::Probe(const formats::SpecialTokens& special) {
   const OrderedJson no_tools;
   SHOAL_ASSIGN_OR_RETURN(const Text without, Render(messages, no_tools, false));
   SHOAL_ASSIGN_OR_RETURN(const Text with, Render(messages, no_tools, true));
+  FindControl(with);
   const auto differ = std::mismatch(with.str().begin(), with.str().end(), without.str().begin(),
                                     without.str().end());
   size_t begin = static_cast<size_t>(differ.first - with.str().begin());
@@ -111,14 +125,44 @@ absl::Status OwnTemplate::Probe(const formats::SpecialTokens& special) {
   const std::vector<Segment> segments = Segments(turn);
   const auto says = MessageSpan(turn, SourceOf(1), PromptParts(), Specials(turn, segments));
   for (const Segment& segment : segments) {
-    if (says.has_value() && segment.id >= 0 && segment.end == says->end) {
+    if (says.has_value() && segment.id >= 0 && Trimmed(turn.str(), segment).end == says->end) {
       end_of_turn_ = segment.id;
     }
   }
   if (end_of_turn_ >= 0 && std::ranges::find(stops_, end_of_turn_) == stops_.end()) {
     stops_.push_back(end_of_turn_);
+    control_.push_back(end_of_turn_);
   }
   return absl::OkStatus();
+}
+
+// The tokens next to a user's message are those of turns: the last before it, and the first behind
+// it, which may be the generation prompt's.
+void OwnTemplate::FindControl(const Text& user_turn) {
+  control_ = stops_;
+  const std::vector<TextRange> own = jinja::TemplateSpans(user_turn);
+  if (own.empty() || own.front().begin > 0 || own.front().end == user_turn.size()) {
+    return;
+  }
+  const size_t message = own.front().end;
+  int32_t before = -1;
+  for (const Segment& segment :
+       tokenizer_->CutAtTokens(user_turn.str(), own, tokenizer_->added_tokens())) {
+    const TextRange span = Trimmed(user_turn.str(), segment);
+    if (segment.id < 0 ||
+        IsWhitespace(FirstCharacter(std::string_view(user_turn.str()).substr(span.begin)))) {
+      continue;
+    }
+    if (span.end <= message) {
+      before = segment.id;
+    } else {
+      control_.push_back(segment.id);
+      break;
+    }
+  }
+  if (before >= 0) {
+    control_.push_back(before);
+  }
 }
 
 absl::StatusOr<Text> OwnTemplate::Render(std::span<const ChatMessage> messages,
@@ -138,7 +182,7 @@ absl::StatusOr<Text> OwnTemplate::Render(std::span<const ChatMessage> messages,
 }
 
 std::vector<Segment> OwnTemplate::Segments(const Text& text) const {
-  return tokenizer_->CutAtTokens(text.str(), jinja::TemplateSpans(text));
+  return tokenizer_->CutAtTokens(text.str(), jinja::TemplateSpans(text), control_);
 }
 
 std::vector<jinja::SpecialToken> OwnTemplate::Specials(const Text& text,
@@ -146,20 +190,11 @@ std::vector<jinja::SpecialToken> OwnTemplate::Specials(const Text& text,
   std::vector<jinja::SpecialToken> specials;
   for (const Segment& segment : segments) {
     const bool stops = std::ranges::find(stops_, segment.id) != stops_.end();
-    if (segment.id < 0 || !(stops || tokenizer_->IsSpecial(segment.id))) {
-      continue;
+    const bool control = tokenizer_->IsSpecial(segment.id) ||
+                         std::ranges::find(control_, segment.id) != control_.end();
+    if (segment.id >= 0 && control) {
+      specials.push_back({Trimmed(text.str(), segment), stops});
     }
-    // A token may take white space beside it, which a message may begin or end with.
-    TextRange span{segment.begin, segment.end};
-    const std::string_view all = text.str();
-    while (span.begin < span.end && IsWhitespace(FirstCharacter(all.substr(span.begin)))) {
-      span.begin += CharacterLength(all[span.begin]);
-    }
-    while (span.begin < span.end &&
-           IsWhitespace(LastCharacter(all.substr(span.begin, span.end - span.begin)))) {
-      span.end = span.begin + LastCharacterStart(all.substr(span.begin, span.end - span.begin));
-    }
-    specials.push_back({span, stops});
   }
   return specials;
 }
@@ -173,7 +208,8 @@ jinja::Prompt OwnTemplate::PromptParts() const {
 absl::Status OwnTemplate::AppendText(std::string_view text, size_t begin,
                                      std::span<const TextRange> targets, Conversation& out) const {
   const bool first = begin == 0;
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, tokenizer_->EncodeBetween(text, first));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                         tokenizer_->EncodeBetween(text, first, control_));
   const size_t start = out.tokens.size();
   out.tokens.insert(out.tokens.end(), ids.begin(), ids.end());
   out.is_target.resize(out.tokens.size(), false);
@@ -184,13 +220,15 @@ absl::Status OwnTemplate::AppendText(std::string_view text, size_t begin,
     size_t from = 0;
     size_t to = ids.size();
     if (target.begin > begin) {
-      SHOAL_ASSIGN_OR_RETURN(const auto before, tokenizer_->EncodeBetween(
-                                                    text.substr(0, target.begin - begin), first));
+      SHOAL_ASSIGN_OR_RETURN(
+          const auto before,
+          tokenizer_->EncodeBetween(text.substr(0, target.begin - begin), first, control_));
       from = CommonBeginning(before, ids);
     }
     if (target.end < begin + text.size()) {
-      SHOAL_ASSIGN_OR_RETURN(const auto within,
-                             tokenizer_->EncodeBetween(text.substr(0, target.end - begin), first));
+      SHOAL_ASSIGN_OR_RETURN(
+          const auto within,
+          tokenizer_->EncodeBetween(text.substr(0, target.end - begin), first, control_));
       const size_t common = CommonBeginning(within, ids);
       to = std::min(ids.size(), common + (common < within.size() ? 1 : 0));
     }
@@ -207,7 +245,8 @@ absl::StatusOr<Conversation> OwnTemplate::Tokenized(const Text& text,
   for (const Segment& segment : segments) {
     if (segment.id >= 0) {
       out.tokens.push_back(segment.id);
-      out.is_target.push_back(Overlaps(targets, segment.begin, segment.end));
+      const TextRange span = Trimmed(text.str(), segment);
+      out.is_target.push_back(Overlaps(targets, span.begin, span.end));
       continue;
     }
     SHOAL_RETURN_IF_ERROR(

@@ -1,8 +1,9 @@
 // The chat template of a model's own folder, over the folder's tokenizer.
 //
 // A conversation is rendered as a whole, and tokenised as transformers does it: what lies between
-// special tokens as one text. A special token is read only where the template wrote all of it, so
-// "<|im_end|>" within a message is ten characters of text.
+// special tokens as one text. A control token is read only where the template wrote all of it, so
+// "<|im_end|>" within a message is ten characters of text: all that the tokenizer lists as special,
+// those that stop generation, and what the template begins and ends turns with.
 //
 // The loss is on what the template marks by {% generation %}; where it marks nothing, on what each
 // message of the assistant says: core/data/jinja/targets.h. A token that is partly so is learnt.
@@ -52,8 +53,9 @@ class OwnTemplate {
       : template_(std::move(of)), tokenizer_(&tokenizer) {}
   absl::StatusOr<jinja::Text> Render(std::span<const ChatMessage> messages,
                                      const nlohmann::ordered_json& tools, bool prompt) const;
-  // What add_generation_prompt adds, and what ends a turn.
+  // What add_generation_prompt adds, and what begins and ends a turn.
   absl::Status Probe(const formats::SpecialTokens& special);
+  void FindControl(const jinja::Text& user_turn);
   std::vector<jinja::SpecialToken> Specials(const jinja::Text& text,
                                             const std::vector<Segment>& segments) const;
   jinja::Prompt PromptParts() const;
@@ -71,6 +73,7 @@ class OwnTemplate {
   jinja::RenderOptions options_;
   std::string prompt_;
   std::vector<int32_t> stops_;
+  std::vector<int32_t> control_;  // beside those that the tokenizer lists as special
   int32_t end_of_turn_ = -1;
   std::string signature_;
 };

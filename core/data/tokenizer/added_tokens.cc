@@ -35,6 +35,10 @@ size_t SkipSpace(std::string_view text, size_t end) {
   return end;
 }
 
+bool IsControl(const AddedToken& token, std::span<const int32_t> control) {
+  return token.special || std::find(control.begin(), control.end(), token.id) != control.end();
+}
+
 }  // namespace
 
 void AddedTokenMatcher::Add(const AddedToken& token, std::string_view pattern) {
@@ -55,8 +59,9 @@ void AddedTokenMatcher::Add(const AddedToken& token, std::string_view pattern) {
   tokens_.push_back(token);
 }
 
+template <typename Takes>
 AddedTokenMatcher::Match AddedTokenMatcher::LongestAt(std::string_view text, size_t begin,
-                                                      size_t special_end) const {
+                                                      Takes takes) const {
   Match match;
   int32_t node = 0;
   for (size_t i = begin; i < text.size(); ++i) {
@@ -66,7 +71,7 @@ AddedTokenMatcher::Match AddedTokenMatcher::LongestAt(std::string_view text, siz
     }
     node = child->second;
     if (const int32_t token = token_at_[static_cast<size_t>(node)];
-        token >= 0 && (!tokens_[static_cast<size_t>(token)].special || i < special_end)) {
+        token >= 0 && takes(tokens_[static_cast<size_t>(token)], i + 1)) {
       match = {i + 1, &tokens_[static_cast<size_t>(token)]};
     }
   }
@@ -90,18 +95,20 @@ void AddedTokenMatcher::Cut(std::string_view text, size_t begin, const Match& ma
   done = std::max(done, end);
 }
 
-std::vector<Segment> AddedTokenMatcher::Split(std::string_view text, bool parse_special) const {
+std::vector<Segment> AddedTokenMatcher::Split(std::string_view text, bool parse_special,
+                                              std::span<const int32_t> control) const {
+  const auto all = [](const AddedToken&, size_t) { return true; };
   std::vector<Segment> segments;
   size_t done = 0;
   size_t i = 0;
   while (i < text.size()) {
     const Match match =
-        starts_[static_cast<unsigned char>(text[i])] ? LongestAt(text, i, text.size()) : Match();
+        starts_[static_cast<unsigned char>(text[i])] ? LongestAt(text, i, all) : Match();
     if (match.token == nullptr) {
       ++i;
       continue;
     }
-    const bool ignored = (match.token->special && !parse_special) ||
+    const bool ignored = (IsControl(*match.token, control) && !parse_special) ||
                          (match.token->single_word && !IsSingleWord(text, i, match.end));
     if (!ignored) {
       Cut(text, i, match, done, segments);
@@ -115,7 +122,8 @@ std::vector<Segment> AddedTokenMatcher::Split(std::string_view text, bool parse_
 }
 
 std::vector<Segment> AddedTokenMatcher::Split(std::string_view text,
-                                              std::span<const TextRange> special_within) const {
+                                              std::span<const TextRange> special_within,
+                                              std::span<const int32_t> control) const {
   std::vector<Segment> segments;
   size_t done = 0;
   size_t i = 0;
@@ -125,8 +133,11 @@ std::vector<Segment> AddedTokenMatcher::Split(std::string_view text,
       ++range;
     }
     const size_t special_end = range != special_within.end() && range->begin <= i ? range->end : 0;
+    const auto takes = [&](const AddedToken& token, size_t end) {
+      return IsControl(token, control) ? end <= special_end : !token.normalized;
+    };
     const Match match =
-        starts_[static_cast<unsigned char>(text[i])] ? LongestAt(text, i, special_end) : Match();
+        starts_[static_cast<unsigned char>(text[i])] ? LongestAt(text, i, takes) : Match();
     if (match.token == nullptr || (match.token->single_word && !IsSingleWord(text, i, match.end))) {
       ++i;
       continue;

@@ -37,20 +37,23 @@ class AddedTokenMatcher {
   void Add(const AddedToken& token, std::string_view pattern);
 
   // Cuts `text` into segments that cover all of it except what lstrip and rstrip take twice. With
-  // `parse_special` false, special tokens are read as ordinary text.
-  std::vector<Segment> Split(std::string_view text, bool parse_special) const;
-  // Reads special tokens only where all of one lies within one of `special_within`, which come in
-  // order and do not touch.
-  std::vector<Segment> Split(std::string_view text,
-                             std::span<const TextRange> special_within) const;
+  // `parse_special` false, special tokens and those of `control` are read as ordinary text.
+  std::vector<Segment> Split(std::string_view text, bool parse_special,
+                             std::span<const int32_t> control) const;
+  // Reads special tokens and those of `control` only where all of one lies within one of
+  // `special_within`, which come in order and do not touch; of others those that are matched before
+  // the normaliser.
+  std::vector<Segment> Split(std::string_view text, std::span<const TextRange> special_within,
+                             std::span<const int32_t> control) const;
 
  private:
   struct Match {
     size_t end = 0;
     const AddedToken* token = nullptr;
   };
-  // Of tokens that `text` has at `begin`; special ones end by `special_end`.
-  Match LongestAt(std::string_view text, size_t begin, size_t special_end) const;
+  // Of tokens that `text` has at `begin`, of which `takes`(token, its end) holds.
+  template <typename Takes>
+  Match LongestAt(std::string_view text, size_t begin, Takes takes) const;
   // Appends the token that was found, and the text before it, of which `done` bytes are cut.
   static void Cut(std::string_view text, size_t begin, const Match& match, size_t& done,
                   std::vector<Segment>& segments);

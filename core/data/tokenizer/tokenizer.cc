@@ -41,7 +41,8 @@ struct Tokenizer::State {
   Decoder decoder;
   AddedTokenMatcher raw_tokens;         // matched in the original text
   AddedTokenMatcher normalized_tokens;  // matched after the normaliser
-  AddedTokenMatcher template_tokens;    // matched in what a template wrote: raw, and all special
+  AddedTokenMatcher template_tokens;    // all, as they are written
+  std::vector<int32_t> added_tokens;    // their ids
   std::vector<Token> tokens;            // by id
   std::unordered_map<std::string, int32_t> ids;
 
@@ -76,9 +77,8 @@ absl::Status Tokenizer::State::AddAddedTokens(const std::vector<AddedToken>& add
     SHOAL_RETURN_IF_ERROR(AddToken(token.content, token.id));
     Token& entry = tokens[static_cast<size_t>(token.id)];
     entry.special = entry.special || token.special;
-    if (token.special || !token.normalized) {
-      template_tokens.Add(token, token.content);
-    }
+    template_tokens.Add(token, token.content);
+    added_tokens.push_back(token.id);
     if (token.normalized) {
       std::string pattern = token.content;
       SHOAL_RETURN_IF_ERROR(normalizer.Apply(pattern, /*continues=*/false));
@@ -95,7 +95,8 @@ absl::Status Tokenizer::State::EncodeSegment(std::string text, bool at_start,
                                              std::vector<int32_t>& ids_out) const {
   const bool continues = at_start && options.continues;
   SHOAL_RETURN_IF_ERROR(normalizer.Apply(text, continues));
-  const std::vector<Segment> segments = normalized_tokens.Split(text, options.parse_special);
+  const std::vector<Segment> segments =
+      normalized_tokens.Split(text, options.parse_special, options.control);
   if (segments.size() == 1 && segments[0].id < 0) {
     return EncodeWords(std::move(text), at_start, continues, ids_out);
   }
@@ -184,7 +185,8 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
   if (options.add_special) {
     ids = state_->post_processor.prefix;
   }
-  for (const Segment& segment : state_->raw_tokens.Split(text, options.parse_special)) {
+  for (const Segment& segment :
+       state_->raw_tokens.Split(text, options.parse_special, options.control)) {
     if (segment.id >= 0) {
       ids.push_back(segment.id);
       continue;
@@ -201,19 +203,21 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
 }
 
 std::vector<Segment> Tokenizer::CutAtTokens(std::string_view text,
-                                            std::span<const TextRange> special_within) const {
-  return state_->template_tokens.Split(text, special_within);
+                                            std::span<const TextRange> special_within,
+                                            std::span<const int32_t> control) const {
+  return state_->template_tokens.Split(text, special_within, control);
 }
 
-absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeBetween(std::string_view text,
-                                                              bool first) const {
+absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeBetween(
+    std::string_view text, bool first, std::span<const int32_t> control) const {
   if (text.size() > kMaxTextBytes) {
     return InvalidArgument("text of {} bytes is more than the {} that are encoded at once",
                            text.size(), kMaxTextBytes);
   }
   std::vector<int32_t> ids;
-  SHOAL_RETURN_IF_ERROR(state_->EncodeSegment(std::string(text), first,
-                                              {.add_special = false, .parse_special = false}, ids));
+  SHOAL_RETURN_IF_ERROR(state_->EncodeSegment(
+      std::string(text), first, {.add_special = false, .parse_special = false, .control = control},
+      ids));
   return ids;
 }
 
@@ -245,6 +249,7 @@ bool Tokenizer::IsSpecial(int32_t id) const {
   return id >= 0 && id < vocabulary() && state_->tokens[static_cast<size_t>(id)].special;
 }
 
+const std::vector<int32_t>& Tokenizer::added_tokens() const { return state_->added_tokens; }
 int64_t Tokenizer::vocabulary() const { return static_cast<int64_t>(state_->tokens.size()); }
 const std::vector<int32_t>& Tokenizer::prefix() const { return state_->post_processor.prefix; }
 uint64_t Tokenizer::hash() const { return state_->hash; }

@@ -33,6 +33,8 @@ struct EncodeOptions {
   bool parse_special = true;
   // The text continues text encoded before: no space or marker is put before its first word.
   bool continues = false;
+  // Tokens that are read as special ones, whatever the file says.
+  std::span<const int32_t> control = {};
 };
 
 class Tokenizer {
@@ -50,13 +52,14 @@ class Tokenizer {
                                               const EncodeOptions& options = {}) const;
 
   // The two halves of Encode for text of which a part is the program's own. Cuts at added tokens;
-  // special ones count only where all of one lies within one of `special_within`, which come in
-  // order and do not touch.
-  std::vector<Segment> CutAtTokens(std::string_view text,
-                                   std::span<const TextRange> special_within) const;
-  // Encodes what lies between such tokens, or a beginning of it, and reads no special token in it;
+  // special ones, and those of `control`, count only where all of one lies within one of
+  // `special_within`, which come in order and do not touch.
+  std::vector<Segment> CutAtTokens(std::string_view text, std::span<const TextRange> special_within,
+                                   std::span<const int32_t> control) const;
+  // Encodes what lies between such tokens, or a beginning of it, and reads none of them in it;
   // `first`: it begins the text.
-  absl::StatusOr<std::vector<int32_t>> EncodeBetween(std::string_view text, bool first) const;
+  absl::StatusOr<std::vector<int32_t>> EncodeBetween(std::string_view text, bool first,
+                                                     std::span<const int32_t> control) const;
 
   // Skips ids outside the vocabulary (a model's output layer may be larger); bytes that are not
   // UTF-8 become U+FFFD.
@@ -65,6 +68,8 @@ class Tokenizer {
   std::optional<int32_t> TokenToId(std::string_view token) const;
   std::optional<std::string_view> IdToToken(int32_t id) const;
   bool IsSpecial(int32_t id) const;
+  // Returns the ids of added tokens, special or not.
+  const std::vector<int32_t>& added_tokens() const;
 
   // Returns the largest id plus one: a model needs at least as many rows.
   int64_t vocabulary() const;
