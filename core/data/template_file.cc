@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <string_view>
 
 #include "core/base/check.h"
@@ -28,6 +29,7 @@ constexpr std::array<std::string_view, 3> kTexts = {{
     "{% endif %}",
 }};
 
+constexpr const char* kMore = "/additional_chat_templates";  // templates by name
 constexpr int64_t kMaxTemplateBytes = int64_t{1} << 20;
 
 std::string FileIn(const std::string& folder) { return folder + "/chat_template.jinja"; }
@@ -92,8 +94,7 @@ absl::StatusOr<std::optional<TemplateSource>> TemplateIn(const std::string& mode
   if (own.text.empty()) {
     SHOAL_RETURN_IF_ERROR(TakeTemplates(config, config_path, own));
   } else {
-    SHOAL_ASSIGN_OR_RETURN(own.tool_text,
-                           TextOf(model_folder + "/additional_chat_templates/tool_use.jinja"));
+    SHOAL_ASSIGN_OR_RETURN(own.tool_text, TextOf(model_folder + kMore + "/tool_use.jinja"));
   }
   if (own.text.empty()) {
     const std::string path = model_folder + "/chat_template.json";
@@ -115,8 +116,18 @@ std::optional<plan::Template> WrittenAs(std::string_view text) {
                                : std::optional(static_cast<plan::Template>(found - kTexts.begin()));
 }
 
+std::string ReplacedTemplate(const std::string& model_folder, plan::Template kind) {
+  const auto own = TemplateIn(model_folder);
+  return own.ok() && own->has_value() && WrittenAs((*own)->text) != kind ? (*own)->name : "";
+}
+
 absl::Status WriteTemplate(const std::string& model_folder, plan::Template kind) {
   SHOAL_CHECK(kind != plan::Template::kAuto);
+  std::error_code error;
+  std::filesystem::remove_all(model_folder + kMore, error);
+  if (error) {
+    return Internal("{}{}: {}", model_folder, kMore, error.message());
+  }
   return WriteFileAtomically(FileIn(model_folder), std::string(kTexts[static_cast<size_t>(kind)]));
 }
 

@@ -21,7 +21,11 @@ absl::StatusOr<std::optional<TemplateSource>> TemplateIn(const std::string& mode
 // Which of our templates WriteTemplate wrote as `text`; nullopt if none.
 std::optional<plan::Template> WrittenAs(std::string_view text);
 
-// Makes `kind` (not auto) the folder's own, as chat_template.jinja.
+// The file of the folder's template that WriteTemplate of `kind` would replace by another; empty if
+// none, or it cannot be read.
+std::string ReplacedTemplate(const std::string& model_folder, plan::Template kind);
+
+// Makes `kind` (not auto) the folder's own and only one, as chat_template.jinja.
 absl::Status WriteTemplate(const std::string& model_folder, plan::Template kind);
 
 }  // namespace shoal::worker

@@ -59,6 +59,20 @@ TEST_F(TemplateFileTest, WhatIsWrittenIsKnownAgain) {
   }
 }
 
+TEST_F(TemplateFileTest, WhatIsReplacedIsNamed) {
+  EXPECT_EQ(ReplacedTemplate(folder_.path(), plan::Template::kChatML), "") << "there is none";
+  Put("tokenizer_config.json", R"({"chat_template": "config"})");
+  EXPECT_EQ(ReplacedTemplate(folder_.path(), plan::Template::kChatML),
+            folder_ / "tokenizer_config.json");
+  ASSERT_OK(CreateDirectories(folder_ / "additional_chat_templates"));
+  Put("additional_chat_templates/tool_use.jinja", "tools");
+  ASSERT_OK(WriteTemplate(folder_.path(), plan::Template::kChatML));
+  EXPECT_EQ(TemplateIn(folder_.path()).value()->tool_text, "") << "it was of the other template";
+  EXPECT_EQ(ReplacedTemplate(folder_.path(), plan::Template::kChatML), "") << "it is that one";
+  EXPECT_EQ(ReplacedTemplate(folder_.path(), plan::Template::kPlain),
+            folder_ / "chat_template.jinja");
+}
+
 TEST_F(TemplateFileTest, WithoutOneTheTokensDecide) {
   EXPECT_EQ(ChooseTemplate(folder_.path(), nullptr)->kind, plan::Template::kPlain);
   for (const auto& [name, kind] : std::initializer_list<std::pair<const char*, plan::Template>>{

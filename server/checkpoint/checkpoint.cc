@@ -8,6 +8,7 @@
 
 #include "core/base/check.h"
 #include "core/base/file.h"
+#include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/data/template_file.h"
 #include "server/checkpoint/record_cache.h"
@@ -203,9 +204,16 @@ absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& 
                                                .tokenizer_folder = options.tokenizer_folder,
                                                .config_folder = options.config_folder,
                                                .special = manifest.special}));
-  return options.tokenizer_folder.empty() || options.chat_template == plan::Template::kAuto
-             ? absl::OkStatus()
-             : worker::WriteTemplate(output, options.chat_template);
+  if (options.tokenizer_folder.empty() || options.chat_template == plan::Template::kAuto) {
+    return absl::OkStatus();
+  }
+  if (const std::string replaced =
+          worker::ReplacedTemplate(options.tokenizer_folder, options.chat_template);
+      !replaced.empty()) {
+    LogWarning("{}: its chat template is {}, as the job says, in place of {}", output,
+               plan::Name(options.chat_template), replaced);
+  }
+  return worker::WriteTemplate(output, options.chat_template);
 }
 
 absl::Status ReplaceExport(const std::string& checkpoint, const std::string& output,

@@ -6,6 +6,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/file.h"
+#include "core/base/logging.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/base/testing/status.h"
@@ -245,6 +246,28 @@ TEST(ExportHuggingFace, GivesBackTheMasterWeights) {
       EXPECT_EQ(out, Range(Section::kMaster, unit.index, tensor.offset, tensor.count()));
     }
   }
+}
+
+// One line says so, since whoever takes the model may count on its own template.
+TEST(ExportHuggingFace, SaysWhereItReplacesATemplate) {
+  const auto checkpoint = Checkpoint::Open(WriteCheckpoint(FreshDirectory(), 1, 2));
+  ASSERT_TRUE(checkpoint.ok());
+  const std::string model = FreshDirectory();
+  ASSERT_TRUE(CreateDirectories(model).ok());
+  ASSERT_TRUE(WriteFileAtomically(model + "/chat_template.jinja", "{{ messages }}").ok());
+  const auto warning = [&](plan::Template kind) {
+    InitLogging({});
+    ::testing::internal::CaptureStderr();
+    EXPECT_TRUE(ExportHuggingFace(**checkpoint, FreshDirectory(),
+                                  {.tokenizer_folder = model, .chat_template = kind})
+                    .ok());
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(warning(plan::Template::kChatML),
+              ::testing::HasSubstr("its chat template is chatml, as the job says, in place of " +
+                                   model + "/chat_template.jinja"));
+  EXPECT_THAT(warning(plan::Template::kAuto),
+              ::testing::Not(::testing::HasSubstr("chat template")));
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ class HfModel {
 // Writes config.json and model.safetensors (several files with an index above max_file_bytes) in
 // the given element type, reading the weights through `read` piece by piece in bounded memory.
 // Copies tokenizer files (tokenizer.json, tokenizer_config.json, special_tokens_map.json,
-// generation_config.json, chat_template.jinja) from `tokenizer_folder` if present, and config.json,
+// generation_config.json, chat templates) from `tokenizer_folder` if present, and config.json,
 // but for the element type, from `config_folder`, if that describes this model: other programs may
 // need keys that mean nothing here.
 struct HfWriteOptions {

@@ -205,6 +205,23 @@ TEST(HfModel, OpensThePretrainedModel) {
   }
 }
 
+TEST(CopyTokenizerFiles, TakesAllTemplates) {
+  const TemporaryFolder from;
+  const TemporaryFolder to;
+  ASSERT_OK(CopyTokenizerFiles(from.path(), to.path()));
+  EXPECT_TRUE(std::filesystem::is_empty(to.path())) << "there is none";
+  ASSERT_OK(CreateDirectories(from / "additional_chat_templates"));
+  for (const char* name : {"chat_template.jinja", "additional_chat_templates/tool_use.jinja",
+                           "additional_chat_templates/notes.txt"}) {
+    ASSERT_OK(WriteFileAtomically(from / name, name));
+  }
+  ASSERT_OK(CopyTokenizerFiles(from.path(), to.path()));
+  EXPECT_EQ(*ReadFile(to / "chat_template.jinja"), "chat_template.jinja");
+  EXPECT_EQ(*ReadFile(to / "additional_chat_templates/tool_use.jinja"),
+            "additional_chat_templates/tool_use.jinja");
+  EXPECT_FALSE(std::filesystem::exists(to / "additional_chat_templates/notes.txt"));
+}
+
 TEST(WriteHfModel, CopiesTheConfigThatWasRead) {
   const TemporaryFolder from;
   const TemporaryFolder to;

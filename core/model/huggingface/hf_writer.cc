@@ -176,6 +176,15 @@ absl::Status CopyTokenizerFiles(const std::string& from, const std::string& to) 
     SHOAL_RETURN_IF_ERROR(contents.status());
     SHOAL_RETURN_IF_ERROR(WriteFileAtomically(fmt::format("{}/{}", to, name), *contents));
   }
+  const std::string more = "/additional_chat_templates";
+  for (const auto& entry : std::filesystem::directory_iterator(from + more, error)) {
+    const std::string name = entry.path().filename();
+    if (name.ends_with(".jinja") && entry.is_regular_file(error)) {
+      SHOAL_RETURN_IF_ERROR(CreateDirectories(to + more));
+      SHOAL_ASSIGN_OR_RETURN(const std::string contents, ReadFile(entry.path()));
+      SHOAL_RETURN_IF_ERROR(WriteFileAtomically(fmt::format("{}{}/{}", to, more, name), contents));
+    }
+  }
   return absl::OkStatus();
 }
 
