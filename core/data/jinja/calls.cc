@@ -37,8 +37,8 @@ Value LoopAttribute(const Loop& loop, std::string_view name) {
   if (name == "length") {
     return Integer(items.size());
   }
-  if (name == "depth") {
-    return Value(static_cast<int64_t>(loop.depth));
+  if (name == "depth" || name == "depth0") {  // of recursive loops, which are not supported
+    return Integer(name == "depth" ? 1 : 0);
   }
   if (name == "previtem" && loop.index > 0) {
     return items[loop.index - 1];

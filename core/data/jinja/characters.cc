@@ -27,6 +27,11 @@ bool IsLetter(char32_t character) {
   return utf8proc_toupper(code) != code || utf8proc_tolower(code) != code;
 }
 
+bool EndsWord(char32_t character) {
+  return IsSpace(character) ||
+         std::u32string_view(U"-({[<").find(character) != std::u32string_view::npos;
+}
+
 // What utf8proc maps to several characters it leaves alone.
 void AppendUpper(char32_t character, std::string& out) {
   if (character == U'\u00DF') {
@@ -41,6 +46,23 @@ void AppendUpper(char32_t character, std::string& out) {
 
 bool IsSpace(char32_t character) {
   return worker::IsWhitespace(character) || (character >= 0x1C && character <= 0x1F);
+}
+
+bool IsPrintable(char32_t character) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(character))) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return false;
+    case UTF8PROC_CATEGORY_ZS:
+      return character == U' ';
+    default:
+      return true;
+  }
 }
 
 int64_t CountCharacters(std::string_view text) {
@@ -214,7 +236,8 @@ absl::StatusOr<Text> ChangeCase(const Text& text, Case to, Budget& budget) {
                  mapped);
     }
     changed.Append(mapped, text.OriginAt(at));
-    within = to == Case::kCapitalize || IsLetter(character);
+    const bool word = to == Case::kTitle ? IsLetter(character) : !EndsWord(character);
+    within = to == Case::kCapitalize || word;
   }
   return changed;
 }

@@ -21,7 +21,8 @@ size_t Advance(std::string_view text, size_t at, int64_t characters);
 // The beginning of a text, at most so many bytes, as one line of a message.
 inline constexpr size_t kMaxShown = 64;
 std::string OneLine(std::string_view text, size_t max_bytes);
-bool IsSpace(char32_t character);  // as Python's str.isspace
+bool IsSpace(char32_t character);      // as Python's str.isspace
+bool IsPrintable(char32_t character);  // as Python's str.isprintable
 
 enum class Side { kLeft, kRight, kBoth };
 // Strips white space, or the characters of `characters`.
@@ -42,7 +43,9 @@ absl::StatusOr<std::vector<Text>> SplitFromRight(const Text& text, std::string_v
 absl::StatusOr<Text> Replace(const Text& text, std::string_view from, const Text& to, int64_t limit,
                              Budget& budget);
 
-enum class Case { kUpper, kLower, kTitle, kCapitalize };
+// kTitle is str.title, whose words are of letters; kWords is the filter title, whose words end with
+// white space, - and opening brackets.
+enum class Case { kUpper, kLower, kTitle, kWords, kCapitalize };
 // Maps character by character.
 absl::StatusOr<Text> ChangeCase(const Text& text, Case to, Budget& budget);
 

@@ -127,6 +127,41 @@ absl::StatusOr<Value> Reverse(const Value& value, const Arguments& arguments, Bu
   return MakeList(std::move(elements));
 }
 
+// To the nearest by all its digits, as Python does: 2.675 is a little less than it looks.
+double Rounded(double number, int64_t precision) {
+  if (precision >= 0) {
+    constexpr int64_t kAllDigits = 330;  // no double has more that count
+    const std::string digits = fmt::format("{:.{}f}", number, std::min(precision, kAllDigits));
+    double rounded = number;
+    std::from_chars(digits.data(), digits.data() + digits.size(), rounded);
+    return rounded;
+  }
+  const double unit = std::pow(10.0, static_cast<double>(std::min<int64_t>(-precision, 300)));
+  return std::nearbyint(number / unit) * unit;
+}
+
+absl::StatusOr<Value> RoundedInteger(int64_t number, int64_t precision) {
+  constexpr int64_t kDigits = 18;  // of which each int64_t has room
+  if (precision >= 0) {
+    return Value(number);
+  }
+  if (precision < -kDigits) {
+    return Value(int64_t{0});
+  }
+  int64_t unit = 1;
+  for (int64_t i = precision; i < 0; ++i) {
+    unit *= 10;
+  }
+  const int64_t rest = number % unit;
+  const int64_t half = unit / 2;
+  const bool odd = number / unit % 2 != 0;
+  const int64_t away = std::abs(rest) > half || (std::abs(rest) == half && odd) ? unit : 0;
+  int64_t rounded = number - rest;
+  return __builtin_add_overflow(rounded, number < 0 ? -away : away, &rounded)
+             ? absl::StatusOr<Value>(InvalidArgument("{} is too large to round", number))
+             : Value(rounded);
+}
+
 absl::StatusOr<Value> Round(const Value& value, const Arguments& arguments, Budget&) {
   SHOAL_ASSIGN_OR_RETURN(const Bound bound, Bound::To(arguments, "round", {"precision", "method"}));
   SHOAL_ASSIGN_OR_RETURN(const int64_t precision, bound.IntegerOr(0, 0));
@@ -134,13 +169,17 @@ absl::StatusOr<Value> Round(const Value& value, const Arguments& arguments, Budg
   if (!value.IsNumber()) {
     return InvalidArgument("round takes a number, not {}", value.TypeName());
   }
+  if (method != "common" && method != "ceil" && method != "floor") {
+    return InvalidArgument("the method of round is common, ceil or floor");
+  }
+  if (method == "common") {
+    return value.IsInteger() ? RoundedInteger(value.integer(), precision)
+                             : Value(Rounded(value.number(), precision));
+  }
   const double scale =
       std::pow(10.0, static_cast<double>(std::clamp<int64_t>(precision, -300, 300)));
   const double scaled = value.number() * scale;
-  const double rounded = method == "ceil"    ? std::ceil(scaled)
-                         : method == "floor" ? std::floor(scaled)
-                                             : std::nearbyint(scaled);
-  return Value(rounded / scale);
+  return Value((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
 }
 
 absl::StatusOr<Value> Same(const Value& value, const Arguments& arguments, Budget&) {
@@ -200,7 +239,7 @@ constexpr std::array<std::pair<std::string_view, Filter>, 20> kFilters = {{
     {"round", Round},
     {"safe", Same},
     {"string", String},
-    {"title", CaseFilter<Case::kTitle>},
+    {"title", CaseFilter<Case::kWords>},
     {"tojson", ToJsonFilter},
     {"trim", Trim},
     {"upper", CaseFilter<Case::kUpper>},

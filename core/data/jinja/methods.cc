@@ -105,6 +105,11 @@ absl::StatusOr<Value> CallOfText(const Value& self, const std::string& name,
     SHOAL_ASSIGN_OR_RETURN(const Bound bound, Bound::To(arguments, "join", {"items"}, 1));
     return CallFilter("join", *bound[0], {.positional = {self}, .named = {}}, budget);
   }
+  if (name == "title") {  // the filter of that name has other words
+    SHOAL_RETURN_IF_ERROR(Bound::To(arguments, name, {}).status());
+    SHOAL_ASSIGN_OR_RETURN(Text title, ChangeCase(text, Case::kTitle, budget));
+    return Value(std::move(title));
+  }
   return CallFilter(name, self, arguments, budget);  // upper and its kin
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/utf8.h"
+#include "core/data/jinja/characters.h"
 #include "fmt/format.h"
 
 namespace shoal::jinja {
@@ -57,6 +58,12 @@ std::string ShortEscape(char32_t character) {
   }
 }
 
+std::string CodeEscape(uint32_t code) {
+  return code < 0x100     ? fmt::format("\\x{:02x}", code)
+         : code < 0x10000 ? fmt::format("\\u{:04x}", code)
+                          : fmt::format("\\U{:08x}", code);
+}
+
 void AppendRepr(const Text& text, Text& out) {
   const bool has_single = text.str().find('\'') != std::string::npos;
   const bool has_double = text.str().find('"') != std::string::npos;
@@ -69,9 +76,7 @@ void AppendRepr(const Text& text, Text& out) {
           return {'\\', quote};
         }
         const std::string known = ShortEscape(c);
-        return known.empty() && (c < 0x20 || (c >= 0x7F && c < 0xA1) || c == 0xAD)
-                   ? fmt::format("\\x{:02x}", static_cast<uint32_t>(c))
-                   : known;
+        return known.empty() && !IsPrintable(c) ? CodeEscape(static_cast<uint32_t>(c)) : known;
       },
       out);
   out.Append({&quote, 1});

@@ -131,12 +131,10 @@ absl::StatusOr<Evaluator::Flow> Evaluator::RunFor(const Statement& statement, Te
   }
   SHOAL_ASSIGN_OR_RETURN(const Value list, MakeList(std::move(kept)));
   const auto items = *list.As<std::shared_ptr<const List>>();
-  SHOAL_ASSIGN_OR_RETURN(const Value outer, Find("loop"));
-  const int depth = outer.loop() == nullptr ? 1 : outer.loop()->depth + 1;
   for (size_t i = 0; i < items->items.size(); ++i) {
     SHOAL_RETURN_IF_ERROR(budget_.Spend(1));
     const Inner scope(*this, scope_);
-    SHOAL_RETURN_IF_ERROR(Set("loop", Value(std::make_shared<const Loop>(Loop{items, i, depth}))));
+    SHOAL_RETURN_IF_ERROR(Set("loop", Value(std::make_shared<const Loop>(Loop{items, i}))));
     SHOAL_RETURN_IF_ERROR(SetItem(statement, items->items[i]));
     SHOAL_ASSIGN_OR_RETURN(const Flow flow, Run(statement.body, out));
     if (flow == Flow::kBreak) {

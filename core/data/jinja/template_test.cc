@@ -131,6 +131,29 @@ TEST(Jinja, JsonIsPythons) {
   EXPECT_EQ(Of("{{ 'args: ' + x }}", R"({"x": {"city": "Köln"}})"), R"(args: {"city": "Köln"})");
 }
 
+// As Jinja2 3.1.6 has them.
+TEST(Jinja, SmallThingsAreJinjas) {
+  EXPECT_EQ(Of("{{ 2.5 | round }} {{ 3.5 | round }} {{ 2.675 | round(2) }} {{ 42.55 | round(1) }} "
+               "{{ 42.55 | round(1, 'floor') }} {{ 42.4 | round(0, 'ceil') }} {{ -2.5 | round }}"),
+            "2.0 4.0 2.67 42.5 42.5 43.0 -2.0");
+  EXPECT_EQ(
+      Of("{{ 42 | round }} {{ 1234 | round(-2) }} {{ 1250 | round(-2) }} {{ 1350 | round(-2) }} "
+         "{{ -1251 | round(-2) }} {{ 5 | round(1, 'ceil') }} {{ true | round }} "
+         "{{ 0.1 | round(20) }} {{ 1e300 | round(5) }}"),
+      "42 1200 1200 1400 -1300 5.0 1 0.1 1e+300");
+  EXPECT_THAT(Of("{{ 1 | round(0, 'up') }}"), HasSubstr("common, ceil or floor"));
+  EXPECT_EQ(Of("{% for a in [1] %}{% for b in [1] %}{{ loop.depth }}{{ loop.depth0 }}"
+               "{% endfor %}{% endfor %}"),
+            "10");
+  const char* words = R"({"x": "it's o'neil's foo-bar (baz) {q} [r] <s> a_b 3rd x2y"})";
+  EXPECT_EQ(Of("{{ x | title }}", words), "It's O'neil's Foo-Bar (Baz) {Q} [R] <S> A_b 3rd X2y");
+  EXPECT_EQ(Of("{{ x.title() }}", words), "It'S O'Neil'S Foo-Bar (Baz) {Q} [R] <S> A_B 3Rd X2Y");
+  EXPECT_EQ(Of("{{ ['\\u200b', '\\u2028\\u3000\\xa0', '\\ue000', '\\U000e0001', '\\u0378', "
+               "'\\U0001F991', 'é', '\\x7f', '\\xad'] }}"),
+            "['\\u200b', '\\u2028\\u3000\\xa0', '\\ue000', '\\U000e0001', '\\u0378', "
+            "'\U0001F991', 'é', '\\x7f', '\\xad']");
+}
+
 TEST(Jinja, EachCharacterKnowsWhoWroteIt) {
   const char* data = R"({"x": "  some <b>text</b>  "})";
   for (const char* source :

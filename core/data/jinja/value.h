@@ -100,7 +100,6 @@ struct Dict {
 struct Loop {
   std::shared_ptr<const List> items;
   size_t index = 0;
-  int depth = 1;  // of nested loops
 };
 
 // A function of a value: 'text'.split.
