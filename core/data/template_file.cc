@@ -60,8 +60,12 @@ absl::Status TakeTemplates(const Json& json, const std::string& path, TemplateSo
                            JsonObject::From(entry, path + ": chat_template"));
     SHOAL_ASSIGN_OR_RETURN(const std::string name, object.String("name"));
     SHOAL_ASSIGN_OR_RETURN(std::string text, object.String("template"));
-    if (name == "default" || name == "tool_use") {
-      (name == "default" ? into.text : into.tool_text) = std::move(text);
+    if (name == "default") {
+      into.name = path + " (default)";
+      into.text = std::move(text);
+    } else if (name == "tool_use") {
+      into.tool_name = path + " (tool_use)";
+      into.tool_text = std::move(text);
     }
   }
   return into.text.empty() ? InvalidArgument(
@@ -94,7 +98,8 @@ absl::StatusOr<std::optional<TemplateSource>> TemplateIn(const std::string& mode
   if (own.text.empty()) {
     SHOAL_RETURN_IF_ERROR(TakeTemplates(config, config_path, own));
   } else {
-    SHOAL_ASSIGN_OR_RETURN(own.tool_text, TextOf(model_folder + kMore + "/tool_use.jinja"));
+    own.tool_name = model_folder + kMore + "/tool_use.jinja";
+    SHOAL_ASSIGN_OR_RETURN(own.tool_text, TextOf(own.tool_name));
   }
   if (own.text.empty()) {
     const std::string path = model_folder + "/chat_template.json";

@@ -38,6 +38,9 @@ TEST_F(TemplateFileTest, TheFoldersOwnIsFoundWhereTransformersWritesIt) {
           "template": "x"}, {"name": "tool_use", "template": "tools"}],
           "eos_token": {"content": "</s>"}, "bos_token": "<s>", "pad_token": null})");
   EXPECT_EQ(Own(), "named|tools");
+  EXPECT_EQ(TemplateIn(folder_.path()).value()->name, folder_ / "tokenizer_config.json (default)");
+  EXPECT_EQ(TemplateIn(folder_.path()).value()->tool_name,
+            folder_ / "tokenizer_config.json (tool_use)");
   EXPECT_THAT(TemplateIn(folder_.path()).value()->tokens,
               ::testing::ElementsAre(std::pair("bos_token", "<s>"), std::pair("eos_token", "</s>"),
                                      std::pair("pad_token", "")));
@@ -66,6 +69,9 @@ TEST_F(TemplateFileTest, WhatIsReplacedIsNamed) {
             folder_ / "tokenizer_config.json");
   ASSERT_OK(CreateDirectories(folder_ / "additional_chat_templates"));
   Put("additional_chat_templates/tool_use.jinja", "tools");
+  Put("chat_template.jinja", "x");
+  EXPECT_EQ(TemplateIn(folder_.path()).value()->tool_name,
+            folder_ / "additional_chat_templates/tool_use.jinja");
   ASSERT_OK(WriteTemplate(folder_.path(), plan::Template::kChatML));
   EXPECT_EQ(TemplateIn(folder_.path()).value()->tool_text, "") << "it was of the other template";
   EXPECT_EQ(ReplacedTemplate(folder_.path(), plan::Template::kChatML), "") << "it is that one";

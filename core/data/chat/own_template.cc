@@ -82,7 +82,7 @@ absl::StatusOr<OwnTemplate> OwnTemplate::Create(const TemplateSource& source,
   OwnTemplate own(std::move(parsed), tokenizer);
   if (!source.tool_text.empty()) {
     SHOAL_ASSIGN_OR_RETURN(own.with_tools_,
-                           jinja::Template::Parse(source.tool_text, source.name + " (tool_use)"));
+                           jinja::Template::Parse(source.tool_text, source.tool_name));
   }
   own.options_.now = now;
   std::string key = source.text + '\0' + source.tool_text;
