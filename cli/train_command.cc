@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -224,9 +225,10 @@ class Training {
   }
 
   absl::Status PrepareData() {
-    auto prepared = PrepareTrainingData(job_, DataFolder(), [this](int64_t done, int64_t total) {
-      report_.OnProgress("tokenising, bytes", done, total);
-    });
+    auto prepared = PrepareTrainingData(
+        job_, DataFolder(),
+        {resumed_.has_value(), options_.accept_changes,
+         std::bind_front(&TrainReport::OnProgress, &report_, "tokenising, bytes")});
     report_.Clear();
     SHOAL_RETURN_IF_ERROR(prepared.status());
     data_ = *std::move(prepared);
@@ -237,9 +239,8 @@ class Training {
         streams_.out << "validation: " << worker::Describe(data_.validation->summary) << std::endl;
       }
     }
-    for (const std::string& warning : DataWarnings(job_, spec_, data_.train.summary)) {
-      Warn(warning);
-    }
+    std::ranges::for_each(DataWarnings(job_, spec_, data_.train.summary),
+                          [this](const std::string& warning) { Warn(warning); });
     return SettleEpochs();
   }
 

@@ -1,8 +1,10 @@
 #include "cli/data/data_command.h"
 
 #include "cli/data/data_inspect.h"
+#include "cli/data/training_data.h"
 #include "cli/testing/command_line.h"
 #include "core/base/file.h"
+#include "core/data/rendering.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -126,6 +128,15 @@ TEST_F(DataCommandTest, PreviewShowsWhatTheModelsOwnTemplateMakesOfSamples) {
   EXPECT_EQ(line["ids"].size(), line["learnt"].size());
   EXPECT_EQ(line["target_tokens"], 2);
   EXPECT_EQ(std::count(line["learnt"].begin(), line["learnt"].end(), true), 2);
+  const Outcome both = Shoal(
+      {"data", "preview",
+       Write("mixed.yaml", "model: model\ndata: {mixture: [{path: chats.jsonl}, {path: " + train_ +
+                               "}], max_sequence_tokens: 64}\n"),
+       "--json", "--samples", "1"});
+  ASSERT_EQ(both.code, 0) << both.err;
+  EXPECT_THAT(both.out, HasSubstr("chats.jsonl:1"));
+  EXPECT_THAT(both.out, HasSubstr("train.jsonl:1")) << "of each source";
+  EXPECT_EQ(std::count(both.out.begin(), both.out.end(), '\n'), 2);
   Write("model/chat_template.jinja", "\n{{ messages | xmlattr }}");
   ExpectRefused(Shoal({"data", "preview", job}),
                 "chat_template.jinja:2: filter 'xmlattr' is not supported");
@@ -137,6 +148,41 @@ TEST_F(DataCommandTest, PreviewShowsWhatTheModelsOwnTemplateMakesOfSamples) {
                        "\n");
   ExpectRefused(Shoal({"data", "preview", job}), "raise_exception: no system");
   ExpectRefused(Shoal({"data", "preview", job}), "chats.jsonl:1");
+}
+
+TEST_F(DataCommandTest, AResumedRunWritesItsSamplesAsItBegan) {
+  const std::string own =
+      "{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}{{ '<|im_end|>' }}{% endfor "
+      "%}";
+  Write("model/chat_template.jinja", own);
+  plan::Job job;
+  job.model = model();
+  job.data.train = train_;
+  const std::string cache = folder_ + "/cache";
+  const auto rendering = [&] { return worker::ReadRendering(cache).value().value(); };
+  const TrainingData first = PrepareTrainingData(job, cache, {}).value();
+  worker::Rendering kept = rendering();
+  EXPECT_EQ(kept.day.size(), 10u);
+  kept.day = "2001-02-03";
+  ASSERT_TRUE(worker::WriteRendering(cache, kept).ok());
+  const TrainingData resumed = PrepareTrainingData(job, cache, {.resumes = true}).value();
+  EXPECT_EQ(rendering().day, "2001-02-03") << "the day that it began";
+  EXPECT_NE(resumed.train.path, first.train.path);
+  EXPECT_EQ(PrepareTrainingData(job, cache, {}).value().train.path, first.train.path)
+      << "another run tells today";
+  Write("model/chat_template.jinja", own + "{# new #}");
+  const auto changed = PrepareTrainingData(job, cache, {.resumes = true}).status();
+  EXPECT_EQ(changed.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Message(changed),
+            "--resume would go on with other tokens: the chat template (" + model() +
+                "/chat_template.jinja) is another than the run began with; take that back, or say "
+                "--accept-changes");
+  EXPECT_TRUE(
+      PrepareTrainingData(job, cache, {.resumes = true, .accept_changes = true}).status().ok());
+  EXPECT_TRUE(PrepareTrainingData(job, cache, {.resumes = true}).status().ok()) << "accepted once";
+  Write("model/chat_template.jinja", own.substr(own.find("{% for")));
+  ASSERT_TRUE(PrepareTrainingData(job, cache, {}).status().ok());
+  EXPECT_EQ(rendering().day, "") << "nobody asks";
 }
 
 TEST_F(DataCommandTest, BrokenLinesAreNamedByFileAndLine) {

@@ -31,16 +31,12 @@ nlohmann::json TokensJson(const worker::EncodedSample& sample) {
   return {{"ids", sample.tokens}, {"learnt", learnt}};
 }
 
-}  // namespace
-
-absl::StatusOr<ExitCode> RunDataPreview(const DataPreviewOptions& options, Streams& streams) {
-  SHOAL_ASSIGN_OR_RETURN(const plan::Job job,
-                         ReadJob(options.job, {}, {.cpu_has_bf16 = worker::CpuHasFastBf16()}));
-  SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder,
-                         OpenDataEncoder(job.model, job.data.chat_template));
-  const worker::JsonlOptions jsonl{job.data.fields, encoder.encoder->vocabulary()};
-  SHOAL_ASSIGN_OR_RETURN(const auto reader, worker::SampleReader::Open(job.data.paths().front()));
+// Shows the first samples of one source, the job's first with a title.
+absl::Status Preview(const std::string& path, const DataEncoder& encoder,
+                     const worker::JsonlOptions& jsonl, const DataPreviewOptions& options,
+                     bool first, Streams& streams) {
   const std::string chat_template = TemplateOf(*encoder.encoder);
+  SHOAL_ASSIGN_OR_RETURN(const auto reader, worker::SampleReader::Open(path));
   for (int64_t i = 0; i < options.samples; ++i) {
     SHOAL_ASSIGN_OR_RETURN(const auto line, reader->Next());
     if (!line.has_value()) {
@@ -57,11 +53,26 @@ absl::StatusOr<ExitCode> RunDataPreview(const DataPreviewOptions& options, Strea
       out["template"] = chat_template;
       out.update(TokensJson(encoded));
       PrintJson(streams.out, out);
-      continue;
+    } else {
+      streams.out << (first && i == 0 ? "template: " + chat_template + "\n" : "") << "\n"
+                  << reader->where() << ", "
+                  << RenderSample(i, shown, encoder.tokenizer.get(), streams.out_terminal);
     }
-    streams.out << (i == 0 ? "template: " + chat_template + "\n" : "") << "\n"
-                << reader->where() << ", "
-                << RenderSample(i, shown, encoder.tokenizer.get(), streams.out_terminal);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ExitCode> RunDataPreview(const DataPreviewOptions& options, Streams& streams) {
+  SHOAL_ASSIGN_OR_RETURN(const plan::Job job,
+                         ReadJob(options.job, {}, {.cpu_has_bf16 = worker::CpuHasFastBf16()}));
+  SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder,
+                         OpenDataEncoder(job.model, job.data.chat_template));
+  const worker::JsonlOptions jsonl{job.data.fields, encoder.encoder->vocabulary()};
+  for (const std::string& path : job.data.paths()) {
+    const bool first = path == job.data.paths().front();
+    SHOAL_RETURN_IF_ERROR(Preview(path, encoder, jsonl, options, first, streams));
   }
   return ExitCode::kDone;
 }
@@ -72,7 +83,7 @@ void AddDataPreview(CLI::App& data, CommandAction& action) {
       AddCommand(data, "preview", "A job's first samples as tokens, and what of them is learnt",
                  "shoal data preview job.yaml");
   command->add_option("job", options->job, "Job file (YAML)")->required();
-  command->add_option("--samples", options->samples, "How many")
+  command->add_option("--samples", options->samples, "How many of each source")
       ->check(AtLeast(1))
       ->capture_default_str();
   command->add_flag("--json", options->json, "A JSON line for each sample instead of text");

@@ -38,7 +38,8 @@ absl::StatusOr<plan::Template> ParseTemplate(const std::string& name) {
   return static_cast<plan::Template>(found - plan::kTemplateNames.begin());
 }
 
-absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder, plan::Template kind) {
+absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder, plan::Template kind,
+                                            const std::string& day) {
   SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, formats::ReadModelSpec(model_folder));
   SHOAL_ASSIGN_OR_RETURN(const formats::SpecialTokens special,
                          formats::ReadSpecialTokens(model_folder));
@@ -51,6 +52,7 @@ absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder, pla
   if (kind == plan::Template::kAuto) {
     SHOAL_ASSIGN_OR_RETURN(choice, worker::ChooseTemplate(model_folder, result.tokenizer.get()));
   }
+  choice.day = day;
   auto encoder =
       worker::SampleEncoder::Create(result.tokenizer.get(), choice, special, spec.vocabulary);
   SHOAL_RETURN_IF_ERROR(Annotate(encoder.status(), model_folder));

@@ -29,8 +29,9 @@ struct DataEncoder {
 };
 
 // Reads tokenizer and vocabulary from the model folder. Without tokenizer.json the data must be
-// input_ids. Auto is settled by worker::ChooseTemplate.
-absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder, plan::Template kind);
+// input_ids. Auto is settled by worker::ChooseTemplate. `day` is worker::TemplateChoice's.
+absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder, plan::Template kind,
+                                            const std::string& day = "");
 
 // Parses "plain", "chatml", "llama3" or "auto".
 absl::StatusOr<plan::Template> ParseTemplate(const std::string& name);

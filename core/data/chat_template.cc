@@ -46,18 +46,22 @@ TemplateSource WithTokens(TemplateSource source, const Tokenizer& tokenizer,
   return source;
 }
 
-std::tm Today() {
-  const absl::CivilSecond now = absl::ToCivilSecond(RealClock().Now(), absl::LocalTimeZone());
-  std::tm today = {};
-  today.tm_year = static_cast<int>(now.year()) - 1900;
-  today.tm_mon = now.month() - 1;
-  today.tm_mday = now.day();
-  today.tm_hour = now.hour();
-  today.tm_min = now.minute();
-  today.tm_sec = now.second();
-  today.tm_wday = (static_cast<int>(absl::GetWeekday(now)) + 1) % 7;
-  today.tm_yday = absl::GetYearDay(now) - 1;
-  return today;
+// At midnight, so that the same samples give the same tokens all day.
+std::tm TimeOf(const absl::CivilDay& day) {
+  std::tm time = {};
+  time.tm_year = static_cast<int>(day.year()) - 1900;
+  time.tm_mon = day.month() - 1;
+  time.tm_mday = day.day();
+  time.tm_wday = (static_cast<int>(absl::GetWeekday(day)) + 1) % 7;
+  time.tm_yday = absl::GetYearDay(day) - 1;
+  return time;
+}
+
+absl::StatusOr<absl::CivilDay> DayOf(const std::string& text) {
+  absl::CivilDay day = absl::ToCivilDay(RealClock().Now(), absl::LocalTimeZone());
+  return text.empty() || absl::ParseCivilTime(text, &day)
+             ? absl::StatusOr<absl::CivilDay>(day)
+             : InvalidArgument("'{}' is no day; write it as 2026-11-27", text);
 }
 
 absl::StatusOr<int32_t> RequireToken(const Tokenizer& tokenizer, std::string_view template_name,
@@ -99,9 +103,11 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Create(const TemplateChoice& choice,
     return chat;
   }
   SHOAL_CHECK(!choice.own.text.empty());
-  SHOAL_ASSIGN_OR_RETURN(
-      OwnTemplate own,
-      OwnTemplate::Create(WithTokens(choice.own, tokenizer, special), tokenizer, special, Today()));
+  SHOAL_ASSIGN_OR_RETURN(const absl::CivilDay day, DayOf(choice.day));
+  SHOAL_ASSIGN_OR_RETURN(OwnTemplate own,
+                         OwnTemplate::Create(WithTokens(choice.own, tokenizer, special), tokenizer,
+                                             special, TimeOf(day)));
+  chat.day_ = own.tells_day() ? absl::FormatCivilTime(day) : "";
   chat.own_ = std::make_shared<const OwnTemplate>(std::move(own));
   chat.end_of_turn_ = chat.own_->end_of_turn();
   return chat;

@@ -45,6 +45,7 @@ struct TemplateChoice {
 
   plan::Template kind;
   TemplateSource own;
+  std::string day;  // "2026-11-27", which strftime_now tells; empty: today
 };
 
 // What auto stands for: the template of the model's folder, else ours whose tokens `tokenizer` (may
@@ -75,8 +76,10 @@ class ChatTemplate {
   // Returns the assistant's text: the decoded generated ids, without the end of turn.
   std::string DecodeReply(std::span<const int32_t> ids) const;
 
-  // Two templates with equal signatures, over the same tokenizer, produce the same tokens.
+  // Two templates with equal signatures and days, over the same tokenizer, produce the same tokens.
   std::string Signature() const;
+  // The day that it tells; empty where it tells none.
+  const std::string& day() const { return day_; }
 
   // The token that ends generation.
   int32_t end_of_turn() const { return end_of_turn_; }
@@ -98,6 +101,7 @@ class ChatTemplate {
   plan::Template kind_;
   std::shared_ptr<const OwnTemplate> own_;  // of auto
   const Tokenizer* tokenizer_;
+  std::string day_;
   int32_t end_of_turn_ = -1;
   std::vector<int32_t> start_;    // bos, if there is one
   std::vector<int32_t> control_;  // never read in messages, beside those listed as special

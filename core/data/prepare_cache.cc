@@ -64,7 +64,7 @@ absl::StatusOr<std::string> CacheName(const std::string& input,
                      static_cast<int>(encoder.kind()), encoder.vocabulary(),
                      options.max_sequence_tokens, static_cast<int>(options.oversize));
   if (encoder.chat().has_value()) {
-    key += fmt::format("|{}", encoder.chat()->Signature());
+    key += fmt::format("|{}|{}", encoder.chat()->Signature(), encoder.chat()->day());
   }
   for (const auto& [ours, theirs] : options.fields) {
     key += fmt::format("|{}={}", ours, theirs);

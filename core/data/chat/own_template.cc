@@ -77,18 +77,16 @@ TextRange Trimmed(std::string_view text, const Segment& token) {
 absl::StatusOr<OwnTemplate> OwnTemplate::Create(const TemplateSource& source,
                                                 const Tokenizer& tokenizer,
                                                 const formats::SpecialTokens& special,
-                                                const std::tm& now) {
+                                                const std::tm& day) {
   SHOAL_ASSIGN_OR_RETURN(jinja::Template parsed, jinja::Template::Parse(source.text, source.name));
   OwnTemplate own(std::move(parsed), tokenizer);
   if (!source.tool_text.empty()) {
     SHOAL_ASSIGN_OR_RETURN(own.with_tools_,
                            jinja::Template::Parse(source.tool_text, source.tool_name));
   }
-  own.options_.now = now;
+  own.options_.now = day;
   std::string key = source.text + '\0' + source.tool_text;
-  if (key.find("strftime_now") != std::string::npos) {
-    key += fmt::format("|{}-{}-{}", now.tm_year, now.tm_mon, now.tm_mday);
-  }
+  own.tells_day_ = key.find("strftime_now") != std::string::npos;
   for (const auto& [name, token] : source.tokens) {
     if (!token.empty()) {
       own.tokens_.emplace_back(name, Value(Text(token)));

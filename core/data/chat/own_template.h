@@ -30,12 +30,12 @@ namespace shoal::worker {
 
 class OwnTemplate {
  public:
-  // `now` is what the template is told of the time. InvalidArgument if it is no template, or raises
+  // `day` is what the template is told of the time. InvalidArgument if it is no template, or raises
   // an error for any conversation.
   static absl::StatusOr<OwnTemplate> Create(const TemplateSource& source,
                                             const Tokenizer& tokenizer,
                                             const formats::SpecialTokens& special,
-                                            const std::tm& now);
+                                            const std::tm& day);
 
   // `tools` is a list, or null.
   absl::StatusOr<Conversation> Encode(std::span<const ChatMessage> messages,
@@ -45,6 +45,7 @@ class OwnTemplate {
   std::string DecodeReply(std::span<const int32_t> ids) const;
 
   std::string Signature() const { return signature_; }
+  bool tells_day() const { return tells_day_; }  // calls strftime_now
   const std::string& name() const { return template_.name(); }
   int32_t end_of_turn() const { return end_of_turn_; }
 
@@ -76,6 +77,7 @@ class OwnTemplate {
   std::vector<int32_t> control_;  // beside those that the tokenizer lists as special
   int32_t end_of_turn_ = -1;
   std::string signature_;
+  bool tells_day_ = false;
 };
 
 }  // namespace shoal::worker

@@ -240,6 +240,21 @@ TEST(OwnTemplate, WhatATemplateLeavesOutIsCounted) {
   EXPECT_THAT(Learnt(out, *tokenizer), ElementsAre("y<|im_end|>"));
 }
 
+TEST(OwnTemplate, TheDayIsTheOneThatIsGiven) {
+  const auto tokenizer = TokenizerOf("qwen2");
+  const auto made = [&](const std::string& text, const std::string& day) {
+    TemplateChoice choice({.name = "m", .text = text, .tool_text = "", .tokens = {}});
+    choice.day = day;
+    return ChatTemplate::Create(choice, *tokenizer, {});
+  };
+  const auto dated = made("{{ strftime_now('%d %b %Y %H:%M %A %j') }}", "2024-07-26");
+  ASSERT_OK(dated.status());
+  EXPECT_EQ(dated->day(), "2024-07-26");
+  EXPECT_EQ(tokenizer->Decode(dated->Encode({}).value().tokens), "26 Jul 2024 00:00 Friday 208");
+  EXPECT_EQ(made("x", "2024-07-26")->day(), "") << "it tells none";
+  EXPECT_REFUSED(made("x", "26.7.").status(), "'26.7.' is no day; write it as 2026-11-27");
+}
+
 TEST(OwnTemplate, BrokenOnesAreNamedAtOnce) {
   const auto tokenizer = TokenizerOf("qwen2");
   EXPECT_REFUSED(Made("\n{% fo", *tokenizer).status(), "m/chat_template.jinja:2");
