@@ -279,6 +279,8 @@ class JobRun {
   plan::ShardMap TargetOf(std::span<const int> places) const;
   void Replicate(const std::function<void()>& then);
   std::function<void(int, const absl::Status&)> OrWithoutLost(std::function<void()> then);
+  std::function<void(int, const absl::Status&)> UnlessDropped(
+      std::function<void(int, const absl::Status&)> otherwise) const;
 
   // job_run_joiners.cc
   void LoadAhead();

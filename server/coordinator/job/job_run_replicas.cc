@@ -239,4 +239,16 @@ std::function<void(int, const absl::Status&)> JobRun::OrWithoutLost(std::functio
   };
 }
 
+// What is called where servers refuse an attempt. Another loss may have dropped it, and they have a
+// later one.
+std::function<void(int, const absl::Status&)> JobRun::UnlessDropped(
+    std::function<void(int, const absl::Status&)> otherwise) const {
+  return [this, step = step_, attempt = attempt_, otherwise = std::move(otherwise)](
+             int server, const absl::Status& status) {
+    if (step == step_ && attempt == attempt_) {
+      otherwise(server, status);
+    }
+  };
+}
+
 }  // namespace shoal::server
