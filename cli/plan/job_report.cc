@@ -148,11 +148,12 @@ void PrintServerGpuMemory(const JobReport& planned, Streams& streams) {
 
 void PrintMemory(const JobReport& planned, Streams& streams) {
   const bool replicas = planned.job.service.replicas > 1;
-  Table servers(replicas
-                    ? Columns("server", {"partitions", "weights", "master", "moments", "gradients",
-                                         "backups", "push slots", "copies", "process", "total"})
-                    : Columns("server", {"partitions", "weights", "master", "moments", "gradients",
-                                         "push slots", "copies", "process", "total"}));
+  Table servers(
+      replicas
+          ? Columns("server", {"partitions", "weights", "master", "moments", "gradients", "backups",
+                               "promotion", "push slots", "copies", "process", "total"})
+          : Columns("server", {"partitions", "weights", "master", "moments", "gradients",
+                               "push slots", "copies", "process", "total"}));
   for (size_t i = 0; i < planned.memory.servers.size(); ++i) {
     const plan::ServerMemory& m = planned.memory.servers[i];
     std::vector<std::string> row = {
@@ -160,7 +161,7 @@ void PrintMemory(const JobReport& planned, Streams& streams) {
         std::to_string(plan::PartitionsOf(planned.shards, static_cast<int>(i)).size())};
     AppendBytes(row, {m.weights, m.master, m.moments, m.gradients});
     if (replicas) {
-      AppendBytes(row, {m.backups});
+      AppendBytes(row, {m.backups, m.promotion});
     }
     AppendBytes(row, {m.slots, m.copies, m.process, m.total()});
     servers.Add(row);
@@ -234,6 +235,7 @@ nlohmann::json ServerJson(const plan::ServerMemory& m, size_t index, size_t part
           {"moments_bytes", m.moments},
           {"gradients_bytes", m.gradients},
           {"backups_bytes", m.backups},
+          {"promotion_bytes", m.promotion},
           {"slots_bytes", m.slots},
           {"copies_bytes", m.copies},
           {"process_bytes", m.process},

@@ -184,6 +184,12 @@ absl::StatusOr<proto::FetchReply> JobCore::Fetch(const proto::FetchRequest& requ
     return FailedPrecondition("nothing is reserved here for shard map generation {}",
                               request.generation());
   }
+  std::set<int> from_others;
+  for (const proto::PartitionSource& source : request.sources()) {
+    if (!source.address().empty()) {
+      from_others.insert(source.partitions().begin(), source.partitions().end());
+    }
+  }
   proto::FetchReply reply;
   bool here = true;
   for (const JobStore* const store : {&store_, &backups_}) {
@@ -193,7 +199,8 @@ absl::StatusOr<proto::FetchReply> JobCore::Fetch(const proto::FetchRequest& requ
     const Store& arriving = *store->arriving()->store;
     here = here && arriving.version() == request.version();
     for (const auto& partition : arriving.partitions()) {
-      reply.set_bytes(reply.bytes() + partition->spec().count * kStateBytes);
+      const bool moves = from_others.contains(partition->spec().id);
+      reply.set_bytes(reply.bytes() + (moves ? partition->spec().count * kStateBytes : 0));
     }
   }
   if (!here) {

@@ -168,6 +168,11 @@ absl::StatusOr<proto::ReplicateReply> HostedJob::Replicate(const proto::Replicat
 }
 
 absl::Status HostedJob::FetchGradients(const proto::ReplicateRequest& request) {
+  std::erase_if(readers_, [&request](const auto& reader) {  // of those that are gone
+    return std::ranges::none_of(request.sources(), [&reader](const auto& source) {
+      return source.address() == reader.first;
+    });
+  });
   const std::map<int, StateGiver> givers = GiversOf(request);
   std::vector<plan::PartitionSpec> comes;
   for (const JobStore::Held& held : backups_->held()) {

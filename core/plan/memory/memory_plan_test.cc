@@ -65,7 +65,12 @@ TEST(PlanServers, CountsBackups) {
       PlanServers(job, partitions, WithBackups(partitions, map, FirstServers(3), 2), 3, 2);
   int64_t more = 0;
   for (size_t server = 0; server < 3; ++server) {
-    more += backed[server].total() - single[server].total();
+    more += backed[server].backups;
+    EXPECT_EQ(backed[server].total(),
+              single[server].total() + backed[server].backups + backed[server].promotion);
+    // Its two peers have half of what it backs up, each.
+    EXPECT_GE(backed[server].promotion * 2, backed[server].backups);
+    EXPECT_LT(backed[server].promotion, 2 * backed[server].backups);
   }
   EXPECT_EQ(more, kBackupBytes * Elements(spec));
   const auto plan = PlanMemory(spec, job, 3, 2, {});

@@ -1,6 +1,7 @@
 #include "core/plan/memory/server_memory.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/base/bytes.h"
 
@@ -105,8 +106,14 @@ std::vector<ServerMemory> PlanServers(const Job& job, const std::vector<Partitio
     const auto server = static_cast<int>(std::ssize(planned));
     ServerMemory& memory =
         planned.emplace_back(PlanServerMemory(held, slot_bytes, job.service, clients, reached));
+    std::map<int, std::vector<PartitionSpec>> backed;  // by primary
     for (const int id : BackupsOf(map, server)) {
       memory.backups += kBackupBytes * partitions[static_cast<size_t>(id)].count;
+      backed[map.primary(id)].push_back(partitions[static_cast<size_t>(id)]);
+    }
+    for (const auto& [primary, promoted] : backed) {
+      const ServerMemory more = PlanServerMemory(promoted, /*slot_bytes=*/0, job.service, 0);
+      memory.promotion = std::max(memory.promotion, more.total() - more.process);
     }
   }
   return planned;

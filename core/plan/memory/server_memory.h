@@ -66,6 +66,9 @@ struct ServerMemory {
   int64_t moments = 0;    // 2 x 4 n, pages
   int64_t gradients = 0;  // the accumulator: 4 n, or 8 n in exact mode; pages
   int64_t backups = 0;    // of others' partitions, kBackupBytes for each of their elements
+  // What it takes more, until the next step begins, where the server is lost of whose partitions it
+  // backs most up: it becomes their primary.
+  int64_t promotion = 0;
   // clients x push_slots x pages(largest of the job x gradient type + 128 B of header); only a page
   // each if the rest lies in a GPU. If some clients may be on another host and others on this one,
   // both places count all clients: each figure is an upper bound.
@@ -79,7 +82,7 @@ struct ServerMemory {
 
   // Of the host.
   int64_t total() const {
-    return weights + master + moments + gradients + backups + slots + copies + process;
+    return weights + master + moments + gradients + backups + promotion + slots + copies + process;
   }
 };
 

@@ -275,6 +275,7 @@ class JobRun {
   void EndRecovery();
   void TellReplicas();
   plan::ShardMap HeldByThoseLeft() const;
+  void MakeBackups(absl::Duration in);
   bool LacksBackups() const;
   plan::ShardMap TargetOf(std::span<const int> places) const;
   void Replicate(const std::function<void()>& then);

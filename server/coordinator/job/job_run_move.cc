@@ -18,6 +18,8 @@ namespace {
 
 constexpr int64_t kGenerationsOfALife = int64_t{1} << 20;
 constexpr int64_t kMostServers = 4096;
+// Of backups that could not be made.
+constexpr absl::Duration kBetweenBackupTries = absl::Seconds(10);
 constexpr int kMostWavesTold = 64;
 
 // Whoever was told by a signal to leave may be ended some time after it.
@@ -172,7 +174,8 @@ bool JobRun::WantsServers() const {
 // Servers have what the map says once they have begun a step by it.
 bool JobRun::CanMove() const {
   return IsToMove() && IsSettled() && !AtEnd() && told_generation_ == job_.shard_map.generation &&
-         (environment_.clock.Now() >= waves_.next || IsShort() || IsUrgent(departures_));
+         (environment_.clock.Now() >= waves_.next ||
+          (replicas() == 1 && (IsShort() || IsUrgent(departures_))));
 }
 
 bool JobRun::IsToMove() const {
@@ -385,7 +388,7 @@ void JobRun::TellWave(int64_t bytes, size_t servers_before) {
     scaling_.mutable_waves()->DeleteSubrange(0, 1);
   }
   ++waves_.ended;
-  if (waves_.rate > 0) {
+  if (waves_.rate > 0 && replicas() == 1) {
     waves_.next = waves_.began + plan::BeforeNextWave(bytes, waves_.rate);
   }
   SetBytesLeft(waves_.follow ? move_->bytes_left : 0);
@@ -445,6 +448,7 @@ void JobRun::GiveUpMove(const std::string& why) {
   scaling_.set_refusal(why);
   waves_.follow = false;
   settled_at_ = absl::InfiniteFuture();
+  MakeBackups(kBetweenBackupTries);
   SetBytesLeft(0);
   if (move_.has_value()) {
     move_.reset();

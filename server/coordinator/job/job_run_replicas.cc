@@ -147,7 +147,9 @@ void JobRun::RecoverAgain(const absl::Status& status) {
 void JobRun::EndRecovery() {
   const size_t gone =
       std::erase_if(replicas_.lost, [this](uint64_t lost) { return !TakesPart(lost); });
-  waves_.follow = waves_.follow || (gone > 0 && LacksBackups());
+  if (gone > 0) {
+    MakeBackups(absl::ZeroDuration());
+  }
   replicas_.tries = 0;
   replicas_.rounds.clear();
   TellReplicas();
@@ -166,6 +168,14 @@ plan::ShardMap JobRun::HeldByThoseLeft() const {
     });
   }
   return map;
+}
+
+// By a move, after that or a little later, where some are missing.
+void JobRun::MakeBackups(absl::Duration in) {
+  if (LacksBackups()) {
+    waves_.follow = true;
+    settled_at_ = waves_.next = environment_.clock.Now() + in;
+  }
 }
 
 // And has servers that could be.

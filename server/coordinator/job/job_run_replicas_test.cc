@@ -165,6 +165,20 @@ TEST(ReplicasMoveTest, ServersComeAndGoByWish) {
   ExpectAllStepsOnce(world, 16);
 }
 
+// Whether servers come by wish or by themselves.
+TEST(ReplicasMoveTest, BackupsAreThereAgainWithoutAnybodyComing) {
+  for (const bool elastic : {false, true}) {
+    SimOptions options = WithReplicas();
+    options.elastic = elastic;
+    options.steps = 16;
+    SimWorld world(options);
+    world.At("work", 5, [&] { world.KillServer(1); });
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty()) << elastic;
+    ExpectAllStepsOnce(world, 16);
+    EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_underreplicated_partitions 0")) << elastic;
+  }
+}
+
 // Who is to come has no host yet.
 TEST(ReplicasMoveTest, AWishForMoreServersThanThereAreWaits) {
   SimOptions options = WithReplicas();
