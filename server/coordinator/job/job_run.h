@@ -5,8 +5,8 @@
 // line, the clock) and by answers of servers and of background work. Its owner serialises them all
 // and passes executors: `post` runs a function serialised with all calls (under the owner's lock);
 // `plan` and `disk` each run functions in order on a thread that may block. Answers come through
-// `post`. So tests run it under a simulation, and in the coordinator the thread that brings the
-// last report or answer does what follows at once, without a hop to another thread within a step.
+// `post`. So tests simulate it, and in the coordinator the thread that brings the last report or
+// answer does what follows at once.
 //
 // A step's attempt passes through kBeginning (servers clear their accumulators), kRunning (workers
 // have work), kPreparing and kCommitting. Up to the durable commit record an attempt can be dropped
@@ -15,11 +15,10 @@
 // server that no other stands in for (loss_decision.h). The plan of the next step is made while
 // workers compute, or, where what they measure shapes it, while the servers commit.
 //
-// Workers come and go. What one that is lost had in hand goes to the others within the attempt, in
-// a further round where they have reported already. One that comes takes part from the step after
-// it has asked for work. In between the workers of a step stay as they are. With too few the job
-// waits. Where groups have several stages, all this is of groups: one that loses a stage takes no
-// part any more, and what is left of it makes another with who comes.
+// Workers come and go. What a lost one had in hand goes to others within the attempt, in a further
+// round where they have reported already. One that comes takes part from the step after it has
+// asked for work. With too few the job waits. With several stages all this is of groups: one that
+// loses a stage takes no part any more, and what is left of it makes another with who comes.
 #pragma once
 
 #include <cstdint>
@@ -123,8 +122,7 @@ class JobRun {
   // Of a worker, "stage 1 of group 0"; empty without a pipeline.
   std::string PlaceOf(uint64_t incarnation) const;
   bool TakesPart(uint64_t incarnation) const;
-  // Whether this server is about to become part of the job.
-  bool IsJoining(uint64_t incarnation) const;
+  bool IsJoining(uint64_t incarnation) const;  // a server that is about to become part of it
   const std::vector<Member>& workers() const { return workers_; }
   // Where a worker's last committed step went; null: there is none.
   const proto::LastStep* LastStepOf(uint64_t incarnation) const;
@@ -280,8 +278,6 @@ class JobRun {
   plan::ShardMap TargetOf(std::span<const int> places) const;
   void Replicate(const std::function<void()>& then);
   std::function<void(int, const absl::Status&)> OrWithoutLost(std::function<void()> then);
-  std::function<void(int, const absl::Status&)> UnlessDropped(
-      std::function<void(int, const absl::Status&)> otherwise) const;
 
   // job_run_joiners.cc
   void LoadAhead();
@@ -427,9 +423,8 @@ class JobRun {
   std::vector<Member> spare_servers_;         // while it wants more
   std::map<uint64_t, Departure> departures_;  // servers that are to go, by incarnation
   std::vector<Member> kept_;
-  // With cluster.elastic: when those that come and go are taken together.
-  absl::Time settled_at_ = absl::InfiniteFuture();
-  proto::ScaleReply scaling_;  // of the last wish
+  absl::Time settled_at_ = absl::InfiniteFuture();  // cluster.elastic: of who comes and goes
+  proto::ScaleReply scaling_;                       // of the last wish
   Waves waves_;
   Joiners joiners_;
   Replicas replicas_;

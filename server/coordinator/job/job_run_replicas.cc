@@ -238,25 +238,17 @@ void JobRun::Replicate(const std::function<void()>& then) {
       });
 }
 
-// What is called for a commit that a server did not answer: where that is lost, others have what it
-// had, and have committed.
+// What is called for an attempt that a server did not begin or commit. Where that is lost, others
+// have what it had, and have done so; where another loss has dropped the attempt, servers refuse it
+// for a later one, and nobody waits.
 std::function<void(int, const absl::Status&)> JobRun::OrWithoutLost(std::function<void()> then) {
   if (replicas() == 1) {
     return nullptr;
   }
-  return [this, then = std::move(then)](int server, const absl::Status& status) {
-    IsLoss(status) ? then() : OnServerError(server, status);
-  };
-}
-
-// What is called where servers refuse an attempt. Another loss may have dropped it, and they have a
-// later one.
-std::function<void(int, const absl::Status&)> JobRun::UnlessDropped(
-    std::function<void(int, const absl::Status&)> otherwise) const {
-  return [this, step = step_, attempt = attempt_, otherwise = std::move(otherwise)](
+  return [this, step = step_, attempt = attempt_, then = std::move(then)](
              int server, const absl::Status& status) {
     if (step == step_ && attempt == attempt_) {
-      otherwise(server, status);
+      IsLoss(status) ? then() : OnServerError(server, status);
     }
   };
 }

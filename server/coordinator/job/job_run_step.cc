@@ -170,7 +170,7 @@ void JobRun::BeginAtServers(const std::function<void()>& then) {
         return request;
       },
       [then](const std::vector<proto::BeginAttemptReply>&) { then(); },
-      replicas_.lost.empty() ? nullptr : UnlessDropped(OrWithoutLost(then)));
+      replicas_.lost.empty() ? nullptr : OrWithoutLost(then));
 }
 
 proto::StepWork JobRun::MakeWork() {
