@@ -1,5 +1,6 @@
 // config.json <-> ModelSpec. Everything that would change the mathematics and is not implemented is
 // refused by name; keys without effect here (dropout, cache settings, ...) are ignored.
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -158,6 +159,13 @@ nlohmann::ordered_json OrNull(double number) {
   return number > 0 ? nlohmann::ordered_json(number) : nlohmann::ordered_json(nullptr);
 }
 
+// Libraries declare query_pre_attn_scalar an integer, and refuse 256.0.
+nlohmann::ordered_json WholeOrNull(double number) {
+  return number == std::floor(number) && number > 0
+             ? nlohmann::ordered_json(static_cast<int64_t>(number))
+             : OrNull(number);
+}
+
 }  // namespace
 
 absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::string& file_name) {
@@ -229,7 +237,7 @@ std::string ModelSpecToJson(const ModelSpec& spec, DType torch_dtype,
     config["mlp_bias"] = mlp.bias;
   }
   if (family.defaults.query_scalar > 0) {
-    config["query_pre_attn_scalar"] = OrNull(attention.query_scalar);
+    config["query_pre_attn_scalar"] = WholeOrNull(attention.query_scalar);
   }
   if (family.score_softcap_key) {
     config["attn_logit_softcapping"] = OrNull(attention.softcap);

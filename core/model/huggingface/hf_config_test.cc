@@ -263,9 +263,14 @@ TEST(ParseModelSpec, FillsWhatGemma2LeavesOut) {
   ASSERT_OK(uncapped.status());
   EXPECT_EQ(uncapped->attention().softcap, 0);
   EXPECT_EQ(uncapped->logits_softcap, 0);
-  for (const plan::ModelSpec& each : {*spec, *uncapped}) {
+  config["query_pre_attn_scalar"] = 144.5;
+  const auto broken = Parse(config);
+  ASSERT_OK(broken.status());
+  for (const plan::ModelSpec& each : {*spec, *uncapped, *broken}) {
     EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(each, DType::kF32, {}), "own"), each);
   }
+  const json own = json::parse(ModelSpecToJson(*spec, DType::kF32, {}));
+  EXPECT_TRUE(own["query_pre_attn_scalar"].is_number_integer()) << "transformers 5 has an int";
 }
 
 // As on the hub, from before layer_types.
