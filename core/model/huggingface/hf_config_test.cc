@@ -173,6 +173,15 @@ TEST(ParseModelSpec, ReadsLongRope) {
   EXPECT_DOUBLE_EQ(scaling.attention_factor, std::sqrt(1 + std::log(16.0) / std::log(64.0)));
   EXPECT_EQ(scaling.long_divisors, std::vector<double>({1, 2, 3, 4.5}));
   EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(*spec, DType::kF32, {}), "own"), *spec);
+  EXPECT_EQ(json::parse(ModelSpecToJson(*spec, DType::kF32, {}))["rope_scaling"].size(), 3)
+      << "transformers 4 takes no more";
+  for (const char* key : {"factor", "attention_factor"}) {
+    json own = config;
+    own["rope_scaling"][key] = 1.25;
+    EXPECT_NE(*Parse(own), *spec) << key;
+    EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(*Parse(own), DType::kF32, {}), "own"), *Parse(own))
+        << key;
+  }
   config.erase("original_max_position_embeddings");
   EXPECT_EQ(Parse(config)->attention().rope.scaling->original_max_positions, 4096);
   EXPECT_EQ(Parse(config)->attention().rope.scaling->attention_factor, 1);

@@ -95,18 +95,27 @@ absl::StatusOr<std::vector<double>> ParseDivisors(const JsonObject& rope, const 
   return divisors;
 }
 
+// As the library computes it where factor is absent.
+double LongRopeFactor(const RopeScaling& scaling, int64_t max_positions) {
+  return static_cast<double>(max_positions) / static_cast<double>(scaling.original_max_positions);
+}
+
+// The same, for attention_factor.
+double LongRopeAttentionFactor(const RopeScaling& scaling) {
+  const auto original = static_cast<double>(scaling.original_max_positions);
+  return scaling.factor <= 1 ? 1.0 : std::sqrt(1 + std::log(scaling.factor) / std::log(original));
+}
+
 absl::StatusOr<RopeScaling> ParseLongRope(const JsonObject& rope, const Model& model) {
   RopeScaling scaling{.type = RopeType::kLongRope};
   // As in the library, a key of that name within rope_parameters does not count.
   SHOAL_ASSIGN_OR_RETURN(scaling.original_max_positions,
                          model.config.IntegerOr("original_max_position_embeddings",
                                                 model.family.defaults.original_max_positions));
-  const auto original = static_cast<double>(scaling.original_max_positions);
-  SHOAL_ASSIGN_OR_RETURN(
-      scaling.factor, rope.NumberOr("factor", static_cast<double>(model.max_positions) / original));
-  const double computed =
-      scaling.factor <= 1 ? 1.0 : std::sqrt(1 + std::log(scaling.factor) / std::log(original));
-  SHOAL_ASSIGN_OR_RETURN(scaling.attention_factor, rope.NumberOr("attention_factor", computed));
+  SHOAL_ASSIGN_OR_RETURN(scaling.factor,
+                         rope.NumberOr("factor", LongRopeFactor(scaling, model.max_positions)));
+  SHOAL_ASSIGN_OR_RETURN(scaling.attention_factor,
+                         rope.NumberOr("attention_factor", LongRopeAttentionFactor(scaling)));
   SHOAL_ASSIGN_OR_RETURN(scaling.short_divisors, ParseDivisors(rope, "short_factor"));
   SHOAL_ASSIGN_OR_RETURN(scaling.long_divisors, ParseDivisors(rope, "long_factor"));
   return scaling;
@@ -164,7 +173,21 @@ absl::StatusOr<Rope> ParseRopeOf(const JsonObject& parameters, const char* type,
   return ParseRope(rope, otherwise, model);
 }
 
-nlohmann::ordered_json ToJson(const RopeScaling& scaling) {
+// Three keys are all that transformers 4 takes: others only where they say something of their own.
+nlohmann::ordered_json LongRopeToJson(const RopeScaling& scaling, int64_t max_positions) {
+  nlohmann::ordered_json json = {{"type", "longrope"},
+                                 {"short_factor", scaling.short_divisors},
+                                 {"long_factor", scaling.long_divisors}};
+  if (scaling.factor != LongRopeFactor(scaling, max_positions)) {
+    json["factor"] = scaling.factor;
+  }
+  if (scaling.attention_factor != LongRopeAttentionFactor(scaling)) {
+    json["attention_factor"] = scaling.attention_factor;
+  }
+  return json;
+}
+
+nlohmann::ordered_json ToJson(const RopeScaling& scaling, int64_t max_positions) {
   switch (scaling.type) {
     case RopeType::kLlama3:
       return {{"rope_type", "llama3"},
@@ -183,10 +206,7 @@ nlohmann::ordered_json ToJson(const RopeScaling& scaling) {
               {"truncate", scaling.truncate},
               {"attention_factor", scaling.attention_factor}};
     case RopeType::kLongRope:
-      // Three keys are all that transformers 4 takes.
-      return {{"type", "longrope"},
-              {"short_factor", scaling.short_divisors},
-              {"long_factor", scaling.long_divisors}};
+      return LongRopeToJson(scaling, max_positions);
   }
   __builtin_unreachable();
 }
@@ -243,7 +263,7 @@ void AddRotary(const plan::ModelSpec& spec, const plan::Family& family,
     same &= kind.attention.rope == first.rope;
   }
   if (same && first.rope.scaling) {
-    config["rope_scaling"] = ToJson(*first.rope.scaling);
+    config["rope_scaling"] = ToJson(*first.rope.scaling, spec.max_positions);
     if (family.defaults.original_max_positions > 0) {
       config["original_max_position_embeddings"] = first.rope.scaling->original_max_positions;
     }
@@ -257,15 +277,15 @@ void AddRotary(const plan::ModelSpec& spec, const plan::Family& family,
       const Rope& rope = kind.attention.rope;
       auto& json =
           config["rope_parameters"][kind.attention.window > 0 ? kSlidingAttention : kFullAttention];
-      json =
-          rope.scaling ? ToJson(*rope.scaling) : nlohmann::ordered_json({{"rope_type", "default"}});
+      json = rope.scaling ? ToJson(*rope.scaling, spec.max_positions)
+                          : nlohmann::ordered_json({{"rope_type", "default"}});
       json["rope_theta"] = rope.theta;
       // What transformers 4 looks at.
       if (family.defaults.local_rope_theta > 0) {
         config[kind.attention.window > 0 ? "rope_local_base_freq" : "rope_theta"] = rope.theta;
       }
       if (family.scales_full_layers_only && kind.attention.window == 0 && rope.scaling) {
-        config["rope_scaling"] = ToJson(*rope.scaling);
+        config["rope_scaling"] = ToJson(*rope.scaling, spec.max_positions);
       }
     }
   }
