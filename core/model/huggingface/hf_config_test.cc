@@ -320,6 +320,27 @@ TEST(ParseModelSpec, ReadsGemma3sPatternAndBothThetas) {
   EXPECT_REFUSED(Parse(wrong).status(), "rope_parameters of gemma3_text are by kind of layer");
 }
 
+TEST(ModelSpecToJson, SaysWhatGemma3sWindowsTurnByWhereAllTurnAlike) {
+  json config = Llama();
+  config["architectures"] = {"Gemma3ForCausalLM"};
+  config["layer_types"] = {"full_attention", "sliding_attention", "sliding_attention",
+                           "sliding_attention", "full_attention"};
+  config["rope_theta"] = 5e5;
+  config["rope_local_base_freq"] = 5e5;
+  const auto plain = Parse(config);
+  ASSERT_OK(plain.status());
+  const json scaled = {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 5e5}};
+  config["rope_parameters"] = {{"full_attention", scaled}, {"sliding_attention", scaled}};
+  const auto all_scaled = Parse(config);
+  ASSERT_OK(all_scaled.status());
+  for (const plan::ModelSpec& each : {*plain, *all_scaled}) {
+    EXPECT_EQ(each.kinds[0].attention.rope, each.kinds[1].attention.rope);
+    EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(each, DType::kF32, {}), "own"), each);
+  }
+  const json own = json::parse(ModelSpecToJson(*plain, DType::kF32, {}));
+  EXPECT_EQ(own["rope_local_base_freq"], 5e5) << "transformers 4 looks there";
+}
+
 TEST(ParseModelSpec, RefusesWhatGemma2CannotBe) {
   const auto refuses = [](const char* key, const json& value, const char* message) {
     json config = Gemma2();

@@ -257,10 +257,10 @@ absl::StatusOr<Ropes> ParseRotary(const JsonObject& config, const plan::Family& 
 void AddRotary(const plan::ModelSpec& spec, const plan::Family& family,
                nlohmann::ordered_json& config) {
   const plan::Attention& first = spec.attention();
-  // Whether rope_scaling says it of all layers.
-  bool same = !(family.scales_full_layers_only && first.window > 0);
+  bool same = true;  // rope_theta and rope_scaling say it of all layers
   for (const plan::BlockKind& kind : spec.kinds) {
-    same &= kind.attention.rope == first.rope;
+    same &= kind.attention.rope == first.rope &&
+            !(family.scales_full_layers_only && kind.attention.window > 0);
   }
   if (same && first.rope.scaling) {
     config["rope_scaling"] = ToJson(*first.rope.scaling, spec.max_positions);
