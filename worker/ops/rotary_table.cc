@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/bytes.h"
+#include "core/base/logging.h"
 #include "core/base/status.h"
 
 namespace shoal::worker {
@@ -50,6 +51,10 @@ double YarnFrequency(const plan::Rope& rope, int64_t rotary_dims, int64_t j, dou
   return frequency * (1.0 - divided) + frequency / scaling.factor * divided;
 }
 
+bool TakesLongDivisors(const plan::RopeScaling& scaling, int64_t longest) {
+  return longest > scaling.original_max_positions;
+}
+
 }  // namespace
 
 std::vector<double> RotaryFrequencies(const plan::Rope& rope, int64_t dims, int64_t longest) {
@@ -69,12 +74,11 @@ std::vector<double> RotaryFrequencies(const plan::Rope& rope, int64_t dims, int6
         case plan::RopeType::kYarn:
           frequency = YarnFrequency(rope, dims, j, frequency);
           break;
-        case plan::RopeType::kLongRope: {
-          const bool is_long = longest > rope.scaling->original_max_positions;
-          frequency /= (is_long ? rope.scaling->long_divisors
-                                : rope.scaling->short_divisors)[static_cast<size_t>(j)];
+        case plan::RopeType::kLongRope:
+          frequency /= (TakesLongDivisors(*rope.scaling, longest)
+                            ? rope.scaling->long_divisors
+                            : rope.scaling->short_divisors)[static_cast<size_t>(j)];
           break;
-        }
       }
     }
     frequencies[static_cast<size_t>(j)] = frequency;
@@ -90,6 +94,11 @@ RotaryTable::RotaryTable(const plan::Rope& rope, int64_t head_dim, Device& devic
       device_(device) {}
 
 void RotaryTable::ChooseFor(int64_t longest) {
+  if (rope_.scaling && rope_.scaling->type == plan::RopeType::kLongRope) {
+    LogInfo("longrope: {}_factor, as sequences have up to {} tokens and the original length is {}",
+            TakesLongDivisors(*rope_.scaling, longest) ? "long" : "short", longest,
+            rope_.scaling->original_max_positions);
+  }
   std::vector<double> frequencies = RotaryFrequencies(rope_, dims_, longest);
   if (frequencies != frequencies_) {
     frequencies_ = std::move(frequencies);
