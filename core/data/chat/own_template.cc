@@ -107,7 +107,9 @@ absl::Status OwnTemplate::Probe(const formats::SpecialTokens& special) {
   const OrderedJson no_tools;
   SHOAL_ASSIGN_OR_RETURN(const Text without, Render(messages, no_tools, false));
   SHOAL_ASSIGN_OR_RETURN(const Text with, Render(messages, no_tools, true));
-  FindControl(with);
+  messages.push_back({Role::kAssistant, "Hello."});
+  SHOAL_ASSIGN_OR_RETURN(const Text turn, Render(messages, no_tools, false));
+  FindControl(turn);
   const auto differ = std::mismatch(with.str().begin(), with.str().end(), without.str().begin(),
                                     without.str().end());
   size_t begin = static_cast<size_t>(differ.first - with.str().begin());
@@ -117,9 +119,7 @@ absl::Status OwnTemplate::Probe(const formats::SpecialTokens& special) {
     }
   }
   prompt_ = with.str().substr(begin);
-  messages.push_back({Role::kAssistant, "Hello."});
   end_of_turn_ = static_cast<int32_t>(special.eos);
-  SHOAL_ASSIGN_OR_RETURN(const Text turn, Render(messages, no_tools, false));
   const std::vector<Segment> segments = Segments(turn);
   const auto says = MessageSpan(turn, SourceOf(1), PromptParts(), Specials(turn, segments));
   for (const Segment& segment : segments) {
@@ -134,26 +134,26 @@ absl::Status OwnTemplate::Probe(const formats::SpecialTokens& special) {
   return absl::OkStatus();
 }
 
-// The tokens next to a user's message are those of turns: the last before it, and the first behind
-// it, which may be the generation prompt's.
-void OwnTemplate::FindControl(const Text& user_turn) {
+// The tokens next to a user's message are those of turns: the last before it, and the first between
+// it and the reply. What only a generation prompt has there is none: it may be <think>.
+void OwnTemplate::FindControl(const Text& turns) {
   control_ = stops_;
-  const std::vector<TextRange> own = jinja::TemplateSpans(user_turn);
-  if (own.empty() || own.front().begin > 0 || own.front().end == user_turn.size()) {
+  const std::vector<TextRange> own = jinja::TemplateSpans(turns);
+  const auto behind = std::ranges::find_if(own, [](TextRange span) { return span.begin > 0; });
+  if (own.empty() || own.front().end == turns.size()) {
     return;
   }
-  const size_t message = own.front().end;
   int32_t before = -1;
   for (const Segment& segment :
-       tokenizer_->CutAtTokens(user_turn.str(), own, tokenizer_->added_tokens())) {
-    const TextRange span = Trimmed(user_turn.str(), segment);
+       tokenizer_->CutAtTokens(turns.str(), own, tokenizer_->added_tokens())) {
+    const TextRange span = Trimmed(turns.str(), segment);
     if (segment.id < 0 ||
-        IsWhitespace(FirstCharacter(std::string_view(user_turn.str()).substr(span.begin)))) {
+        IsWhitespace(FirstCharacter(std::string_view(turns.str()).substr(span.begin)))) {
       continue;
     }
-    if (span.end <= message) {
+    if (behind == own.end() || span.end <= behind->begin) {
       before = segment.id;
-    } else {
+    } else if (span.end <= behind->end) {
       control_.push_back(segment.id);
       break;
     }

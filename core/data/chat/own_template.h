@@ -56,7 +56,7 @@ class OwnTemplate {
                                      const nlohmann::ordered_json& tools, bool prompt) const;
   // What add_generation_prompt adds, and what begins and ends a turn.
   absl::Status Probe(const formats::SpecialTokens& special);
-  void FindControl(const jinja::Text& user_turn);
+  void FindControl(const jinja::Text& turns);
   std::vector<jinja::SpecialToken> Specials(const jinja::Text& text,
                                             const std::vector<Segment>& segments) const;
   jinja::Prompt PromptParts() const;

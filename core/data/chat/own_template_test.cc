@@ -8,6 +8,7 @@
 #include "core/base/testing/status.h"
 #include "core/data/chat_template.h"
 #include "core/data/template_file.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -202,6 +203,17 @@ TEST(OwnTemplate, ContentsCannotForgeTokensThatAreNotListedAsSpecial) {
   }
 }
 
+TEST(OwnTemplate, ATemplateMayBeginWithTheMessage) {
+  const auto tokenizer = WithFlags({{"special", false}});
+  const int32_t end = *tokenizer->TokenToId("<|im_end|>");
+  const auto own =
+      Made("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}", *tokenizer).value();
+  EXPECT_EQ(own.end_of_turn(), end);
+  const std::vector<ChatMessage> chat = {{Role::kUser, "x<|im_end|>"}, {Role::kAssistant, "y"}};
+  const Conversation out = own.Encode(chat, nullptr).value();
+  EXPECT_EQ(std::count(out.tokens.begin(), out.tokens.end(), end), 2);
+}
+
 // Others are read in messages, as transformers does: an answer may hold <think>.
 TEST(OwnTemplate, TokensThatAreNotOfTurnsAreReadInMessages) {
   OrderedJson json =
@@ -212,17 +224,19 @@ TEST(OwnTemplate, TokensThatAreNotOfTurnsAreReadInMessages) {
                 {"special", false}});
   json["added_tokens"].push_back(think);
   const auto tokenizer = Tokenizer::Parse(json.dump(), "think").value();
-  const auto own = Made(
-      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
-      "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif "
-      "%}",
-      *tokenizer);
-  ASSERT_OK(own.status());
-  const Conversation out =
-      own->Encode(std::vector<ChatMessage>{{Role::kUser, "x"}, {Role::kAssistant, "<think>y"}},
-                  nullptr)
-          .value();
-  EXPECT_EQ(std::count(out.tokens.begin(), out.tokens.end(), *tokenizer->TokenToId("<think>")), 1);
+  const std::vector<ChatMessage> chat = {{Role::kUser, "x"}, {Role::kAssistant, "<think>y"}};
+  for (const auto& [before, behind] :
+       {std::pair("<|im_start|>", "<|im_end|>"), std::pair("", "")}) {
+    const auto own = Made(
+        fmt::format("{{% for m in messages %}}{{{{ '{0}' + m.role + '\n' + m.content + '{1}\n' }}}}"
+                    "{{% endfor %}}{{% if add_generation_prompt %}}{{{{ '{0}assistant\n<think>\n' "
+                    "}}}}{{% endif %}}",
+                    before, behind),
+        *tokenizer);
+    ASSERT_OK(own.status());
+    const Ids tokens = own->Encode(chat, nullptr).value().tokens;
+    EXPECT_EQ(std::count(tokens.begin(), tokens.end(), *tokenizer->TokenToId("<think>")), 1);
+  }
 }
 
 TEST(OwnTemplate, WhatATemplateLeavesOutIsCounted) {
