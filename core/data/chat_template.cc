@@ -99,7 +99,9 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Create(const TemplateChoice& choice,
   ChatTemplate chat(choice.kind, tokenizer);
   if (choice.kind != plan::Template::kAuto) {
     SHOAL_RETURN_IF_ERROR(chat.FindTokens(special));
-    chat.control_ = {chat.header_begin_, chat.header_end_, chat.end_of_turn_};
+    chat.control_ = chat.start_;
+    chat.control_.insert(chat.control_.end(),
+                         {chat.header_begin_, chat.header_end_, chat.end_of_turn_});
     return chat;
   }
   SHOAL_CHECK(!choice.own.text.empty());
