@@ -220,6 +220,10 @@ TEST(CopyTokenizerFiles, TakesAllTemplates) {
   EXPECT_EQ(*ReadFile(to / "additional_chat_templates/tool_use.jinja"),
             "additional_chat_templates/tool_use.jinja");
   EXPECT_FALSE(std::filesystem::exists(to / "additional_chat_templates/notes.txt"));
+  const TemporaryFolder broken;
+  ASSERT_OK(WriteFileAtomically(broken / "additional_chat_templates", "no folder"));
+  EXPECT_REFUSED(CopyTokenizerFiles(broken.path(), to.path()),
+                 "cannot read " + broken / "additional_chat_templates");
 }
 
 TEST(WriteHfModel, CopiesTheConfigThatWasRead) {

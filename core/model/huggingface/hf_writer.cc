@@ -160,6 +160,23 @@ std::string ConfigOf(const plan::ModelSpec& spec, const HfWriteOptions& options,
              : own;
 }
 
+absl::Status CopyMoreTemplates(const std::string& from, const std::string& to) {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(from, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    std::error_code ignored;
+    if (name.ends_with(".jinja") && entry->is_regular_file(ignored)) {
+      SHOAL_RETURN_IF_ERROR(CreateDirectories(to));
+      SHOAL_ASSIGN_OR_RETURN(const std::string contents, ReadFile(entry->path()));
+      SHOAL_RETURN_IF_ERROR(WriteFileAtomically(fmt::format("{}/{}", to, name), contents));
+    }
+  }
+  return error && error != std::errc::no_such_file_or_directory
+             ? ErrnoToStatus(error.value(), "cannot read " + from)
+             : absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CopyTokenizerFiles(const std::string& from, const std::string& to) {
@@ -176,16 +193,7 @@ absl::Status CopyTokenizerFiles(const std::string& from, const std::string& to) 
     SHOAL_RETURN_IF_ERROR(contents.status());
     SHOAL_RETURN_IF_ERROR(WriteFileAtomically(fmt::format("{}/{}", to, name), *contents));
   }
-  const std::string more = "/additional_chat_templates";
-  for (const auto& entry : std::filesystem::directory_iterator(from + more, error)) {
-    const std::string name = entry.path().filename();
-    if (name.ends_with(".jinja") && entry.is_regular_file(error)) {
-      SHOAL_RETURN_IF_ERROR(CreateDirectories(to + more));
-      SHOAL_ASSIGN_OR_RETURN(const std::string contents, ReadFile(entry.path()));
-      SHOAL_RETURN_IF_ERROR(WriteFileAtomically(fmt::format("{}{}/{}", to, more, name), contents));
-    }
-  }
-  return absl::OkStatus();
+  return CopyMoreTemplates(from + "/additional_chat_templates", to + "/additional_chat_templates");
 }
 
 absl::Status WriteHfModel(const std::string& folder, const plan::ModelSpec& spec,
