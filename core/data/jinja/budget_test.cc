@@ -111,7 +111,7 @@ TEST(JinjaBudget, EachOperatorCostsWhatItReadsAndMakesOfTexts) {
            {"{% set a = 'y'.replace('y', x) %}", 2, 2},
            {"{% set a = [x, y] | join %}", 4, 4},
            {"{% set a = [1, 2] | join(x) %}", 1 + 2, 1 + 2},
-           {"{% set a = x | int %}", 2 * 17, 2},
+           {"{% set a = x | int %}", 2 * 18, 4},
            {"{% set a = [x] | string %}", 16 + 6, 6},
            {"{% set a = x | tojson %}", 16 + 6, 6},
            {"{% set a = m | tojson %}", 16 + 6, 6},
@@ -162,6 +162,11 @@ TEST(JinjaBudget, EachOperatorCostsWhatItReadsAndMakesOfLists) {
     EXPECT_NEAR(grows(&Limits::steps), cost.steps, 0.1) << cost.source;
     EXPECT_NEAR(grows(&Limits::made_bytes) / sizeof(Value), cost.bytes, 0.05) << cost.source;
   }
+}
+
+TEST(JinjaBudget, RoundingCostsWhatItsDigitsDo) {
+  const auto steps = [](const char* source) { return CostOf(source, 1, &Limits::steps); };
+  EXPECT_EQ(steps("{{ 1e300 | round(330) }}") - steps("{{ 1e300 | round(330, 'ceil') }}"), 64 - 1);
 }
 
 // What would take more memory or time than there is would not end, if it were not refused before.

@@ -235,6 +235,9 @@ absl::StatusOr<Value> Evaluator::EvaluateUnary(const Expression& expression) {
   if (expression.name == "not") {
     return Value(!value.IsTrue());
   }
+  if (expression.name == "-" && value.IsNumber() && !value.IsInteger()) {
+    return Value(-value.number());  // 0 - 0.0 is not -0.0
+  }
   return Binary(expression.name, Value(int64_t{0}), value, budget_);
 }
 

@@ -85,7 +85,7 @@ class Evaluator {
   absl::Status SetItem(const Statement& loop, const Value& item);
   absl::Status Assign(const std::vector<Statement::Target>& targets, const Value& value);
   absl::Status AssignOne(const Statement::Target& target, const Value& value);
-  absl::StatusOr<Value> RunBody(const Statement& statement);
+  absl::StatusOr<Flow> RunBody(const Statement& statement, Value& value);
   absl::StatusOr<Flow> RunCapturing(const Statement& statement, Text& out);
 
   // Expressions, in evaluator.cc.

@@ -56,6 +56,22 @@ absl::StatusOr<Value> DictSort(const Value& value, const Arguments& arguments, B
   return CallListFilter("sort", pairs, sort, budget);
 }
 
+bool IsDigit(char c, int64_t base) {
+  return (c >= '0' && c <= '9') || (base > 10 && (c | 0x20) >= 'a' && (c | 0x20) <= 'z');
+}
+
+// A number's text as from_chars reads it: Python also takes a plus, and _ between digits.
+std::string Plain(std::string_view text, int64_t base) {
+  std::string plain;
+  for (size_t i = text.size() > 1 && text[0] == '+' && text[1] != '-' ? 1 : 0; i < text.size();
+       ++i) {
+    const bool within = text[i] == '_' && i > 0 && i + 1 < text.size() &&
+                        IsDigit(text[i - 1], base) && IsDigit(text[i + 1], base);
+    plain += within ? "" : text.substr(i, 1);
+  }
+  return plain;
+}
+
 absl::StatusOr<Value> Float(const Value& value, const Arguments& arguments, Budget& budget) {
   SHOAL_ASSIGN_OR_RETURN(const Bound bound, Bound::To(arguments, "float", {"default"}));
   if (value.IsNumber()) {
@@ -65,10 +81,12 @@ absl::StatusOr<Value> Float(const Value& value, const Arguments& arguments, Budg
     SHOAL_RETURN_IF_ERROR(budget.Walk(value.text()->size()));
     SHOAL_ASSIGN_OR_RETURN(const Text text,
                            Strip(*value.text(), Side::kBoth, std::nullopt, budget));
-    const char* end = text.str().data() + text.size();
+    SHOAL_RETURN_IF_ERROR(budget.Make(text.size()));
+    const std::string plain = Plain(text.str(), 10);
+    const char* end = plain.data() + plain.size();
     double number = 0;
-    const auto result = std::from_chars(text.str().data(), end, number);
-    if (result.ec == std::errc() && result.ptr == end && !text.empty()) {
+    const auto result = std::from_chars(plain.data(), end, number);
+    if (result.ec == std::errc() && result.ptr == end) {
       return Value(number);
     }
   }
@@ -85,11 +103,12 @@ absl::StatusOr<Value> Int(const Value& value, const Arguments& arguments, Budget
     SHOAL_RETURN_IF_ERROR(budget.Walk(value.text()->size()));
     SHOAL_ASSIGN_OR_RETURN(const Text text,
                            Strip(*value.text(), Side::kBoth, std::nullopt, budget));
-    const char* end = text.str().data() + text.size();
+    SHOAL_RETURN_IF_ERROR(budget.Make(text.size()));
+    const std::string plain = Plain(text.str(), base);
+    const char* end = plain.data() + plain.size();
     int64_t number = 0;
-    const auto result = std::from_chars(text.str().data() + (text.str().starts_with('+') ? 1 : 0),
-                                        end, number, static_cast<int>(base));
-    if (result.ec == std::errc() && result.ptr == end && !text.empty()) {
+    const auto result = std::from_chars(plain.data(), end, number, static_cast<int>(base));
+    if (result.ec == std::errc() && result.ptr == end) {
       return Value(number);
     }
   }
@@ -127,6 +146,8 @@ absl::StatusOr<Value> Reverse(const Value& value, const Arguments& arguments, Bu
   return MakeList(std::move(elements));
 }
 
+constexpr size_t kRoundSteps = 64;  // large numbers have 300 digits to write and to read
+
 // To the nearest by all its digits, as Python does: 2.675 is a little less than it looks.
 double Rounded(double number, int64_t precision) {
   if (precision >= 0) {
@@ -162,7 +183,7 @@ absl::StatusOr<Value> RoundedInteger(int64_t number, int64_t precision) {
              : Value(rounded);
 }
 
-absl::StatusOr<Value> Round(const Value& value, const Arguments& arguments, Budget&) {
+absl::StatusOr<Value> Round(const Value& value, const Arguments& arguments, Budget& budget) {
   SHOAL_ASSIGN_OR_RETURN(const Bound bound, Bound::To(arguments, "round", {"precision", "method"}));
   SHOAL_ASSIGN_OR_RETURN(const int64_t precision, bound.IntegerOr(0, 0));
   SHOAL_ASSIGN_OR_RETURN(const std::string_view method, bound.TextOr(1, "common"));
@@ -173,6 +194,7 @@ absl::StatusOr<Value> Round(const Value& value, const Arguments& arguments, Budg
     return InvalidArgument("the method of round is common, ceil or floor");
   }
   if (method == "common") {
+    SHOAL_RETURN_IF_ERROR(budget.Spend(kRoundSteps));
     return value.IsInteger() ? RoundedInteger(value.integer(), precision)
                              : Value(Rounded(value.number(), precision));
   }

@@ -93,7 +93,7 @@ std::string JsonEscape(char32_t c, bool ascii) {
     return "\\f";
   }
   const std::string known = ShortEscape(c);
-  if (!known.empty() || (c >= 0x20 && (c < 0x7F || !ascii)) || (c == 0x7F)) {
+  if (!known.empty() || (c >= 0x20 && (c <= 0x7F || !ascii))) {
     return known;
   }
   if (c < 0x10000) {

@@ -173,20 +173,26 @@ absl::Status Evaluator::AssignOne(const Statement::Target& target, const Value& 
   return absl::OkStatus();
 }
 
-// What a tag's body renders to, through its filters.
-absl::StatusOr<Value> Evaluator::RunBody(const Statement& statement) {
+// Sets `value` to what a tag's body renders to, through its filters.
+absl::StatusOr<Evaluator::Flow> Evaluator::RunBody(const Statement& statement, Value& value) {
   const Inner scope(*this, scope_);
   Text text;
-  SHOAL_RETURN_IF_ERROR(Run(statement.body, text).status());
+  SHOAL_ASSIGN_OR_RETURN(const Flow flow, Run(statement.body, text));
   if (statement.value == nullptr) {
-    return Value(std::move(text));
+    value = Value(std::move(text));
+  } else if (flow == Flow::kOn) {
+    SHOAL_RETURN_IF_ERROR(Set(kBodyName, Value(std::move(text))));
+    SHOAL_ASSIGN_OR_RETURN(value, Evaluate(*statement.value));
   }
-  SHOAL_RETURN_IF_ERROR(Set(kBodyName, Value(std::move(text))));
-  return Evaluate(*statement.value);
+  return flow;
 }
 
 absl::StatusOr<Evaluator::Flow> Evaluator::RunCapturing(const Statement& statement, Text& out) {
-  SHOAL_ASSIGN_OR_RETURN(const Value value, RunBody(statement));
+  Value value;
+  SHOAL_ASSIGN_OR_RETURN(const Flow flow, RunBody(statement, value));
+  if (flow != Flow::kOn && statement.kind != Statement::Kind::kGeneration) {
+    return flow;  // as in Jinja2, what there is of the body is lost
+  }
   if (statement.kind == Statement::Kind::kSetBlock) {
     SHOAL_RETURN_IF_ERROR(Assign(statement.targets, value));
     return Flow::kOn;
@@ -197,7 +203,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::RunCapturing(const Statement& stateme
     text.MarkGeneration();
   }
   SHOAL_RETURN_IF_ERROR(Append(text, out));
-  return Flow::kOn;
+  return flow;
 }
 // NOLINTEND(misc-no-recursion)
 

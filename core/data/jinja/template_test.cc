@@ -145,6 +145,19 @@ TEST(Jinja, SmallThingsAreJinjas) {
   EXPECT_EQ(Of("{% for a in [1] %}{% for b in [1] %}{{ loop.depth }}{{ loop.depth0 }}"
                "{% endfor %}{% endfor %}"),
             "10");
+  EXPECT_EQ(Of("{{ '+1.5' | float }} {{ '1_000.2_5' | float }} {{ '1_000' | int }} "
+               "{{ '+f_f' | int(base=16) }} {{ '1__0' | int(7) }} {{ '_1' | int(7) }} "
+               "{{ '+-1' | int(7) }} {{ '1_e5' | float }} {{ '' | int(7) }}"),
+            "1.5 1000.25 1000 255 7 7 7 0.0 7");
+  EXPECT_EQ(Of("{{ -0.0 }} {{ -x }} {{ -1 }} {{ -true }}", R"({"x": 0.0})"), "-0.0 -0.0 -1 -1");
+  EXPECT_EQ(Of("{{ x | tojson(ensure_ascii=true) }}", "{\"x\": \"\x7f\\u0080\"}"),
+            "\"\x7f\\u0080\"");
+  EXPECT_EQ(Of("{% for i in range(4) %}{{ i }}{% set x %}{% if i == 1 %}{% break %}{% endif %}"
+               "{% endset %}{% endfor %}"),
+            "01");
+  EXPECT_EQ(Of("{% for i in range(3) %}{% filter upper %}a{% if i == 1 %}{% continue %}{% endif %}"
+               "{{ i }}{% endfilter %}{% endfor %}"),
+            "A0A2");
   const char* words = R"({"x": "it's o'neil's foo-bar (baz) {q} [r] <s> a_b 3rd x2y"})";
   EXPECT_EQ(Of("{{ x | title }}", words), "It's O'neil's Foo-Bar (Baz) {Q} [R] <S> A_b 3rd X2y");
   EXPECT_EQ(Of("{{ x.title() }}", words), "It'S O'Neil'S Foo-Bar (Baz) {Q} [R] <S> A_B 3Rd X2Y");
