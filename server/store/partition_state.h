@@ -48,6 +48,7 @@ struct StoreOptions {
     StoreOptions options = *this;
     options.accumulate = plan::Accumulate::kFloat;
     options.backup = true;
+    options.shared_weights = false;
     return options;
   }
   bool exact() const { return accumulate == plan::Accumulate::kExact; }
