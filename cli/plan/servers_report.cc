@@ -64,7 +64,7 @@ std::vector<ServersSize> PlanServerSizes(const plan::Job& job,
   for (int servers = range.first; servers <= range.last; ++servers) {
     const std::vector<int> all = plan::FirstServers(servers);
     const plan::ShardMap before = map;
-    map = plan::PlanHolders(partitions, before, all, replicas);
+    map = plan::PlanTarget(partitions, before, all, replicas);
     ServersSize& size = sizes.emplace_back(Describe(job, partitions, map, servers));
     size.moved_bytes = plan::MovedBytes(partitions, before, map);
     size.least_bytes = plan::LeastBytes(partitions, before, all);

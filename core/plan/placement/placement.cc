@@ -147,13 +147,8 @@ ShardMap Relocate(const ShardMap& now, std::span<const Relocation> relocations) 
 }
 
 ShardMap PlanTarget(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
-                    std::span<const int> servers) {
-  return Relocate(now, PlanRelocations(partitions, now, servers));
-}
-
-ShardMap PlanHolders(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
-                     std::span<const int> servers, int64_t replicas,
-                     std::span<const std::string> hosts) {
+                    std::span<const int> servers, int64_t replicas,
+                    std::span<const std::string> hosts) {
   ShardMap map = now;
   for (std::vector<int>& holders : map.servers) {
     const auto stays = [&](int holder) {

@@ -38,16 +38,12 @@ std::vector<Relocation> PlanRelocations(const std::vector<PartitionSpec>& partit
 // Returns `now` with those done, as the next generation.
 ShardMap Relocate(const ShardMap& now, std::span<const Relocation> relocations);
 
-// Does all of it.
-ShardMap PlanTarget(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
-                    std::span<const int> servers);
-
 // Does all of it, for `replicas` holders of each partition: a partition whose primary is on none of
 // these servers goes to a backup of it where there is one, and who gives a partition away backs it
 // up where one more is needed. `hosts` as WithBackups has it.
-ShardMap PlanHolders(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
-                     std::span<const int> servers, int64_t replicas,
-                     std::span<const std::string> hosts = {});
+ShardMap PlanTarget(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
+                    std::span<const int> servers, int64_t replicas = 1,
+                    std::span<const std::string> hosts = {});
 
 // Returns the bytes of those partitions.
 int64_t MovedBytes(const std::vector<PartitionSpec>& partitions,

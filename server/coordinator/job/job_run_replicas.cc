@@ -184,13 +184,10 @@ bool JobRun::LacksBackups() const {
 }
 
 plan::ShardMap JobRun::TargetOf(std::span<const int> places) const {
-  if (replicas() == 1) {
-    return plan::PlanTarget(job_.pushes.partitions, job_.shard_map, places);
-  }
   std::vector<Member> there = servers_;
   there.insert(there.end(), spare_servers_.begin(), spare_servers_.end());
-  return plan::PlanHolders(job_.pushes.partitions, job_.shard_map, places, replicas(),
-                           HostsOf(there));
+  return plan::PlanTarget(job_.pushes.partitions, job_.shard_map, places, replicas(),
+                          HostsOf(there));
 }
 
 // Backups get the gradients of the step, then it is committed.
