@@ -189,8 +189,9 @@ TEST_F(Standby, WhoEndsHandsOver) {
   ExpectOneHistory("waits");
 }
 
+// Its end wants a checkpoint, and that wants to be recorded.
 TEST_F(Standby, WhoIsToldToEndEndsWithoutEtcdToo) {
-  AwaitStep(Submit("runs"), 2);
+  AwaitStep(Submit("runs", {"--set", "checkpoint.every_steps=100"}), 2);
   etcd_->Kill();
   coordinators_[0]->Signal(SIGTERM);
   const ProgramResult ended = coordinators_[0]->Wait(kLimit);
