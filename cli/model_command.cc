@@ -118,6 +118,15 @@ bool IsScaled(const plan::ModelSpec& spec) {
       spec.kinds, [](const auto& kind) { return kind.attention.rope.scaling.has_value(); });
 }
 
+std::string RopeText(const plan::ModelSpec& spec) {
+  int64_t layers = 0;
+  for (int64_t layer = 0; layer < spec.layers; ++layer) {
+    layers += spec.block(layer).attention.rope.turns ? 1 : 0;
+  }
+  return fmt::format("{}{}{}", spec.attention().rope.theta, IsScaled(spec) ? " (scaled)" : "",
+                     layers < spec.layers ? fmt::format(" in {} layers", layers) : "");
+}
+
 std::string WindowText(const plan::ModelSpec& spec) {
   int64_t layers = 0;
   for (int64_t layer = 0; layer < spec.layers; ++layer) {
@@ -166,8 +175,7 @@ void PrintSpec(const std::string& folder, const plan::ModelSpec& spec, Streams& 
   table.Add({"key/value heads", std::to_string(attention.kv_heads)});
   table.Add({"head dimension", std::to_string(attention.head_dim)});
   table.Add({"positions", WithThousands(spec.max_positions)});
-  table.Add(
-      {"rope theta", fmt::format("{}{}", attention.rope.theta, IsScaled(spec) ? " (scaled)" : "")});
+  table.Add({"rope theta", RopeText(spec)});
   table.Add({"window of attention", WindowText(spec)});
   table.Add({"norms", NameOf(spec.kind().norms)});
   table.Add({"bias on q, k, v", attention.qkv_bias ? "yes" : "no"});

@@ -60,6 +60,9 @@ struct Family {
   // Whether rotary embedding is scaled by longrope, which has other names too, or else by the ways
   // that all others have.
   bool is_longrope = false;
+  // Each such layer has no rotary embedding, where neither no_rope_layer_interval nor
+  // no_rope_layers says which; 0: no keys of the family.
+  int64_t no_rope_layer_interval = 0;
   bool partial_rotary_key = false;       // partial_rotary_factor
   bool scales_full_layers_only = false;  // rope_scaling is not for layers that have a window
   NameRule names[8] = {};  // where they are not the common ones; empty entries mean nothing

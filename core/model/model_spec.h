@@ -45,6 +45,7 @@ struct RopeScaling {
 };
 
 struct Rope {
+  bool turns = true;  // false: queries and keys stay as they are, at any position
   double theta = 10000.0;
   int64_t dims = 0;  // of each head, from its first, that turn; 0: all
   std::optional<RopeScaling> scaling;

@@ -73,19 +73,23 @@ std::vector<Mistake> Weights() {
 std::vector<Mistake> Configs() {
   return {
       Changed("UnknownFamily", Edited("LlamaForCausalLM", "Llama4ForCausalLM"),
-              {"{at}/model/config.json: architectures: 'Llama4ForCausalLM' is not supported; "
+              {"{at}/model/config.json:2: architectures: 'Llama4ForCausalLM' is not supported; "
                "gemma2, gemma3_text, llama, mistral, olmo2, olmo3, phi3, qwen2, qwen3 are"}),
       Changed("RopeOfAnotherKind",
               Edited("\"use_cache\"",
                      R"("rope_scaling": {"rope_type": "dynamic", "factor": 4}, "use_cache")"),
-              {"{at}/model/config.json: rope_scaling: rope_type 'dynamic' is not supported; "
+              {"{at}/model/config.json:20: rope_scaling.rope_type: 'dynamic' is not supported; "
                "default, linear, llama3, yarn are"}),
       Changed("SlidingWindow", Edited("\"use_cache\"", "\"sliding_window\": 64, \"use_cache\""),
-              {"{at}/model/config.json: sliding_window is not supported for llama"}),
-      Changed("Quantised", Edited("\"use_cache\"", "\"quantization_config\": {}, \"use_cache\""),
-              {"{at}/model/config.json: quantised weights"}),
+              {"{at}/model/config.json:20: sliding_window is not supported for llama"}),
+      Changed("Quantised",
+              Edited("\"use_cache\"",
+                     "\"quantization_config\": {\"quant_method\": \"gptq\"}, \"use_cache\""),
+              {"{at}/model/config.json:20: quantization_config.quant_method: 'gptq' is not "
+               "supported; give "
+               "the unquantised model"}),
       Changed("AnotherActivation", Edited("\"silu\"", "\"gelu\""),
-              {"{at}/model/config.json: hidden_act 'gelu' is not supported; silu is"}),
+              {"{at}/model/config.json:14: hidden_act: 'gelu' is not supported; silu is"}),
       Changed("BrokenConfig", Edited("\"model_type\":", "\"model_type\""),
               {"{at}/model/config.json: not valid JSON at byte"}),
       Changed("NoConfig", Removed("config.json"),

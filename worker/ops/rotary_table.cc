@@ -59,8 +59,8 @@ bool TakesLongDivisors(const plan::RopeScaling& scaling, int64_t longest) {
 
 std::vector<double> RotaryFrequencies(const plan::Rope& rope, int64_t dims, int64_t longest) {
   const int64_t half = dims / 2;
-  std::vector<double> frequencies(static_cast<size_t>(half));
-  for (int64_t j = 0; j < half; ++j) {
+  std::vector<double> frequencies(static_cast<size_t>(half));  // zero: a turn by nothing is exact
+  for (int64_t j = 0; j < half && rope.turns; ++j) {
     double frequency =
         std::pow(rope.theta, -2.0 * static_cast<double>(j) / static_cast<double>(dims));
     if (rope.scaling) {

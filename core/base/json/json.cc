@@ -1,8 +1,11 @@
 #include "core/base/json/json.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
+#include <vector>
 
+#include "absl/strings/str_join.h"
 #include "core/base/bytes.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
@@ -62,6 +65,56 @@ class BoundedDom : public Dom {
   std::string reason_;
 };
 
+// Reads a text and counts its lines.
+class LineIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  LineIterator(const char* at, int64_t& line) : at_(at), line_(&line) {}
+  reference operator*() const { return *at_; }
+  LineIterator& operator++() {
+    *line_ += *at_ == '\n' ? 1 : 0;
+    ++at_;
+    return *this;
+  }
+  bool operator==(const LineIterator& other) const { return at_ == other.at_; }
+
+ private:
+  const char* at_;
+  int64_t* line_;
+};
+
+// Notes in which line each key stands.
+class LinedDom : public BoundedDom {
+ public:
+  LinedDom(Json& root, const int64_t& line, JsonLines& lines)
+      : BoundedDom(root, RepeatedKeys::kLastWins), line_(line), lines_(lines) {}
+
+  bool start_object(size_t size) { return path_.emplace_back(), BoundedDom::start_object(size); }
+  bool start_array(size_t size) { return ++arrays_, BoundedDom::start_array(size); }
+  bool end_object() { return path_.pop_back(), BoundedDom::end_object(); }
+  bool end_array() { return --arrays_, BoundedDom::end_array(); }
+  bool key(std::string& name) {
+    path_.back() = name.substr(0, kMaxKey);
+    if (arrays_ == 0 && lines_.size() < kMaxLines) {
+      lines_[absl::StrJoin(path_, ".")] = line_;
+    }
+    return BoundedDom::key(name);
+  }
+
+ private:
+  static constexpr size_t kMaxLines = 4096;  // hostile documents have more, and longer ones
+  static constexpr size_t kMaxKey = 100;
+  const int64_t& line_;
+  JsonLines& lines_;
+  std::vector<std::string> path_;  // a key of each object around
+  int arrays_ = 0;                 // around
+};
+
 absl::Status Unexpected(std::string_view where, const Json& found, std::string_view expected) {
   std::string shown = found.is_structured() ? found.type_name() : found.dump(-1, ' ', true);
   if (shown.size() > 60) {
@@ -82,16 +135,44 @@ absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view where,
   return root;
 }
 
+absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view where, JsonLines& lines) {
+  Json root;
+  int64_t line = 1;
+  LinedDom dom(root, line, lines);
+  if (!Json::sax_parse(LineIterator(text.data(), line),
+                       LineIterator(text.data() + text.size(), line), &dom)) {
+    return InvalidArgument("{}: {}", where, dom.reason().substr(0, kMaxReason));
+  }
+  if (line == 1) {
+    lines.clear();  // it tells nothing
+  }
+  return root;
+}
+
 absl::StatusOr<Json> ReadJson(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, 64 * kMiB));
   return ParseJson(text, path);
 }
 
-absl::StatusOr<JsonObject> JsonObject::From(const Json& json, std::string where) {
+absl::StatusOr<JsonObject> JsonObject::From(const Json& json, std::string where,
+                                            const JsonLines* lines) {
   if (!json.is_object()) {
     return Unexpected(where, json, "an object");
   }
-  return JsonObject(&json, std::move(where));
+  return JsonObject(&json, std::move(where), lines, /*path=*/"");
+}
+
+std::string JsonObject::PathOf(std::string_view key) const {
+  return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+}
+
+std::string JsonObject::At(std::string_view key) const {
+  if (lines_ == nullptr) {
+    return fmt::format("{}: {}", where_, key);
+  }
+  const auto line = lines_->find(PathOf(key));
+  return line == lines_->end() ? fmt::format("{}: {}", where_, PathOf(key))
+                               : fmt::format("{}:{}: {}", where_, line->second, line->first);
 }
 
 absl::Status JsonObject::AllowOnly(std::initializer_list<std::string_view> keys) const {
@@ -111,7 +192,7 @@ const Json* JsonObject::Find(std::string_view key) const {
 absl::StatusOr<const Json*> JsonObject::Require(std::string_view key) const {
   const Json* value = Find(key);
   if (value == nullptr) {
-    return InvalidArgument("{}: {} is missing", where_, key);
+    return InvalidArgument("{} is missing", At(key));
   }
   return value;
 }
@@ -120,7 +201,7 @@ absl::StatusOr<const Json*> JsonObject::Typed(std::string_view key, bool (Json::
                                               const char* expected) const {
   SHOAL_ASSIGN_OR_RETURN(const Json* value, Require(key));
   if (!(value->*is_right)()) {
-    return Unexpected(fmt::format("{}: {}", where_, key), *value, expected);
+    return Unexpected(At(key), *value, expected);
   }
   return value;
 }
@@ -153,7 +234,7 @@ absl::StatusOr<double> JsonObject::NumberOr(std::string_view key, double fallbac
 
 absl::StatusOr<int64_t> JsonObject::Integer(std::string_view key, int64_t low, int64_t high) const {
   SHOAL_ASSIGN_OR_RETURN(const Json* value, Require(key));
-  return IntegerIn(*value, low, high, fmt::format("{}: {}", where_, key));
+  return IntegerIn(*value, low, high, At(key));
 }
 
 absl::StatusOr<int64_t> JsonObject::IntegerOr(std::string_view key, int64_t fallback) const {
@@ -165,8 +246,9 @@ absl::StatusOr<const Json*> JsonObject::Array(std::string_view key) const {
 }
 
 absl::StatusOr<JsonObject> JsonObject::Object(std::string_view key) const {
-  SHOAL_ASSIGN_OR_RETURN(const Json* value, Require(key));
-  return From(*value, fmt::format("{}: {}", where_, key));
+  SHOAL_ASSIGN_OR_RETURN(const Json* value, Typed(key, &Json::is_object, "an object"));
+  return lines_ == nullptr ? JsonObject(value, At(key), nullptr, "")
+                           : JsonObject(value, where_, lines_, PathOf(key));
 }
 
 absl::StatusOr<int64_t> IntegerIn(const Json& json, int64_t low, int64_t high,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -20,9 +21,14 @@ inline constexpr int kMaxJsonDepth = 64;
 
 enum class RepeatedKeys { kLastWins, kRefuse };  // of the outermost object
 
+// The line of each key, by its path: "rope_scaling.factor". Keys within arrays are not there.
+using JsonLines = std::map<std::string, int64_t, std::less<>>;
+
 // Parses a whole document. `where` names it in errors, e.g. by its file.
 absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view where,
                                RepeatedKeys repeated = RepeatedKeys::kLastWins);
+// The same; sets `lines`, of the first few thousand keys, unless all is one line.
+absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view where, JsonLines& lines);
 
 // Reads and parses a whole file of at most 64 MiB (the index of a very large model takes a few).
 absl::StatusOr<Json> ReadJson(const std::string& path);
@@ -30,9 +36,10 @@ absl::StatusOr<Json> ReadJson(const std::string& path);
 // Reads typed fields of an object. A null value counts as absent.
 class JsonObject {
  public:
-  // `where` names the object in messages, e.g. "tokenizer.json: normalizer". `json` must outlive
-  // the result.
-  static absl::StatusOr<JsonObject> From(const Json& json, std::string where);
+  // `where` names the object in messages, e.g. "tokenizer.json: normalizer"; with the lines of a
+  // document, of which this is the outermost object, it is the file. Both must outlive the result.
+  static absl::StatusOr<JsonObject> From(const Json& json, std::string where,
+                                         const JsonLines* lines = nullptr);
 
   // Refuses keys that are not listed: ignoring them would silently drop what they mean.
   absl::Status AllowOnly(std::initializer_list<std::string_view> keys) const;
@@ -53,15 +60,22 @@ class JsonObject {
 
   const Json& json() const { return *json_; }
   const std::string& where() const { return where_; }
+  // Names a key in messages: "config.json:31: rope_scaling.factor" with lines, without them
+  // "config.json: rope_scaling: factor".
+  std::string At(std::string_view key) const;
 
  private:
-  JsonObject(const Json* json, std::string where) : json_(json), where_(std::move(where)) {}
+  JsonObject(const Json* json, std::string where, const JsonLines* lines, std::string path)
+      : json_(json), where_(std::move(where)), lines_(lines), path_(std::move(path)) {}
+  std::string PathOf(std::string_view key) const;
   // Returns the value of `key` if it is there and `is_right`.
   absl::StatusOr<const Json*> Typed(std::string_view key, bool (Json::*is_right)() const,
                                     const char* expected) const;
 
   const Json* json_;
   std::string where_;
+  const JsonLines* lines_;  // may be null
+  std::string path_;        // from the outermost object; only with lines
 };
 
 // Returns the integer if it is one and lies in [low, high].

@@ -46,6 +46,21 @@ TEST(JsonObject, NamesTheFieldAndWhatItIs) {
   EXPECT_REFUSED(object.AllowOnly({"text"}), "is not supported");
 }
 
+TEST(JsonObject, NamesTheLine) {
+  JsonLines lines;
+  const Json json =
+      *ParseJson("{\n\"a\": {\"b\": [{\"in\": 1},\n 2],\n \"c\"\n: 3}, \"d\": {}\n}", "f", lines);
+  EXPECT_EQ(lines, (JsonLines{{"a", 2}, {"a.b", 2}, {"a.c", 4}, {"d", 5}}));
+  const JsonObject object = *JsonObject::From(json, "f", &lines);
+  const JsonObject inner = *object.Object("a");
+  EXPECT_REFUSED(inner.String("c").status(), "f:4: a.c is 3, expected a string");
+  EXPECT_REFUSED(inner.String("e").status(), "f: a.e is missing");
+  EXPECT_REFUSED(object.Array("d").status(), "f:5: d is object, expected an array");
+  EXPECT_REFUSED(ParseJson("{\n1}", "f", lines).status(), "f: not valid JSON");
+  EXPECT_TRUE(ParseJson(R"({"one": "line"})", "f", lines).ok());
+  EXPECT_TRUE(lines.empty()) << "it tells nothing";
+}
+
 TEST(IntegerIn, KeepsToTheRange) {
   EXPECT_EQ(*IntegerIn(5, 0, 5, "n"), 5);
   EXPECT_REFUSED(IntegerIn(6, 0, 5, "n").status(), "n is 6, expected an integer from 0 to 5");

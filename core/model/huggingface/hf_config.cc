@@ -28,7 +28,7 @@ absl::StatusOr<const Family*> ParseFamily(const JsonObject& config) {
   const Family* family = nullptr;
   if (const Json* list = config.Find(key); list != nullptr) {
     if (!list->is_array() || list->size() != 1 || !list->front().is_string()) {
-      return InvalidArgument("{}: architectures is not a list of one name", config.where());
+      return InvalidArgument("{} is not a list of one name", config.At(key));
     }
     name = list->front().get<std::string>();
     family = plan::FindFamilyOfArchitecture(name);
@@ -42,7 +42,7 @@ absl::StatusOr<const Family*> ParseFamily(const JsonObject& config) {
     for (const Family* other : plan::Families()) {
       known.push_back(other->model_type);
     }
-    return InvalidArgument("{}: {}: '{}' is not supported; {} are", config.where(), key, name,
+    return InvalidArgument("{}: '{}' is not supported; {} are", config.At(key), name,
                            fmt::join(known, ", "));
   }
   return family;
@@ -56,17 +56,19 @@ absl::Status RefuseUnsupported(const JsonObject& config, const Family& family) {
   const char* const gate = NameOf(family.gate);
   SHOAL_ASSIGN_OR_RETURN(const std::string activation, config.StringOr(family.gate_key, gate));
   if (activation != gate) {
-    return InvalidArgument("{}: {} '{}' is not supported; {} is", config.where(), family.gate_key,
+    return InvalidArgument("{}: '{}' is not supported; {} is", config.At(family.gate_key),
                            activation, gate);
   }
   SHOAL_ASSIGN_OR_RETURN(const bool both_ways, config.BoolOr("use_bidirectional_attention", false));
   if (both_ways) {
-    return InvalidArgument("{}: use_bidirectional_attention true is not supported; false is",
-                           config.where());
+    return InvalidArgument("{}: true is not supported; false is",
+                           config.At("use_bidirectional_attention"));
   }
   if (config.Find("quantization_config") != nullptr) {
-    return InvalidArgument("{}: quantised weights (quantization_config) are not supported",
-                           config.where());
+    SHOAL_ASSIGN_OR_RETURN(const JsonObject how, config.Object("quantization_config"));
+    SHOAL_ASSIGN_OR_RETURN(const std::string method, how.StringOr("quant_method", ""));
+    return InvalidArgument("{}: '{}' is not supported; give the unquantised model",
+                           how.At("quant_method"), method);
   }
   return absl::OkStatus();
 }
@@ -91,9 +93,8 @@ absl::Status ParseSizes(const JsonObject& config, const Family& family, ModelSpe
   if (attention.head_dim == 0 && attention.heads > 0) {
     if (spec.hidden % attention.heads != 0) {
       return InvalidArgument(
-          "{}: hidden_size {} is not a multiple of num_attention_heads {}, and there is no "
-          "head_dim",
-          config.where(), spec.hidden, attention.heads);
+          "{} is {}, no multiple of num_attention_heads {}, and there is no head_dim",
+          config.At("hidden_size"), spec.hidden, attention.heads);
     }
     attention.head_dim = spec.hidden / attention.heads;
   }
@@ -129,7 +130,7 @@ absl::StatusOr<double> AboveZeroOr(const JsonObject& config, const char* key, do
   SHOAL_ASSIGN_OR_RETURN(const double number, config.NumberOr(key, absent));
   return number > 0 || config.Find(key) == nullptr
              ? absl::StatusOr<double>(number)
-             : InvalidArgument("{}: {} is {}, must be above 0", config.where(), key, number);
+             : InvalidArgument("{} is {}, must be above 0", config.At(key), number);
 }
 
 absl::Status ParseScalars(const JsonObject& config, const Family& family, ModelSpec& spec) {
@@ -145,7 +146,7 @@ absl::Status ParseScalars(const JsonObject& config, const Family& family, ModelS
     SHOAL_ASSIGN_OR_RETURN(attention.softcap, AboveZeroOr(config, "attn_logit_softcapping",
                                                           family.defaults.score_softcap));
   } else if (config.Find("attn_logit_softcapping") != nullptr) {
-    return InvalidArgument("{}: attn_logit_softcapping is not supported for {}", config.where(),
+    return InvalidArgument("{} is not supported for {}", config.At("attn_logit_softcapping"),
                            family.model_type);
   }
   if (family.logits_softcap_key) {
@@ -153,6 +154,13 @@ absl::Status ParseScalars(const JsonObject& config, const Family& family, ModelS
                                                             family.defaults.logits_softcap));
   }
   return absl::OkStatus();
+}
+
+// What is wrong begins with the key, if one key is wrong.
+absl::Status InFile(const absl::Status& wrong, const std::string& file, const JsonLines& lines) {
+  const std::string_view message = Message(wrong);
+  const auto line = lines.find(message.substr(0, message.find_first_of(" :")));
+  return Annotate(wrong, line == lines.end() ? file : fmt::format("{}:{}", file, line->second));
 }
 
 nlohmann::ordered_json OrNull(double number) {
@@ -169,8 +177,9 @@ nlohmann::ordered_json WholeOrNull(double number) {
 }  // namespace
 
 absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::string& file_name) {
-  SHOAL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, file_name));
-  SHOAL_ASSIGN_OR_RETURN(const JsonObject config, JsonObject::From(json, file_name));
+  JsonLines lines;
+  SHOAL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, file_name, lines));
+  SHOAL_ASSIGN_OR_RETURN(const JsonObject config, JsonObject::From(json, file_name, &lines));
   SHOAL_ASSIGN_OR_RETURN(const Family* family, ParseFamily(config));
   ModelSpec spec{.family = std::string(family->model_type),
                  .max_positions = family->defaults.max_positions,
@@ -182,9 +191,10 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::str
   SHOAL_RETURN_IF_ERROR(ParseScalars(config, *family, spec));
   SHOAL_ASSIGN_OR_RETURN(const Ropes ropes, ParseRotary(config, *family, spec.max_positions,
                                                         spec.attention().head_dim));
-  SHOAL_RETURN_IF_ERROR(Annotate(plan::Validate(spec), file_name));  // before layers are listed
+  SHOAL_RETURN_IF_ERROR(
+      InFile(plan::Validate(spec), file_name, lines));  // before layers are listed
   SHOAL_RETURN_IF_ERROR(ParseLayers(config, *family, ropes, spec));
-  SHOAL_RETURN_IF_ERROR(Annotate(plan::Validate(spec), file_name));
+  SHOAL_RETURN_IF_ERROR(InFile(plan::Validate(spec), file_name, lines));
   return spec;
 }
 

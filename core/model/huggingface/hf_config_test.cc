@@ -4,27 +4,12 @@
 #include "core/base/testing/folder.h"
 #include "core/base/testing/status.h"
 #include "core/model/huggingface/hf_model.h"
-#include "nlohmann/json.hpp"
+#include "core/model/huggingface/testing/small_configs.h"
 
 namespace shoal::formats {
 namespace {
 
 using nlohmann::json;
-
-json Llama() {
-  return json::parse(
-      R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 512, "hidden_size": 64,
-    "intermediate_size": 172, "num_hidden_layers": 5, "num_attention_heads": 8,
-        "num_key_value_heads": 4})");
-}
-json Qwen2() {
-  json config = Llama();
-  config["architectures"] = {"Qwen2ForCausalLM"};
-  return config;
-}
-absl::StatusOr<plan::ModelSpec> Parse(const json& config) {
-  return ParseModelSpec(config.dump(), "config.json");
-}
 
 TEST(ParseModelSpec, FillsWhatAConfigLeavesOut) {
   const auto spec = Parse(Llama());
@@ -56,151 +41,6 @@ TEST(ParseModelSpec, PutsBiasesWhereTheArchitectureHasThem) {
   EXPECT_TRUE(Parse(config)->attention().output_bias);
   EXPECT_TRUE(Parse(Qwen2())->attention().qkv_bias);
   EXPECT_FALSE(Parse(Qwen2())->attention().output_bias);
-}
-
-TEST(ParseModelSpec, ReadsBothSpellingsOfRope) {
-  const json llama3 = json::parse(R"({"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0,
-      "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})");
-  const plan::RopeScaling expected{.factor = 32.0};
-  json config = Llama();
-  config["rope_scaling"] = llama3;
-  config["rope_theta"] = 500000;
-  EXPECT_EQ(Parse(config)->attention().rope.scaling, expected);
-  EXPECT_EQ(Parse(config)->attention().rope.theta, 500000.0);
-
-  json newer = Llama();
-  newer["rope_parameters"] = llama3;
-  newer["rope_parameters"]["rope_theta"] = 500000.0;
-  EXPECT_EQ(*Parse(newer), *Parse(config));
-  newer["rope_theta"] = 10000.0;
-  newer["rope_scaling"] = json::parse(R"({"rope_type": "default"})");
-  EXPECT_EQ(*Parse(newer), *Parse(config)) << "rope_parameters wins";
-  config["rope_scaling"] = json::parse(R"({"type": "default"})");
-  EXPECT_FALSE(Parse(config)->attention().rope.scaling.has_value());
-  config["rope_scaling"] = nullptr;
-  EXPECT_FALSE(Parse(config)->attention().rope.scaling.has_value());
-}
-
-TEST(ParseModelSpec, ComputesWhatYarnLeavesOut) {
-  json config = Llama();
-  config["max_position_embeddings"] = 1024;
-  const auto read = [&](const char* scaling) {
-    config["rope_scaling"] = json::parse(scaling);
-    return *Parse(config)->attention().rope.scaling;
-  };
-  const plan::RopeScaling plain = read(R"({"type": "yarn", "factor": 4.0, "beta_fast": null})");
-  EXPECT_EQ(plain, (plan::RopeScaling{.type = plan::RopeType::kYarn,
-                                      .factor = 4,
-                                      .original_max_positions = 1024,
-                                      .attention_factor = 0.1 * std::log(4.0) + 1}));
-  EXPECT_DOUBLE_EQ(read(R"({"type": "yarn", "factor": 4.0, "mscale": 2, "mscale_all_dim": 0.5})")
-                       .attention_factor,
-                   (0.2 * std::log(4.0) + 1) / (0.05 * std::log(4.0) + 1));
-  EXPECT_EQ(read(R"({"type": "yarn", "factor": 4.0, "attention_factor": 1.5})").attention_factor,
-            1.5);
-}
-
-// In the older form what is scaled is scaled in full layers only, in the newer each says its own.
-TEST(ParseModelSpec, ReadsRopeByLayerType) {
-  json config = Llama();
-  config["architectures"] = {"Olmo3ForCausalLM"};
-  config["rope_scaling"] = json::parse(R"({"rope_type": "linear", "factor": 2.0})");
-  config["rope_theta"] = 1000.0;
-  const auto older = Parse(config);
-  ASSERT_OK(older.status());
-  for (int64_t layer = 0; layer < older->layers; ++layer) {
-    const plan::Attention& attention = older->block(layer).attention;
-    EXPECT_EQ(attention.window, layer == 3 ? 0 : 4096) << layer;
-    EXPECT_EQ(attention.rope.scaling.has_value(), layer == 3) << layer;
-    EXPECT_EQ(attention.rope.theta, 1000);
-  }
-  config.erase("rope_scaling");
-  config["rope_theta"] = 5.0;
-  config["rope_parameters"] = json::parse(R"({
-      "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1000.0},
-      "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}})");
-  EXPECT_EQ(*Parse(config), *older);
-  config["layer_types"] = json(5, "sliding_attention");
-  config["rope_parameters"]["sliding_attention"] = {{"rope_type", "linear"}, {"factor", 3.0}};
-  const auto sliding = Parse(config);
-  ASSERT_OK(sliding.status());
-  EXPECT_EQ(sliding->attention().rope.scaling->factor, 3.0);
-  for (const plan::ModelSpec& spec : {*older, *sliding}) {
-    EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(spec, DType::kF32, {}), "own"), spec);
-  }
-  const json own = json::parse(ModelSpecToJson(*older, DType::kF32, {}));
-  EXPECT_EQ(own["rope_scaling"]["rope_type"], "linear") << "transformers 4 looks there alone";
-  config["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 2.0}};
-  EXPECT_REFUSED(Parse(config).status(), "rope_parameters of olmo3 are by kind of layer");
-}
-
-json Phi3() {
-  json config = Llama();  // heads of 8 dimensions
-  config["architectures"] = {"Phi3ForCausalLM"};
-  return config;
-}
-
-TEST(ParseModelSpec, ReadsThePartOfAHeadThatTurns) {
-  json config = Phi3();
-  config["partial_rotary_factor"] = 0.75;
-  const auto spec = Parse(config);
-  ASSERT_OK(spec.status());
-  EXPECT_EQ(spec->attention().rotary_dims(), 6);
-  EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(*spec, DType::kF32, {}), "own"), *spec);
-  config.erase("partial_rotary_factor");
-  config["rope_parameters"] = {{"rope_type", "default"}, {"partial_rotary_factor", 0.75}};
-  EXPECT_EQ(*Parse(config), *spec);
-  config["rope_parameters"]["partial_rotary_factor"] = 1;
-  EXPECT_EQ(Parse(config)->attention().rope.dims, 0);
-  config["rope_parameters"]["partial_rotary_factor"] = 0.4;
-  EXPECT_REFUSED(Parse(config).status(),
-                 "rope_parameters: partial_rotary_factor 0.4 turns 3 of 8 dimensions; pairs turn");
-  config["rope_parameters"]["partial_rotary_factor"] = 1.5;
-  EXPECT_REFUSED(Parse(config).status(), "is 1.5, must be above 0 and at most 1");
-}
-
-TEST(ParseModelSpec, ReadsLongRope) {
-  json config = Phi3();
-  config["max_position_embeddings"] = 1024;
-  config["original_max_position_embeddings"] = 64;
-  config["rope_scaling"] = {
-      {"type", "su"}, {"short_factor", {1, 1, 1, 2}}, {"long_factor", {1, 2, 3, 4.5}}};
-  const auto spec = Parse(config);
-  ASSERT_OK(spec.status());
-  const plan::RopeScaling scaling = *spec->attention().rope.scaling;
-  EXPECT_EQ(scaling.type, plan::RopeType::kLongRope);
-  EXPECT_EQ(scaling.original_max_positions, 64);
-  EXPECT_DOUBLE_EQ(scaling.attention_factor, std::sqrt(1 + std::log(16.0) / std::log(64.0)));
-  EXPECT_EQ(scaling.long_divisors, std::vector<double>({1, 2, 3, 4.5}));
-  EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(*spec, DType::kF32, {}), "own"), *spec);
-  EXPECT_EQ(json::parse(ModelSpecToJson(*spec, DType::kF32, {}))["rope_scaling"].size(), 3)
-      << "transformers 4 takes no more";
-  for (const char* key : {"factor", "attention_factor"}) {
-    json own = config;
-    own["rope_scaling"][key] = 1.25;
-    EXPECT_NE(*Parse(own), *spec) << key;
-    EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(*Parse(own), DType::kF32, {}), "own"), *Parse(own))
-        << key;
-  }
-  config.erase("original_max_position_embeddings");
-  EXPECT_EQ(Parse(config)->attention().rope.scaling->original_max_positions, 4096);
-  EXPECT_EQ(Parse(config)->attention().rope.scaling->attention_factor, 1);
-
-  const auto refuses = [](json wrong, const char* message) {
-    EXPECT_REFUSED(Parse(wrong).status(), message);
-  };
-  json wrong = config;
-  wrong["rope_scaling"]["short_factor"] = {1, 2, 3};
-  refuses(wrong, "rope_scaling: short_factor has 3 numbers; rotary dimensions 8 need 4");
-  wrong["rope_scaling"]["short_factor"] = {1, 2, 3, -1};
-  refuses(wrong, "rope_scaling: short_factor has -1, must be positive");
-  wrong["rope_scaling"]["short_factor"] = {1, 2, 3, "4"};
-  refuses(wrong, "rope_scaling: short_factor has what is no number");
-  wrong["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
-  refuses(wrong, "rope_type 'linear' is not supported for phi3; default, longrope are");
-  wrong["rope_scaling"] = config["rope_scaling"];
-  wrong["architectures"] = {"LlamaForCausalLM"};
-  refuses(wrong, "rope_type 'su' is not supported; default, linear, llama3, yarn are");
 }
 
 TEST(ParseModelSpec, ReadsWindows) {
@@ -348,15 +188,33 @@ TEST(ParseModelSpec, RefusesWhatGemma2CannotBe) {
     EXPECT_REFUSED(Parse(config).status(), message);
   };
   refuses("hidden_activation", "gelu",
-          "config.json: hidden_activation 'gelu' is not supported; gelu_pytorch_tanh is");
+          "config.json: hidden_activation: 'gelu' is not supported; gelu_pytorch_tanh is");
   refuses("attn_logit_softcapping", 0, "attn_logit_softcapping is 0, must be above 0");
   refuses("final_logit_softcapping", -1, "final_logit_softcapping is -1, must be above 0");
   refuses("query_pre_attn_scalar", 1e7, "query_pre_attn_scalar is 10000000, must be between");
   refuses("use_bidirectional_attention", true,
-          "config.json: use_bidirectional_attention true is not supported; false is");
+          "config.json: use_bidirectional_attention: true is not supported; false is");
   json llama = Llama();
   llama["attn_logit_softcapping"] = 50.0;
   EXPECT_REFUSED(Parse(llama).status(), "attn_logit_softcapping is not supported for llama");
+}
+
+TEST(ParseModelSpec, SaysInWhichLine) {
+  const auto refused = [](const json& config) {
+    return ParseModelSpec(config.dump(2), "f").status();
+  };
+  json config = {{"architectures", {"LlamaForCausalLM"}}, {"hidden_size", 64}};
+  EXPECT_REFUSED(refused(config), "f: vocab_size is missing");
+  config["rope_scaling"] = {{"rope_type", "dynamic"}};
+  config.update({{"intermediate_size", 128},
+                 {"num_attention_heads", 8},
+                 {"num_hidden_layers", 5},
+                 {"vocab_size", 100}});
+  EXPECT_REFUSED(refused(config), "f:10: rope_scaling.rope_type: 'dynamic' is not supported");
+  config["rope_scaling"] = {{"factor", 0.5}, {"rope_type", "linear"}};
+  EXPECT_REFUSED(refused(config), "f:9: rope_scaling: factor is 0.5");
+  config["hidden_size"] = "many";
+  EXPECT_REFUSED(refused(config), "f:5: hidden_size is \"many\", expected an integer");
 }
 
 TEST(ParseModelSpec, RefusesByName) {
@@ -372,20 +230,20 @@ TEST(ParseModelSpec, RefusesByName) {
        "gemma2, gemma3_text, llama, mistral, olmo2, olmo3, phi3, qwen2, qwen3 are"},
       {false, "architectures", "[]", "architectures"},
       {false, "rope_scaling", R"({"rope_type": "dynamic", "factor": 4.0})",
-       "rope_scaling: rope_type 'dynamic' is not supported; default, linear, llama3, yarn are"},
-      {false, "rope_scaling", R"({"type": "linear"})", "rope_scaling: factor is missing"},
+       "rope_scaling.rope_type: 'dynamic' is not supported; default, linear, llama3, yarn are"},
+      {false, "rope_scaling", R"({"type": "linear"})", "rope_scaling.factor is missing"},
       {false, "rope_scaling", R"({"type": "linear", "factor": 0.5})", "factor is 0.5"},
       {false, "rope_scaling", R"({"type": "yarn", "factor": 4, "beta_fast": 0.5})", "yarn needs"},
       {false, "rope_scaling",
        R"({"type": "yarn", "factor": 1e13, "mscale": 1e308, "mscale_all_dim": 1})",
        "attention_factor above 0 and at most 100"},
       {false, "rope_parameters", R"({"full_attention": null})",
-       "rope_parameters: full_attention is null"},
-      {false, "rope_scaling", R"({"rope_type": "llama3"})", "rope_scaling: factor is missing"},
+       "rope_parameters.full_attention is null"},
+      {false, "rope_scaling", R"({"rope_type": "llama3"})", "rope_scaling.factor is missing"},
       {false, "rope_scaling", "3", "rope_scaling is 3, expected an object"},
       {false, "rope_parameters", R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor"},
       {false, "partial_rotary_factor", "0.5", "partial_rotary_factor"},
-      {false, "hidden_act", R"("gelu")", "hidden_act 'gelu'"},
+      {false, "hidden_act", R"("gelu")", "hidden_act: 'gelu'"},
       {false, "quantization_config", R"({"bits": 4})", "quantization_config"},
       {false, "sliding_window", "4096", "sliding_window"},
       {true, "layer_types", R"(["full_attention", "full_attention"])",
@@ -410,7 +268,7 @@ TEST(ParseModelSpec, RefusesByName) {
       {false, "vocab_size", "0", "vocab_size is 0"},
       {false, "num_hidden_layers", "1000000", "num_hidden_layers"},
       {false, "num_attention_heads", "0", "num_attention_heads"},
-      {false, "num_attention_heads", "7", "hidden_size 64 is not a multiple"},
+      {false, "num_attention_heads", "7", "hidden_size is 64, no multiple"},
       {false, "num_key_value_heads", "3", "num_key_value_heads"},
       {false, "tie_word_embeddings", R"("yes")", "expected true or false"},
       {false, "rms_norm_eps", R"("1e-5")", "expected a number"},

@@ -1,4 +1,5 @@
-// What config.json says of single layers: windows of attention, and which layers have them.
+// What config.json says of single layers: windows of attention, which layers have them, and which
+// have rotary embedding.
 #pragma once
 
 #include "absl/status/status.h"

@@ -29,17 +29,17 @@ absl::StatusOr<int64_t> ParseDims(const JsonObject& object, const Model& model, 
     return otherwise;
   }
   if (!model.family.partial_rotary_key && partial != 1) {
-    return InvalidArgument("{}: partial_rotary_factor {} is not supported for {}; 1 is",
-                           object.where(), partial, model.family.model_type);
+    return InvalidArgument("{}: {} is not supported for {}; 1 is",
+                           object.At("partial_rotary_factor"), partial, model.family.model_type);
   }
   if (!(partial > 0 && partial <= 1)) {
-    return InvalidArgument("{}: partial_rotary_factor is {}, must be above 0 and at most 1",
-                           object.where(), partial);
+    return InvalidArgument("{} is {}, must be above 0 and at most 1",
+                           object.At("partial_rotary_factor"), partial);
   }
   const auto dims = static_cast<int64_t>(static_cast<double>(model.head_dim) * partial);
   if (dims == 0 || dims % 2 != 0) {
-    return InvalidArgument("{}: partial_rotary_factor {} turns {} of {} dimensions; pairs turn",
-                           object.where(), partial, dims, model.head_dim);
+    return InvalidArgument("{}: {} turns {} of {} dimensions; pairs turn",
+                           object.At("partial_rotary_factor"), partial, dims, model.head_dim);
   }
   return dims == model.head_dim ? 0 : dims;
 }
@@ -88,7 +88,7 @@ absl::StatusOr<std::vector<double>> ParseDivisors(const JsonObject& rope, const 
   std::vector<double> divisors;
   for (const Json& each : *list) {
     if (!each.is_number()) {
-      return InvalidArgument("{}: {} has what is no number", rope.where(), key);
+      return InvalidArgument("{} has what is no number", rope.At(key));
     }
     divisors.push_back(each.get<double>());
   }
@@ -123,8 +123,8 @@ absl::StatusOr<RopeScaling> ParseLongRope(const JsonObject& rope, const Model& m
 
 absl::StatusOr<std::optional<RopeScaling>> ParseScaling(const JsonObject& rope,
                                                         const Model& model) {
-  SHOAL_ASSIGN_OR_RETURN(std::string type, rope.StringOr("type", "default"));
-  SHOAL_ASSIGN_OR_RETURN(type, rope.StringOr("rope_type", type));
+  const char* const key = rope.Find("rope_type") != nullptr ? "rope_type" : "type";
+  SHOAL_ASSIGN_OR_RETURN(const std::string type, rope.StringOr(key, "default"));
   if (type == "default") {
     return std::nullopt;
   }
@@ -132,8 +132,8 @@ absl::StatusOr<std::optional<RopeScaling>> ParseScaling(const JsonObject& rope,
     if (type == "longrope" || type == "su" || type == "yarn") {
       return ParseLongRope(rope, model);
     }
-    return InvalidArgument("{}: rope_type '{}' is not supported for {}; default, longrope are",
-                           rope.where(), type, model.family.model_type);
+    return InvalidArgument("{}: '{}' is not supported for {}; default, longrope are", rope.At(key),
+                           type, model.family.model_type);
   }
   if (type == "linear") {
     RopeScaling scaling{.type = RopeType::kLinear};
@@ -146,8 +146,8 @@ absl::StatusOr<std::optional<RopeScaling>> ParseScaling(const JsonObject& rope,
   if (type == "yarn") {
     return ParseYarn(rope, model.max_positions);
   }
-  return InvalidArgument("{}: rope_type '{}' is not supported; default, linear, llama3, yarn are",
-                         rope.where(), type);
+  return InvalidArgument("{}: '{}' is not supported; default, linear, llama3, yarn are",
+                         rope.At(key), type);
 }
 
 // `rope` is rope_scaling, or rope_parameters (which has rope_theta too).
@@ -166,8 +166,8 @@ absl::StatusOr<Rope> ParseRopeOf(const JsonObject& parameters, const char* type,
     return otherwise;
   }
   if (parameters.Find(type) == nullptr) {
-    return InvalidArgument("{}: {} is null: layers without rotary embedding are not supported",
-                           parameters.where(), type);
+    return InvalidArgument("{} is null: rotary embedding of these layers is missing",
+                           parameters.At(type));
   }
   SHOAL_ASSIGN_OR_RETURN(const JsonObject rope, parameters.Object(type));
   return ParseRope(rope, otherwise, model);
@@ -239,8 +239,8 @@ absl::StatusOr<Ropes> ParseRotary(const JsonObject& config, const plan::Family& 
       ropes.sliding = ropes.full;
       if (family.scales_full_layers_only &&
           (ropes.full.scaling || family.defaults.local_rope_theta > 0)) {
-        return InvalidArgument("{}: rope_parameters of {} are by kind of layer: {}, {}",
-                               config.where(), family.model_type, kFullAttention,
+        return InvalidArgument("{} of {} are by kind of layer: {}, {}",
+                               config.At("rope_parameters"), family.model_type, kFullAttention,
                                kSlidingAttention);
       }
     }
@@ -257,10 +257,11 @@ absl::StatusOr<Ropes> ParseRotary(const JsonObject& config, const plan::Family& 
 void AddRotary(const plan::ModelSpec& spec, const plan::Family& family,
                nlohmann::ordered_json& config) {
   const plan::Attention& first = spec.attention();
-  bool same = true;  // rope_theta and rope_scaling say it of all layers
+  bool same = true;  // rope_theta and rope_scaling say it of all layers that turn
   for (const plan::BlockKind& kind : spec.kinds) {
-    same &= kind.attention.rope == first.rope &&
-            !(family.scales_full_layers_only && kind.attention.window > 0);
+    Rope rope = kind.attention.rope;
+    rope.turns = first.rope.turns;
+    same &= rope == first.rope && !(family.scales_full_layers_only && kind.attention.window > 0);
   }
   if (same && first.rope.scaling) {
     config["rope_scaling"] = ToJson(*first.rope.scaling, spec.max_positions);
