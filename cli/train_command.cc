@@ -172,19 +172,14 @@ class Training {
   // What is not to be gone on from is in the way of checkpoints to come.
   absl::Status SetAside() {
     if (resumed_.has_value()) {
-      SHOAL_ASSIGN_OR_RETURN(const auto newest, server::NewestCheckpoint(Directory()));
-      if (newest.has_value() && (!newest_.has_value() || newest->step > newest_->step)) {
-        return FailedPrecondition(
-            "another run has just written a checkpoint to {}: stop it, or name another folder",
-            Directory());
-      }
-      if (newest.has_value() && newest->step > resumed_->step) {
+      SHOAL_RETURN_IF_ERROR(CheckNotOvertaken(Directory(), newest_));
+      if (newest_.has_value() && newest_->step > resumed_->step) {
         if (options_.detach) {  // Nobody would remove them, or bring them back.
           return InvalidArgument("--detach cannot go back to step {}", resumed_->step);
         }
         report_.OnNotice(fmt::format(
             "going on from step {}: checkpoints after it, up to step {}, go with the first step",
-            resumed_->step, newest->step));
+            resumed_->step, newest_->step));
         SHOAL_ASSIGN_OR_RETURN(EarlierRun aside, EarlierRun::SetAside(Directory(), resumed_->step));
         earlier_.emplace(std::move(aside));
       }
@@ -344,8 +339,8 @@ class Training {
     const auto reply =
         coordinator->Call(&rpc::CoordinatorService::SubmitJob, request,
                           {.deadline = kSubmitDeadline, .wait_for_connection = true});
-    if (!reply.ok() && options_.resume == kResumeAuto && !resumed_.has_value()) {
-      SHOAL_RETURN_IF_ERROR(CheckNotOvertaken(Directory()));
+    if (!reply.ok() && options_.resume == kResumeAuto) {
+      SHOAL_RETURN_IF_ERROR(CheckNotOvertaken(Directory(), newest_));
     }
     SHOAL_RETURN_IF_ERROR(reply.status());
     job_id_ = reply->job_id();

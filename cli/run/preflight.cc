@@ -310,13 +310,16 @@ absl::Status CheckEmpty(const std::string& directory) {
       directory, newest->step);
 }
 
-absl::Status CheckNotOvertaken(const std::string& directory) {
+absl::Status CheckNotOvertaken(const std::string& directory,
+                               const std::optional<server::CheckpointInfo>& found) {
   SHOAL_ASSIGN_OR_RETURN(const auto newest, server::NewestCheckpoint(directory));
-  if (!newest.has_value()) {
+  if (!newest.has_value() || (found.has_value() && newest->step <= found->step)) {
     return absl::OkStatus();
   }
-  return Aborted("another run has completed {} meanwhile: start again, which goes on from it",
-                 newest->path);
+  return Aborted(
+      "another run has completed {} meanwhile: start again, which goes on from it; where that run "
+      "goes on, stop it first (shoal stop)",
+      newest->path);
 }
 
 void RemoveUnfinishedFiles(const std::string& directory) {

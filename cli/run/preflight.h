@@ -79,9 +79,11 @@ absl::StatusOr<std::string> CheckRoom(const plan::Job& job, const plan::ModelSpe
 
 // Refuses a directory that holds complete checkpoints.
 absl::Status CheckEmpty(const std::string& directory);
-// The same for a run of --resume=auto that had found none: another run has completed one since,
-// which is no mistake of the user's, so the status is kAborted.
-absl::Status CheckNotOvertaken(const std::string& directory);
+// Refuses one whose newest checkpoint is newer than the one that a run with --resume has found, if
+// any: another run has completed it since, which is no mistake of the user's, so the status is
+// kAborted.
+absl::Status CheckNotOvertaken(const std::string& directory,
+                               const std::optional<server::CheckpointInfo>& found);
 
 // Removes what a process that was killed had not finished writing there: the run's lock is held, so
 // nobody writes it any more.

@@ -119,9 +119,14 @@ TEST_F(PreflightTest, AFlippedByteIsFoundBeforeAnythingRuns) {
 }
 
 TEST_F(PreflightTest, WhoIsOvertakenByAnotherRunMayStartAgain) {
-  EXPECT_TRUE(CheckNotOvertaken(folder_.path()).ok());
+  EXPECT_TRUE(CheckNotOvertaken(folder_.path(), std::nullopt).ok());
+  server::CheckpointInfo found;
+  found.step = 3;
   Write(plan::ToYaml(job_));
-  const absl::Status status = CheckNotOvertaken(folder_.path());
+  EXPECT_TRUE(CheckNotOvertaken(folder_.path(), found).ok());
+  found.step = 2;
+  EXPECT_TRUE(absl::IsAborted(CheckNotOvertaken(folder_.path(), found)));
+  const absl::Status status = CheckNotOvertaken(folder_.path(), std::nullopt);
   EXPECT_EQ(ExitCodeFor(status), ExitCode::kFailure) << "which a scheduler restarts";
   EXPECT_THAT(std::string(Message(status)),
               HasSubstr(server::CheckpointPath(folder_.path(), 3) + " meanwhile: start again"));
