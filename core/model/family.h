@@ -28,8 +28,12 @@ struct NameRule {
 struct Family {
   std::string_view model_type;
   std::string_view architecture;  // config.json's architectures
+  // Of models that have it as one part, which text_config describes, beside images and the like.
+  std::string_view composite_architecture = {};
   // The library's own defaults, for keys that config.json may leave out.
   struct Defaults {
+    int64_t vocabulary = 0;  // 0: vocab_size must be there; heads likewise
+    int64_t heads = 0;
     int64_t max_positions = 0;
     int64_t original_max_positions = 0;  // beside max_position_embeddings; 0: no key of the family
     int64_t kv_heads = 0;                // 0: as heads
@@ -73,9 +77,8 @@ struct Family {
 // All that there are, by model_type.
 std::span<const Family* const> Families();
 
-// Return null if there is none.
+// Returns null if there is none.
 const Family* FindFamily(std::string_view model_type);
-const Family* FindFamilyOfArchitecture(std::string_view architecture);
 
 // CHECK-fails for a spec that Validate refuses.
 const Family& FamilyOf(const ModelSpec& spec);

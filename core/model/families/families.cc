@@ -92,22 +92,13 @@ std::string InLayer(Role role, int64_t layer, std::string_view name) {
 
 std::span<const Family* const> Families() {
   static constexpr const Family* kFamilies[] = {&kGemma2, &kGemma3, &kLlama, &kMistral, &kOlmo2,
-                                                &kOlmo3,  &kPhi3,   &kQwen2, &kQwen3};
+                                                &kOlmo3,  &kPhi3,   &kQwen2, &kQwen3,   &kSmolLm3};
   return kFamilies;
 }
 
 const Family* FindFamily(std::string_view model_type) {
   for (const Family* family : Families()) {
     if (family->model_type == model_type) {
-      return family;
-    }
-  }
-  return nullptr;
-}
-
-const Family* FindFamilyOfArchitecture(std::string_view architecture) {
-  for (const Family* family : Families()) {
-    if (family->architecture == architecture) {
       return family;
     }
   }

@@ -5,7 +5,10 @@ namespace shoal::plan {
 extern const Family kGemma3;
 constinit const Family kGemma3 = {.model_type = "gemma3_text",
                                   .architecture = "Gemma3ForCausalLM",
-                                  .defaults = {.max_positions = 131072,
+                                  .composite_architecture = "Gemma3ForConditionalGeneration",
+                                  .defaults = {.vocabulary = 262208,
+                                               .heads = 8,
+                                               .max_positions = 131072,
                                                .kv_heads = 4,
                                                .head_dim = 256,
                                                .rope_theta = 1e6,

@@ -1,5 +1,7 @@
 // config.json <-> ModelSpec. Everything that would change the mathematics and is not implemented is
 // refused by name; keys without effect here (dropout, cache settings, ...) are ignored.
+#include "core/model/huggingface/hf_config.h"
+
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -22,7 +24,18 @@ using plan::ModelSpec;
 
 constexpr int64_t kMaxConfigBytes = 16 * kMiB;
 
-absl::StatusOr<const Family*> ParseFamily(const JsonObject& config) {
+// The family of an architecture, by what it is called alone or in a composite model.
+const Family* FamilyOfArchitecture(const std::string& name, bool& composite) {
+  for (const Family* family : plan::Families()) {
+    composite = name == family->composite_architecture;
+    if (composite || name == family->architecture) {
+      return family;
+    }
+  }
+  return nullptr;
+}
+
+absl::StatusOr<const Family*> ParseFamily(const JsonObject& config, bool& composite) {
   std::string key = "architectures";
   std::string name;
   const Family* family = nullptr;
@@ -31,7 +44,7 @@ absl::StatusOr<const Family*> ParseFamily(const JsonObject& config) {
       return InvalidArgument("{} is not a list of one name", config.At(key));
     }
     name = list->front().get<std::string>();
-    family = plan::FindFamilyOfArchitecture(name);
+    family = FamilyOfArchitecture(name, composite);
   } else {
     key = "model_type";
     SHOAL_ASSIGN_OR_RETURN(name, config.String(key));
@@ -73,13 +86,21 @@ absl::Status RefuseUnsupported(const JsonObject& config, const Family& family) {
   return absl::OkStatus();
 }
 
+// 0: there is no default.
+absl::StatusOr<int64_t> IntegerOrDefault(const JsonObject& config, const char* key,
+                                         int64_t otherwise) {
+  return otherwise > 0 ? config.IntegerOr(key, otherwise) : config.Integer(key);
+}
+
 absl::Status ParseSizes(const JsonObject& config, const Family& family, ModelSpec& spec) {
   plan::Attention& attention = spec.kinds[0].attention;
-  SHOAL_ASSIGN_OR_RETURN(spec.vocabulary, config.Integer("vocab_size"));
+  SHOAL_ASSIGN_OR_RETURN(spec.vocabulary,
+                         IntegerOrDefault(config, "vocab_size", family.defaults.vocabulary));
   SHOAL_ASSIGN_OR_RETURN(spec.hidden, config.Integer("hidden_size"));
   SHOAL_ASSIGN_OR_RETURN(spec.kinds[0].mlp.intermediate, config.Integer("intermediate_size"));
   SHOAL_ASSIGN_OR_RETURN(spec.layers, config.Integer("num_hidden_layers"));
-  SHOAL_ASSIGN_OR_RETURN(attention.heads, config.Integer("num_attention_heads"));
+  SHOAL_ASSIGN_OR_RETURN(attention.heads,
+                         IntegerOrDefault(config, "num_attention_heads", family.defaults.heads));
   const bool kv_heads_absent = !config.json().contains("num_key_value_heads");  // null is as heads
   SHOAL_ASSIGN_OR_RETURN(
       attention.kv_heads,
@@ -174,31 +195,46 @@ nlohmann::ordered_json WholeOrNull(double number) {
              : OrNull(number);
 }
 
-}  // namespace
-
-absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::string& file_name) {
-  JsonLines lines;
-  SHOAL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, file_name, lines));
-  SHOAL_ASSIGN_OR_RETURN(const JsonObject config, JsonObject::From(json, file_name, &lines));
-  SHOAL_ASSIGN_OR_RETURN(const Family* family, ParseFamily(config));
-  ModelSpec spec{.family = std::string(family->model_type),
-                 .max_positions = family->defaults.max_positions,
-                 .norm_epsilon = family->defaults.norm_epsilon,
-                 .tied_embeddings = family->defaults.tied_embeddings};
-  SHOAL_RETURN_IF_ERROR(RefuseUnsupported(config, *family));
-  SHOAL_RETURN_IF_ERROR(ParseSizes(config, *family, spec));
-  SHOAL_RETURN_IF_ERROR(ParseFlags(config, *family, spec));
-  SHOAL_RETURN_IF_ERROR(ParseScalars(config, *family, spec));
-  SHOAL_ASSIGN_OR_RETURN(const Ropes ropes, ParseRotary(config, *family, spec.max_positions,
+absl::StatusOr<ModelSpec> ParseSpec(const JsonObject& config, const Family& family,
+                                    const std::string& file, const JsonLines& lines) {
+  ModelSpec spec{.family = std::string(family.model_type),
+                 .max_positions = family.defaults.max_positions,
+                 .norm_epsilon = family.defaults.norm_epsilon,
+                 .tied_embeddings = family.defaults.tied_embeddings};
+  SHOAL_RETURN_IF_ERROR(RefuseUnsupported(config, family));
+  SHOAL_RETURN_IF_ERROR(ParseSizes(config, family, spec));
+  SHOAL_RETURN_IF_ERROR(ParseFlags(config, family, spec));
+  SHOAL_RETURN_IF_ERROR(ParseScalars(config, family, spec));
+  SHOAL_ASSIGN_OR_RETURN(const Ropes ropes, ParseRotary(config, family, spec.max_positions,
                                                         spec.attention().head_dim));
-  SHOAL_RETURN_IF_ERROR(
-      InFile(plan::Validate(spec), file_name, lines));  // before layers are listed
-  SHOAL_RETURN_IF_ERROR(ParseLayers(config, *family, ropes, spec));
-  SHOAL_RETURN_IF_ERROR(InFile(plan::Validate(spec), file_name, lines));
+  SHOAL_RETURN_IF_ERROR(InFile(plan::Validate(spec), file, lines));  // before layers are listed
+  SHOAL_RETURN_IF_ERROR(ParseLayers(config, family, ropes, spec));
+  SHOAL_RETURN_IF_ERROR(InFile(plan::Validate(spec), file, lines));
   return spec;
 }
 
-absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& folder) {
+}  // namespace
+
+absl::StatusOr<HfConfig> ParseConfig(const std::string& text, const std::string& file_name) {
+  JsonLines lines;
+  SHOAL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, file_name, lines));
+  SHOAL_ASSIGN_OR_RETURN(JsonObject config, JsonObject::From(json, file_name, &lines));
+  HfConfig result;
+  SHOAL_ASSIGN_OR_RETURN(const Family* family, ParseFamily(config, result.composite));
+  if (result.composite) {
+    SHOAL_RETURN_IF_ERROR(RefuseUnsupported(config, *family));  // of all parts
+    SHOAL_ASSIGN_OR_RETURN(config, config.Object("text_config"));
+  }
+  SHOAL_ASSIGN_OR_RETURN(result.spec, ParseSpec(config, *family, file_name, lines));
+  return result;
+}
+
+absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::string& file_name) {
+  SHOAL_ASSIGN_OR_RETURN(HfConfig config, ParseConfig(text, file_name));
+  return std::move(config.spec);
+}
+
+absl::StatusOr<HfConfig> ReadConfig(const std::string& folder) {
   const std::string path = folder + "/config.json";
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error)) {
@@ -211,7 +247,12 @@ absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& folder) {
     return NotFound("{} has no config.json; give the folder of a Hugging Face model", folder);
   }
   SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
-  return ParseModelSpec(text, path);
+  return ParseConfig(text, path);
+}
+
+absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& folder) {
+  SHOAL_ASSIGN_OR_RETURN(HfConfig config, ReadConfig(folder));
+  return std::move(config.spec);
 }
 
 std::string ModelSpecToJson(const ModelSpec& spec, DType torch_dtype,

@@ -8,6 +8,7 @@
 #include "core/base/testing/status.h"
 #include "core/model/family.h"
 #include "core/model/huggingface/safetensors.h"
+#include "core/model/huggingface/testing/small_configs.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal::formats {
@@ -258,8 +259,8 @@ class Damage : public testing::Test {
     std::string data;
   };
 
-  void Load(bool tied) {
-    ASSERT_OK(InitHfModel(folder_.path(), Tiny(tied), 1, {}));
+  void Load(const plan::ModelSpec& spec) {
+    ASSERT_OK(InitHfModel(folder_.path(), spec, 1, {}));
     const auto file = SafetensorsFile::Open(folder_ / "model.safetensors");
     ASSERT_OK(file.status());
     for (const auto& [name, entry] : (*file)->tensors()) {
@@ -286,26 +287,26 @@ class Damage : public testing::Test {
 };
 
 TEST_F(Damage, MissingTensor) {
-  Load(false);
+  Load(Tiny(false));
   ASSERT_OK(Reopen());
   tensors_.erase("model.layers.1.self_attn.k_proj.weight");
   EXPECT_REFUSED(Reopen(), "'model.layers.1.self_attn.k_proj.weight' is missing");
 }
 
 TEST_F(Damage, MissingHeadOfAnUntiedModel) {
-  Load(false);
+  Load(Tiny(false));
   tensors_.erase("lm_head.weight");
   EXPECT_REFUSED(Reopen(), "tie_word_embeddings: true");
 }
 
 TEST_F(Damage, WrongShape) {
-  Load(false);
+  Load(Tiny(false));
   std::swap(tensors_["lm_head.weight"].form.shape[0], tensors_["lm_head.weight"].form.shape[1]);
   EXPECT_REFUSED(Reopen(), "'lm_head.weight' has shape [36, 512], config.json asks for [512, 36]");
 }
 
 TEST_F(Damage, UnknownTensor) {
-  Load(false);
+  Load(Tiny(false));
   tensors_["model.layers.0.rotary_emb.inv_freq"] = {{"", DType::kF32, {1}}, "abcd"};
   ASSERT_OK(Reopen());
   tensors_["model.layers.0.self_attn.q_norm.weight"] = {{"", DType::kF32, {1}}, "abcd"};
@@ -314,11 +315,44 @@ TEST_F(Damage, UnknownTensor) {
 }
 
 TEST_F(Damage, TiedModelThatStoresItsHead) {
-  Load(true);
+  Load(Tiny(true));
   tensors_["lm_head.weight"] = tensors_["model.embed_tokens.weight"];
   ASSERT_OK(Reopen());
   tensors_["lm_head.weight"].data[10] ^= 1;
   EXPECT_REFUSED(Reopen(), "set tie_word_embeddings to false");
+}
+
+TEST_F(Damage, TextOfACompositeModel) {
+  json text = Llama();
+  text["architectures"] = {"Gemma3ForCausalLM"};
+  const plan::ModelSpec spec = *Parse(text);
+  Load(spec);
+  text.erase("architectures");
+  const json composite = {{"architectures", {"Gemma3ForConditionalGeneration"}},
+                          {"text_config", text},
+                          {"vision_config", {{"hidden_size", 8}}}};
+  ASSERT_OK(WriteFileAtomically(folder_ / "config.json", composite.dump(2)));
+  const std::map<std::string, Tensor> plain = tensors_;
+  for (const std::string form : {"language_model.model.", "model.language_model."}) {
+    tensors_ = {{"vision_tower.patches.weight", {{"", DType::kF32, {1}}, "abcd"}}};
+    for (const auto& [name, tensor] : plain) {
+      tensors_[form + name.substr(std::string("model.").size())] = tensor;
+    }
+    ASSERT_OK(Reopen());
+    const auto model = HfModel::Open(folder_.path());
+    EXPECT_EQ((*model)->spec(), spec);
+    for (const plan::UnitSpec& unit : plan::BuildUnits(spec)) {
+      EXPECT_EQ(ReadWhole(ReaderOf(**model), unit), ReadWhole(InitialWeights(spec, 1), unit));
+    }
+    const TemporaryFolder exported;
+    ASSERT_OK(
+        WriteHfModel(exported.path(), spec, ReaderOf(**model), {.config_folder = folder_.path()}));
+    EXPECT_EQ(HfModel::Open(exported.path()).value()->spec(), spec);
+    EXPECT_EQ(json::parse(*ReadFile(exported / "config.json"))["architectures"][0],
+              "Gemma3ForCausalLM");
+    tensors_.erase(form + "norm.weight");
+    EXPECT_REFUSED(Reopen(), "tensor 'model.norm.weight' is missing");
+  }
 }
 
 TEST(HfModel, NamesAFileThatIsCutShortWhileOpen) {

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "core/base/json/json.h"
 #include "core/base/status.h"
 #include "core/model/family.h"
+#include "core/model/huggingface/hf_config.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/huggingface/safetensors.h"
 
@@ -69,6 +71,18 @@ absl::StatusOr<bool> HaveSameData(const StoredTensor& a, const StoredTensor& b) 
   return true;
 }
 
+// Files of a composite model have the names of the text's part with its own before them, in the way
+// of transformers 4 or 5. Nullopt: it is of another part.
+std::optional<std::string> NameInText(const std::string& name) {
+  for (const auto& [prefix, ours] :
+       {std::pair("language_model.", ""), std::pair("model.language_model.", "model.")}) {
+    if (name.starts_with(prefix)) {
+      return ours + name.substr(std::strlen(prefix));
+    }
+  }
+  return name.starts_with("lm_head.") ? std::optional(name) : std::nullopt;
+}
+
 // Buffers that older files contain and that are recomputed here.
 bool IsIgnored(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
@@ -77,6 +91,7 @@ bool IsIgnored(const std::string& name) { return name.ends_with(".rotary_emb.inv
 struct HfModel::State {
   std::string folder;
   plan::ModelSpec spec;
+  bool composite = false;  // HfConfig
   std::vector<UnitSpec> units;
   std::vector<std::unique_ptr<SafetensorsFile>> files;
   std::map<std::string, StoredTensor> stored;
@@ -94,9 +109,11 @@ struct HfModel::State {
 
 absl::Status HfModel::State::AddFile(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(auto file, SafetensorsFile::Open(path));
-  for (const auto& [name, entry] : file->tensors()) {
-    if (!stored.emplace(name, StoredTensor{file.get(), entry}).second) {
-      return InvalidArgument("{}: tensor '{}' is in another file of this model too", path, name);
+  for (const auto& [full_name, entry] : file->tensors()) {
+    const auto name = composite ? NameInText(full_name) : std::optional(full_name);
+    if (name.has_value() && !stored.emplace(*name, StoredTensor{file.get(), entry}).second) {
+      return InvalidArgument("{}: tensor '{}' is in another file of this model too", path,
+                             full_name);
     }
   }
   files.push_back(std::move(file));
@@ -205,7 +222,9 @@ HfModel::~HfModel() = default;
 absl::StatusOr<std::unique_ptr<HfModel>> HfModel::Open(const std::string& folder) {
   auto state = std::make_unique<State>();
   state->folder = folder;
-  SHOAL_ASSIGN_OR_RETURN(state->spec, ReadModelSpec(folder));
+  SHOAL_ASSIGN_OR_RETURN(HfConfig config, ReadConfig(folder));
+  state->spec = std::move(config.spec);
+  state->composite = config.composite;
   state->units = plan::BuildUnits(state->spec);
   SHOAL_RETURN_IF_ERROR(state->OpenFiles());
   SHOAL_RETURN_IF_ERROR(state->CheckTensors());

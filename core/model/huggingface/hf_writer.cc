@@ -7,6 +7,7 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/model/family.h"
+#include "core/model/huggingface/hf_config.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/huggingface/safetensors.h"
 #include "nlohmann/json.hpp"
@@ -145,7 +146,7 @@ std::string WithElementType(std::string text, std::string_view type) {
 }
 
 // config.json of the folder the model came from, byte for byte but for the element type; one of our
-// own where that has none, or one of another model.
+// own where that has none, or one of another model, or of one that has more parts.
 std::string ConfigOf(const plan::ModelSpec& spec, const HfWriteOptions& options, std::string own) {
   if (options.config_folder.empty()) {
     return own;
@@ -154,8 +155,8 @@ std::string ConfigOf(const plan::ModelSpec& spec, const HfWriteOptions& options,
   if (!text.ok()) {
     return own;
   }
-  const absl::StatusOr<plan::ModelSpec> described = ParseModelSpec(*text, "config.json");
-  return described.ok() && *described == spec
+  const absl::StatusOr<HfConfig> described = ParseConfig(*text, "config.json");
+  return described.ok() && !described->composite && described->spec == spec
              ? WithElementType(*text, options.dtype == DType::kF32 ? "float32" : "bfloat16")
              : own;
 }
