@@ -72,9 +72,10 @@ std::vector<Mistake> Weights() {
 
 std::vector<Mistake> Configs() {
   return {
-      Changed("UnknownFamily", Edited("LlamaForCausalLM", "Llama4ForCausalLM"),
-              {"{at}/model/config.json:2: architectures: 'Llama4ForCausalLM' is not supported; "
-               "gemma2, gemma3_text, llama, mistral, olmo2, olmo3, phi3, qwen2, qwen3 are"}),
+      Changed(
+          "UnknownFamily", Edited("LlamaForCausalLM", "Llama4ForCausalLM"),
+          {"{at}/model/config.json:2: architectures: 'Llama4ForCausalLM' is not supported; "
+           "gemma2, gemma3_text, llama, mistral, olmo2, olmo3, phi3, qwen2, qwen3, smollm3 are"}),
       Changed("RopeOfAnotherKind",
               Edited("\"use_cache\"",
                      R"("rope_scaling": {"rope_type": "dynamic", "factor": 4}, "use_cache")"),

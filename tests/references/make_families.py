@@ -61,6 +61,7 @@ MODELS = {
     'qwen2': ('Qwen2', dict(COMMON, tie_word_embeddings=True)),
     'qwen3': ('Qwen3', dict(COMMON, head_dim=16)),
     'qwen3_yarn': ('Qwen3', dict(COMMON, head_dim=16, rope_parameters=YARN)),
+    'smollm3': ('SmolLM3', dict(COMMON, no_rope_layer_interval=2)),
 }
 LENGTHS = [23, 7, 1]
 POSITIONS = [0, 11, 22, 29, 30]  # of the packed tokens, whose logits are kept

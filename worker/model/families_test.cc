@@ -199,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Families,
                                          "llama", "llama_linear", "llama_llama3", "mistral",
                                          "mistral_window", "olmo2", "olmo3", "phi3", "phi3_long",
                                          "phi3_partial", "phi4_mini", "qwen2", "qwen3",
-                                         "qwen3_yarn"));
+                                         "qwen3_yarn", "smollm3"));
 
 }  // namespace
 }  // namespace shoal::worker

@@ -13,6 +13,7 @@ extern const Family kOlmo3;
 extern const Family kPhi3;
 extern const Family kQwen2;
 extern const Family kQwen3;
+extern const Family kSmolLm3;
 
 namespace {
 

@@ -199,6 +199,38 @@ TEST(ParseModelSpec, RefusesWhatGemma2CannotBe) {
   EXPECT_REFUSED(Parse(llama).status(), "attn_logit_softcapping is not supported for llama");
 }
 
+TEST(ParseModelSpec, LayersMayHaveNoRotaryEmbedding) {
+  json config = Llama();  // five layers
+  config["architectures"] = {"SmolLM3ForCausalLM"};
+  const auto turning = [&config] {
+    std::vector<bool> turns;
+    const absl::StatusOr<plan::ModelSpec> spec = Parse(config);
+    EXPECT_THAT(spec, IsOk());
+    for (int64_t layer = 0; spec.ok() && layer < spec->layers; ++layer) {
+      turns.push_back(spec->block(layer).attention.rope.turns);
+      EXPECT_EQ(spec->block(layer).attention.rope.theta, spec->attention().rope.theta);
+    }
+    EXPECT_EQ(*ParseModelSpec(ModelSpecToJson(*spec, DType::kF32, {}), "own"), *spec);
+    return turns;
+  };
+  EXPECT_EQ(turning(), (std::vector<bool>{true, true, true, false, true}));
+  config["no_rope_layer_interval"] = 2;
+  EXPECT_EQ(turning(), (std::vector<bool>{true, false, true, false, true}));
+  config["no_rope_layers"] = {0, 1, 1, 0, 0};
+  EXPECT_EQ(turning(), (std::vector<bool>{false, true, true, false, false}));
+  config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+  EXPECT_EQ(turning(), (std::vector<bool>{false, true, true, false, false}));
+  config["no_rope_layers"] = {1, 1, 1, 1, 1};
+  EXPECT_EQ(turning(), std::vector<bool>(5, true));
+  config["no_rope_layers"] = {1, 1, 2, 1, 1};
+  EXPECT_REFUSED(Parse(config).status(), "no_rope_layers: 2 (layer 2) is not supported");
+  config["no_rope_layers"] = {1, 1};
+  EXPECT_REFUSED(Parse(config).status(), "no_rope_layers has 2 layers; num_hidden_layers says 5");
+  config.erase("no_rope_layers");
+  config["no_rope_layer_interval"] = 0;
+  EXPECT_REFUSED(Parse(config).status(), "no_rope_layer_interval is 0, expected an integer from 1");
+}
+
 TEST(ParseModelSpec, SaysInWhichLine) {
   const auto refused = [](const json& config) {
     return ParseModelSpec(config.dump(2), "f").status();
@@ -227,7 +259,7 @@ TEST(ParseModelSpec, RefusesByName) {
   const Case cases[] = {
       {false, "architectures", R"(["Llama4ForCausalLM"])",
        "architectures: 'Llama4ForCausalLM' is not supported; "
-       "gemma2, gemma3_text, llama, mistral, olmo2, olmo3, phi3, qwen2, qwen3 are"},
+       "gemma2, gemma3_text, llama, mistral, olmo2, olmo3, phi3, qwen2, qwen3, smollm3 are"},
       {false, "architectures", "[]", "architectures"},
       {false, "rope_scaling", R"({"rope_type": "dynamic", "factor": 4.0})",
        "rope_scaling.rope_type: 'dynamic' is not supported; default, linear, llama3, yarn are"},
