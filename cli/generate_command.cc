@@ -75,12 +75,11 @@ class Generation {
   }
 
   absl::Status OpenChat() {
-    SHOAL_ASSIGN_OR_RETURN(const plan::Template kind, ParseTemplate(options_.chat_template));
-    worker::TemplateChoice choice = kind;
-    if (kind == plan::Template::kAuto) {
-      SHOAL_ASSIGN_OR_RETURN(choice,
-                             worker::ChooseTemplate(options_.model, model_.tokenizer.get()));
-    }
+    TemplateWish wish;
+    SHOAL_ASSIGN_OR_RETURN(wish.kind, ParseTemplate(options_.chat_template));
+    SHOAL_ASSIGN_OR_RETURN(wish.arguments, ParseTemplateArguments(options_.template_arguments));
+    SHOAL_ASSIGN_OR_RETURN(const worker::TemplateChoice choice,
+                           SettleTemplate(wish, options_.model, model_.tokenizer.get()));
     SHOAL_ASSIGN_OR_RETURN(chat_,
                            worker::ChatTemplate::Create(choice, *model_.tokenizer, model_.special));
     stop_tokens_.push_back(chat_->end_of_turn());
@@ -215,6 +214,7 @@ void AddGenerate(CLI::App& app, CommandAction& action) {
                    "With --chat: auto, plain, chatml or llama3")
       ->check(CLI::IsMember({"auto", "plain", "chatml", "llama3"}))
       ->capture_default_str();
+  AddTemplateArguments(*command, options->template_arguments);
   command->add_option("--max-new-tokens", options->max_new_tokens, "At most this many")
       ->check(AtLeast(1))
       ->capture_default_str();

@@ -15,6 +15,7 @@ struct GenerateOptions {
   std::string prompts_file;            // a prompt a line; "-": of the input
   bool chat = false;                   // a prompt is a user's turn, put through the template
   std::string chat_template = "auto";  // as worker::ChooseTemplate
+  std::vector<std::string> template_arguments;  // NAME=VALUE
   int64_t max_new_tokens = 64;
   double temperature = 0;
   int64_t top_k = 0;

@@ -67,8 +67,9 @@ absl::Status Preview(const std::string& path, const DataEncoder& encoder,
 absl::StatusOr<ExitCode> RunDataPreview(const DataPreviewOptions& options, Streams& streams) {
   SHOAL_ASSIGN_OR_RETURN(const plan::Job job,
                          ReadJob(options.job, {}, {.cpu_has_bf16 = worker::CpuHasFastBf16()}));
-  SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder,
-                         OpenDataEncoder(job.model, job.data.chat_template));
+  SHOAL_ASSIGN_OR_RETURN(
+      const DataEncoder encoder,
+      OpenDataEncoder(job.model, {job.data.chat_template, job.data.template_arguments}));
   const worker::JsonlOptions jsonl{job.data.fields, encoder.encoder->vocabulary()};
   for (const std::string& path : job.data.paths()) {
     const bool first = path == job.data.paths().front();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/data/chat_template.h"
 #include "core/data/prepare.h"
 #include "core/data/sample_encoder.h"
 #include "core/data/tokenizer/tokenizer.h"
@@ -28,17 +29,33 @@ struct DataEncoder {
   std::unique_ptr<worker::SampleEncoder> encoder;
 };
 
+// What somebody wants to be written with: as worker::TemplateChoice, but that auto is yet to be
+// settled.
+struct TemplateWish {
+  plan::Template kind = plan::Template::kAuto;
+  std::map<std::string, std::string> arguments;
+  std::string day = {};
+};
+absl::StatusOr<worker::TemplateChoice> SettleTemplate(const TemplateWish& wish,
+                                                      const std::string& model_folder,
+                                                      const worker::Tokenizer* tokenizer);
+
 // Reads tokenizer and vocabulary from the model folder. Without tokenizer.json the data must be
-// input_ids. Auto is settled by worker::ChooseTemplate. `day` is worker::TemplateChoice's.
-absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder, plan::Template kind,
-                                            const std::string& day = "");
+// input_ids.
+absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder,
+                                            const TemplateWish& wish);
 
 // Parses "plain", "chatml", "llama3" or "auto".
 absl::StatusOr<plan::Template> ParseTemplate(const std::string& name);
 
-// Parses "prompt=question" entries; InvalidArgument names one without '='.
+// Parse the entries of --field and --template-argument; InvalidArgument names one without '='.
 absl::StatusOr<std::map<std::string, std::string>> ParseFields(
     const std::vector<std::string>& entries);
+absl::StatusOr<std::map<std::string, std::string>> ParseTemplateArguments(
+    const std::vector<std::string>& entries);
+
+// Adds --template-argument.
+void AddTemplateArguments(CLI::App& command, std::vector<std::string>& entries);
 
 // Of options that name samples.
 inline constexpr std::string_view kSamplesHelp =
@@ -50,7 +67,8 @@ struct DataSourceOptions {
   std::string input;
   std::string model;  // folder with the tokenizer and config.json
   std::string chat_template = "auto";
-  std::vector<std::string> fields;  // OURS=THEIRS
+  std::vector<std::string> template_arguments;  // NAME=VALUE
+  std::vector<std::string> fields;              // OURS=THEIRS
   int64_t max_sequence_tokens = 2048;
   std::string oversize = "error";
 };

@@ -25,7 +25,8 @@ absl::StatusOr<DataEncoder> OpenEncoder(const plan::Job& job, const std::string&
   }
   SHOAL_ASSIGN_OR_RETURN(
       DataEncoder encoder,
-      OpenDataEncoder(job.model, job.data.chat_template, earlier.has_value() ? earlier->day : ""));
+      OpenDataEncoder(job.model, {job.data.chat_template, job.data.template_arguments,
+                                  earlier.has_value() ? earlier->day : ""}));
   const auto& chat = encoder.encoder->chat();
   if (earlier.has_value() && chat.has_value() && !options.accept_changes &&
       chat->Signature() != earlier->chat_template) {

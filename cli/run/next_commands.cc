@@ -33,6 +33,14 @@ std::string Flags(const rpc::TlsOptions& tls) {
   return flags;
 }
 
+std::string TemplateFlags(const plan::Job& job) {
+  std::string flags = fmt::format("--template {}", plan::Name(job.data.chat_template));
+  for (const auto& [name, value] : job.data.template_arguments) {
+    flags += " --template-argument " + Quoted(name + "=" + value);
+  }
+  return flags;
+}
+
 }  // namespace
 
 std::string StatusCommand(const std::string& directory, const rpc::TlsOptions& tls) {
@@ -64,13 +72,12 @@ std::string HowToGoOn(RunArguments run, const std::string& checkpoint, const pla
 }
 
 std::string GenerateCommand(const std::string& folder, const plan::Job& job) {
-  return fmt::format("shoal generate --model {} --chat --template {} --prompt \"...\"",
-                     Quoted(folder), plan::Name(job.data.chat_template));
+  return fmt::format("shoal generate --model {} --chat {} --prompt \"...\"", Quoted(folder),
+                     TemplateFlags(job));
 }
 
 std::string EvalCommand(const std::string& folder, const plan::Job& job) {
-  std::string command = fmt::format("shoal eval --model {} --template {}", Quoted(folder),
-                                    plan::Name(job.data.chat_template));
+  std::string command = fmt::format("shoal eval --model {} {}", Quoted(folder), TemplateFlags(job));
   for (const auto& [ours, theirs] : job.data.fields) {
     command += " --field " + Quoted(ours + "=" + theirs);
   }

@@ -98,6 +98,12 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Create(const TemplateChoice& choice,
                                                   const formats::SpecialTokens& special) {
   ChatTemplate chat(choice.kind, tokenizer);
   if (choice.kind != plan::Template::kAuto) {
+    if (!choice.arguments.empty()) {
+      return InvalidArgument(
+          "template {} has no variable '{}'; one of the model's own folder may have "
+          "(chat_template.jinja, with template: auto)",
+          plan::Name(choice.kind), choice.arguments.begin()->first);
+    }
     SHOAL_RETURN_IF_ERROR(chat.FindTokens(special));
     chat.control_ = chat.start_;
     chat.control_.insert(chat.control_.end(),
@@ -107,8 +113,8 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Create(const TemplateChoice& choice,
   SHOAL_CHECK(!choice.own.text.empty());
   SHOAL_ASSIGN_OR_RETURN(const absl::CivilDay day, DayOf(choice.day));
   SHOAL_ASSIGN_OR_RETURN(OwnTemplate own,
-                         OwnTemplate::Create(WithTokens(choice.own, tokenizer, special), tokenizer,
-                                             special, TimeOf(day)));
+                         OwnTemplate::Create(WithTokens(choice.own, tokenizer, special),
+                                             choice.arguments, tokenizer, special, TimeOf(day)));
   chat.day_ = own.tells_day() ? absl::FormatCivilTime(day) : "";
   chat.own_ = std::make_shared<const OwnTemplate>(std::move(own));
   chat.end_of_turn_ = chat.own_->end_of_turn();

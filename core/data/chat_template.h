@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -45,6 +46,9 @@ struct TemplateChoice {
 
   plan::Template kind;
   TemplateSource own;
+  // What the folder's own reads beside the messages: true, false and numbers are such, all else is
+  // text.
+  std::map<std::string, std::string> arguments;
   std::string day;  // "2026-11-27", which strftime_now tells; empty: today
 };
 

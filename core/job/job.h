@@ -80,6 +80,7 @@ struct DataOptions {
   std::string train;                         // samples (core/data/data_files.h), or a token file
   std::vector<DataSource> mixture;           // in place of train; all have a weight, or none
   Template chat_template = Template::kAuto;  // key: template
+  std::map<std::string, std::string> template_arguments;
   std::map<std::string, std::string>
       fields;  // our name -> the file's, e.g. {prompt: question, completion: answer}
   int64_t max_sequence_tokens = 2048;

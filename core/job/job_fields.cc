@@ -221,24 +221,38 @@ absl::Status ReadList(const YAML::Node& node, Section& section, const FieldDescr
   return absl::OkStatus();
 }
 
-// Reads the only map. Keeps the section's names that `node` lacks.
+bool IsVariable(std::string_view name) {
+  return !name.empty() && name.size() <= 100 && !absl::ascii_isdigit(name.front()) &&
+         std::ranges::all_of(name, [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
+}
+
+// Reads a map, of which all are in one section. Keeps the names that `node` lacks.
 absl::Status ReadMap(const YAML::Node& node, Section& section, const FieldDescriptor& field) {
   const auto& known = OptionsOf(field).names();
   if (!node.IsMap()) {
-    return InvalidArgument("is not a map like {{prompt: question, completion: answer}}");
+    return InvalidArgument("is not a map like {}", known.empty()
+                                                       ? "{enable_thinking: false}"
+                                                       : "{prompt: question, completion: answer}");
   }
-  auto& fields = *static_cast<proto::DataOptions&>(section).mutable_fields();
+  auto& data = static_cast<proto::DataOptions&>(section);
+  auto& entries = field.number() == proto::DataOptions::kFieldsFieldNumber
+                      ? *data.mutable_fields()
+                      : *data.mutable_template_arguments();
   for (const auto& item : node) {
     const std::string name = item.first.IsScalar() ? item.first.Scalar() : "";
-    if (std::ranges::find(known, name) == known.end()) {
+    if (!known.empty() && std::ranges::find(known, name) == known.end()) {
       return InvalidArgument("has the unknown key '{}'; {}", name.substr(0, 60),
                              DidYouMean(name, {known.begin(), known.end()}));
+    }
+    if (!IsVariable(name)) {
+      return InvalidArgument("has the key '{}', which is no name of a variable",
+                             name.substr(0, 60));
     }
     absl::StatusOr<std::string> text = ParseText(item.second);
     if (!text.ok()) {
       return InvalidArgument("has {}, which {}", name, Message(text.status()));
     }
-    fields[name] = *std::move(text);
+    entries[name] = *std::move(text);
   }
   return absl::OkStatus();
 }
@@ -304,9 +318,12 @@ std::vector<const Section*> MapsOf(const Section& section, const FieldDescriptor
   return maps;
 }
 
-std::map<std::string, std::string> MapOf(const Section& section) {
-  const auto& fields = static_cast<const proto::DataOptions&>(section).fields();
-  return {fields.begin(), fields.end()};
+std::map<std::string, std::string> MapOf(const Section& section, const FieldDescriptor& field) {
+  const auto& data = static_cast<const proto::DataOptions&>(section);
+  const auto& entries = field.number() == proto::DataOptions::kFieldsFieldNumber
+                            ? data.fields()
+                            : data.template_arguments();
+  return {entries.begin(), entries.end()};
 }
 
 // Returns a double-quoted YAML scalar.
@@ -368,7 +385,7 @@ absl::Status ReadValue(const YAML::Node& node, Section& section, const FieldDesc
 
 YAML::Node NodeOf(const Section& section, const FieldDescriptor& field) {
   if (field.is_map()) {
-    return YAML::Node(MapOf(section));
+    return YAML::Node(MapOf(section, field));
   }
   if (IsListOfMaps(field)) {
     YAML::Node list(YAML::NodeType::Sequence);
@@ -390,7 +407,7 @@ std::string PrintValue(const Section& section, const FieldDescriptor& field) {
   const auto print = [&](const std::string& text) { return quoted ? Quote(text) : text; };
   std::vector<std::string> items;
   if (field.is_map()) {
-    for (const auto& [name, text] : MapOf(section)) {
+    for (const auto& [name, text] : MapOf(section, field)) {
       items.push_back(fmt::format("{}: {}", name, Quote(text)));
     }
     return fmt::format("{{{}}}", absl::StrJoin(items, ", "));

@@ -236,6 +236,8 @@ proto::Job ToMessage(const Job& job) {
   VisitFields(
       job, [&](std::string_view path, const auto& value) { Put(FieldAt(message, path), value); });
   message.mutable_data()->mutable_fields()->insert(job.data.fields.begin(), job.data.fields.end());
+  message.mutable_data()->mutable_template_arguments()->insert(job.data.template_arguments.begin(),
+                                                               job.data.template_arguments.end());
   if (!job.data.train.empty()) {
     message.mutable_data()->set_train(job.data.train);
   }
@@ -292,6 +294,8 @@ Job JobOf(const proto::Job& given) {
   VisitFields(job,
               [&](std::string_view path, auto& value) { Take(FieldAt(message, path), value); });
   job.data.fields = {message.data().fields().begin(), message.data().fields().end()};
+  job.data.template_arguments = {message.data().template_arguments().begin(),
+                                 message.data().template_arguments().end()};
   job.data.train = message.data().train();
   job.data.validation.path = message.data().validation().path();
   for (const proto::DataSource& source : message.data().mixture()) {

@@ -72,14 +72,16 @@ TEST(ParseJob, DefaultsAreThoseOfTheStruct) {
 }
 
 TEST(ParseJob, OverridesWinOverTheFile) {
-  const Job job =
-      MustParse(kExample, {"train.steps=5", "train.warmup_steps=2", "data.fields.prompt=question",
-                           "data.fields.completion=answer", "service.transports=[tcp]",
-                           "train.learning_rate=2e-4", "cluster.local={servers: 3}"});
+  const Job job = MustParse(
+      kExample,
+      {"train.steps=5", "train.warmup_steps=2", "data.fields.prompt=question",
+       "data.fields.completion=answer", "data.template_arguments.enable_thinking=false",
+       "service.transports=[tcp]", "train.learning_rate=2e-4", "cluster.local={servers: 3}"});
   EXPECT_EQ(job.train.steps, 5);
   EXPECT_EQ(job.train.learning_rate, 2e-4);
   EXPECT_EQ(job.data.fields.at("prompt"), "question");
   EXPECT_EQ(job.data.fields.at("completion"), "answer");
+  EXPECT_EQ(job.data.template_arguments.at("enable_thinking"), "false");
   EXPECT_EQ(job.service.transports, std::vector<std::string>{"tcp"});
   EXPECT_EQ(job.cluster.servers, 3);
   EXPECT_EQ(job.cluster.workers, 2);
@@ -180,6 +182,10 @@ TEST(ParseJob, RefusesBadValues) {
   EXPECT_THAT(RefusalOf("cluster: {local: 3}"), HasSubstr("cluster.local is not a map"));
   EXPECT_THAT(RefusalOf("cluster: {local: {servers: 0}}"), HasSubstr("from 1 to"));
   EXPECT_THAT(RefusalOf("checkpoint: {export_huggingface: maybe}"), HasSubstr("true or false"));
+  EXPECT_THAT(Refusal("model: m\ndata: {train: t, template_arguments: [a]}"),
+              HasSubstr("data.template_arguments is not a map like {enable_thinking: false}"));
+  EXPECT_THAT(Refusal("model: m\ndata: {train: t, template_arguments: {a b: 1}}"),
+              HasSubstr("has the key 'a b', which is no name of a variable"));
   EXPECT_THAT(Refusal("model: m\ndata: {train: t, fields: {prompt: [1]}}"),
               HasSubstr("prompt, which is a list"));
   EXPECT_EQ(Refusal("data: {train: t}"), "job.yaml: model is missing");

@@ -111,6 +111,11 @@ Job RandomJob(Random& random) {
       job.data.fields[name] = RandomText(random);
     }
   }
+  for (const char* name : {"enable_thinking", "tone"}) {
+    if (random.Below(3) == 0) {
+      job.data.template_arguments[name] = RandomText(random);
+    }
+  }
   job.data.max_sequence_tokens = random.Between(2, 1 << 20);
   job.data.microbatch_tokens = random.Between(job.data.max_sequence_tokens, 1 << 24);
   job.data.oversize = static_cast<OversizePolicy>(random.Below(3));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/strings/ascii.h"
+#include "core/base/json/json.h"
 #include "core/base/status.h"
 #include "core/data/tokenizer/unicode.h"
 #include "fmt/ranges.h"
@@ -59,6 +61,18 @@ bool Overlaps(std::span<const TextRange> targets, size_t begin, size_t end) {
   });
 }
 
+bool HasWord(std::string_view text, std::string_view word) {
+  const auto is_part = [text](size_t at) {
+    return at < text.size() && (absl::ascii_isalnum(text[at]) || text[at] == '_');
+  };
+  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    if ((at == 0 || !is_part(at - 1)) && !is_part(at + word.size())) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // A token without the white space that it takes from beside it, which may be a message's.
 TextRange Trimmed(std::string_view text, const Segment& token) {
   TextRange span{token.begin, token.end};
@@ -75,6 +89,7 @@ TextRange Trimmed(std::string_view text, const Segment& token) {
 }  // namespace
 
 absl::StatusOr<OwnTemplate> OwnTemplate::Create(const TemplateSource& source,
+                                                const std::map<std::string, std::string>& arguments,
                                                 const Tokenizer& tokenizer,
                                                 const formats::SpecialTokens& special,
                                                 const std::tm& day) {
@@ -89,9 +104,13 @@ absl::StatusOr<OwnTemplate> OwnTemplate::Create(const TemplateSource& source,
   own.tells_day_ = key.find("strftime_now") != std::string::npos;
   for (const auto& [name, token] : source.tokens) {
     if (!token.empty()) {
-      own.tokens_.emplace_back(name, Value(Text(token)));
+      own.given_.emplace_back(name, Value(Text(token)));
     }
     key += fmt::format("|{}={}", name, token);
+  }
+  SHOAL_RETURN_IF_ERROR(own.TakeArguments(arguments, source.text + '\0' + source.tool_text));
+  for (const auto& [name, value] : arguments) {
+    key += fmt::format("|{}:{}:{}", name, value.size(), value);
   }
   for (const int64_t stop : special.stops) {
     own.stops_.push_back(static_cast<int32_t>(stop));
@@ -100,6 +119,26 @@ absl::StatusOr<OwnTemplate> OwnTemplate::Create(const TemplateSource& source,
   own.signature_ = fmt::format("own:{:016x}:{}", XXH3_64bits(key.data(), key.size()),
                                fmt::join(own.stops_, ","));
   return own;
+}
+
+absl::Status OwnTemplate::TakeArguments(const std::map<std::string, std::string>& arguments,
+                                        const std::string& text) {
+  constexpr std::array<std::string_view, 4> kOurs = {"messages", "tools", "documents",
+                                                     "add_generation_prompt"};
+  for (const auto& [name, value] : arguments) {
+    if (std::ranges::find(kOurs, name) != kOurs.end()) {
+      return InvalidArgument("template_arguments: '{}' is what every template is given", name);
+    }
+    if (!HasWord(text, name)) {
+      return InvalidArgument("template_arguments: {} has no variable '{}'", template_.name(), name);
+    }
+    const absl::StatusOr<Json> read = ParseJson(value, name);
+    const bool is_text = !read.ok() || !(read->is_boolean() || read->is_number());
+    std::erase_if(given_, [&name = name](const auto& given) { return given.first == name; });
+    given_.emplace_back(
+        name, Value::FromJson(is_text ? OrderedJson(value) : OrderedJson(*read), kOtherData));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status OwnTemplate::Probe(const formats::SpecialTokens& special) {
@@ -169,7 +208,7 @@ absl::StatusOr<Text> OwnTemplate::Render(std::span<const ChatMessage> messages,
   for (size_t i = 0; i < messages.size(); ++i) {
     SHOAL_ASSIGN_OR_RETURN(list.emplace_back(), MessageValue(messages[i], SourceOf(i)));
   }
-  jinja::Variables variables = tokens_;
+  jinja::Variables variables = given_;
   SHOAL_ASSIGN_OR_RETURN(Value all, jinja::MakeList(std::move(list)));
   variables.emplace_back("messages", std::move(all));
   variables.emplace_back("tools", Value::FromJson(tools, kOtherData));

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <ctime>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,9 +31,11 @@ namespace shoal::worker {
 
 class OwnTemplate {
  public:
-  // `day` is what the template is told of the time. InvalidArgument if it is no template, or raises
-  // an error for any conversation.
+  // `arguments` are TemplateChoice's, `day` is what the template is told of the time.
+  // InvalidArgument if it is no template, has no such variable, or raises an error for any
+  // conversation.
   static absl::StatusOr<OwnTemplate> Create(const TemplateSource& source,
+                                            const std::map<std::string, std::string>& arguments,
                                             const Tokenizer& tokenizer,
                                             const formats::SpecialTokens& special,
                                             const std::tm& day);
@@ -54,6 +57,8 @@ class OwnTemplate {
       : template_(std::move(of)), tokenizer_(&tokenizer) {}
   absl::StatusOr<jinja::Text> Render(std::span<const ChatMessage> messages,
                                      const nlohmann::ordered_json& tools, bool prompt) const;
+  absl::Status TakeArguments(const std::map<std::string, std::string>& arguments,
+                             const std::string& text);
   // What add_generation_prompt adds, and what begins and ends a turn.
   absl::Status Probe(const formats::SpecialTokens& special);
   void FindControl(const jinja::Text& turns);
@@ -70,7 +75,7 @@ class OwnTemplate {
   jinja::Template template_;
   std::optional<jinja::Template> with_tools_;
   const Tokenizer* tokenizer_;
-  jinja::Variables tokens_;
+  jinja::Variables given_;  // tokens by their names, and arguments
   jinja::RenderOptions options_;
   std::string prompt_;
   std::vector<int32_t> stops_;

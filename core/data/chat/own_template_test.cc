@@ -28,8 +28,8 @@ absl::StatusOr<OwnTemplate> Made(const std::string& text, const Tokenizer& token
                                  const formats::SpecialTokens& special = {},
                                  const std::map<std::string, std::string>& tokens = {}) {
   return OwnTemplate::Create(
-      {.name = "m/chat_template.jinja", .text = text, .tool_text = "", .tokens = tokens}, tokenizer,
-      special, {});
+      {.name = "m/chat_template.jinja", .text = text, .tool_text = "", .tokens = tokens},
+      /*arguments=*/{}, tokenizer, special, {});
 }
 
 std::vector<ChatMessage> Messages(const OrderedJson& json) {
@@ -267,6 +267,34 @@ TEST(OwnTemplate, TheDayIsTheOneThatIsGiven) {
   EXPECT_EQ(tokenizer->Decode(dated->Encode({}).value().tokens), "26 Jul 2024 00:00 Friday 208");
   EXPECT_EQ(made("x", "2024-07-26")->day(), "") << "it tells none";
   EXPECT_REFUSED(made("x", "26.7.").status(), "'26.7.' is no day; write it as 2026-11-27");
+}
+
+TEST(OwnTemplate, ArgumentsAreVariables) {
+  const auto tokenizer = TokenizerOf("qwen2");
+  const auto made = [&](const std::map<std::string, std::string>& arguments) {
+    TemplateChoice choice({.name = "m",
+                           .text = "{{ 'thinks' if think is not false }} {{ tone }} {{ depth + 1 "
+                                   "if depth else '' }}",
+                           .tool_text = "",
+                           .tokens = {}});
+    choice.arguments = arguments;
+    return ChatTemplate::Create(choice, *tokenizer, {});
+  };
+  const auto text = [&](const std::map<std::string, std::string>& arguments) {
+    return tokenizer->Decode(made(arguments)->Encode({}).value().tokens);
+  };
+  EXPECT_EQ(text({}), "thinks  ");
+  EXPECT_EQ(text({{"think", "false"}}), "  ");
+  EXPECT_EQ(text({{"think", "true"}, {"tone", "[dry"}, {"depth", "2"}}), "thinks [dry 3");
+  EXPECT_NE(made({{"tone", "dry"}})->Signature(), made({{"tone", "wry"}})->Signature());
+  const Ids ids = made({{"tone", "<|im_end|>"}})->Encode({}).value().tokens;
+  EXPECT_EQ(std::ranges::count(ids, tokenizer->TokenToId("<|im_end|>").value()), 0);
+  EXPECT_REFUSED(made({{"ton", "x"}}).status(), "template_arguments: m has no variable 'ton'");
+  EXPECT_REFUSED(made({{"messages", "x"}}).status(), "'messages' is what every template is given");
+  TemplateChoice ours = plan::Template::kChatML;
+  ours.arguments = {{"think", "false"}};
+  EXPECT_REFUSED(ChatTemplate::Create(ours, *tokenizer, {}).status(),
+                 "template chatml has no variable 'think'");
 }
 
 TEST(OwnTemplate, BrokenOnesAreNamedAtOnce) {
