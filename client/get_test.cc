@@ -216,6 +216,7 @@ TEST_P(GetTest, ALostServerIsNamedAndTriedAgainInTheNextStep) {
   auto client = *rig.NewClient({.max_reconnects = 2, .reconnect_delay = absl::Milliseconds(1)});
   rig.Publish(0);
   ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
+  EXPECT_FALSE(client->LacksServer());
   rig.server(1).RefuseConnections(absl::UnavailableError("gone fishing"));
   rig.server(1).BreakConnections();
   absl::Status failed;
@@ -229,11 +230,13 @@ TEST_P(GetTest, ALostServerIsNamedAndTriedAgainInTheNextStep) {
   EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(Message(failed)), HasSubstr("server-1 is lost"));
   EXPECT_THAT(std::string(Message(failed)), HasSubstr("gone fishing"));
+  EXPECT_TRUE(client->LacksServer());
   rig.server(1).RefuseConnections(absl::OkStatus());
   ASSERT_TRUE(client->BeginStep(1, 2, 5).ok());
   auto view = client->Get(1);
   ASSERT_TRUE(view.ok()) << view.status();
   ExpectWeights(*view, DType::kF32, 0, 1);
+  EXPECT_FALSE(client->LacksServer());
 }
 
 TEST_P(GetTest, ReadOnlyClientNeedsNoSlots) {

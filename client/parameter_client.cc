@@ -109,6 +109,7 @@ absl::Status ParameterClient::WaitAtBarrier(int64_t number) {
   return core_->session.WaitAtBarrier(number);
 }
 absl::Status ParameterClient::CheckAttempt() const { return core_->session.CheckAttempt(); }
+bool ParameterClient::LacksServer() const { return core_->session.LacksServer(); }
 
 absl::StatusOr<std::vector<int64_t>> ParameterClient::Finish(absl::Duration timeout) {
   return core_->session.Finish(timeout);

@@ -110,6 +110,9 @@ class ParameterClient {
   // return. Does not block.
   absl::Status CheckAttempt() const;
 
+  // Whether a connection to a server is lost, and not there again yet. Does not block.
+  bool LacksServer() const;
+
   // Blocks until all pushes of this attempt are acknowledged; returns their number by server.
   absl::StatusOr<std::vector<int64_t>> Finish(absl::Duration timeout);
 

@@ -363,6 +363,12 @@ absl::Status Session::CheckAttempt() const {
                          : absl::OkStatus();
 }
 
+bool Session::LacksServer() const {
+  absl::MutexLock lock(&mutex_);
+  return std::ranges::any_of(
+      links_, [](const Link& link) { return link.state != Link::State::kOpen && !link.try_again; });
+}
+
 absl::Status Session::WaitAtBarrier(int64_t number) {
   absl::MutexLock lock(&mutex_);
   const BlockedTimer timer(clock_, &statistics_.barrier_wait_seconds);

@@ -73,6 +73,7 @@ class Session {
   absl::StatusOr<std::vector<int64_t>> Finish(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t ArriveAtBarrier() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CheckAttempt() const ABSL_LOCKS_EXCLUDED(mutex_);
+  bool LacksServer() const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status WaitAtBarrier(int64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
   void Cancel(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   ClientStatistics statistics() const ABSL_LOCKS_EXCLUDED(mutex_);

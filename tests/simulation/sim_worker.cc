@@ -20,6 +20,7 @@ constexpr absl::Duration kAnswer = absl::Seconds(kAnswerSeconds);
 constexpr absl::Duration kPollAnswer = absl::Seconds(WorkerCore::kPollSeconds + kAnswerSeconds);
 constexpr absl::Duration kWatchPatience = absl::Seconds(1);
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(500);
+constexpr absl::Duration kWatchLook = absl::Milliseconds(100);
 constexpr absl::Duration kDrawRetryDelay = absl::Milliseconds(20);
 // As client::ClientOptions and worker::RunWatch have them.
 constexpr absl::Duration kConnectTimeout = absl::Seconds(10);
@@ -145,6 +146,9 @@ void SimWorker::FailUnlessLeftBehind(const absl::Status& status) {
 void SimWorker::OnTurn() {
   if (step_ == nullptr) {
     return;
+  }
+  if (client_->LacksServer()) {
+    AskWhetherItIsOver(step_);
   }
   step_->lacks_weights ? ComputePack() : FinishStep();
 }
@@ -387,6 +391,9 @@ void SimWorker::Drain(absl::Duration grace) {
 
 // As worker::RunWatch.
 void SimWorker::AskWhetherItIsOver(const std::shared_ptr<Step>& step) {
+  if (std::exchange(step->watched, true)) {
+    return;
+  }
   coordinator_.AskAndWait<proto::NextStepRequest, proto::NextStepReply>(
       process_, kAnswer, core_->over_question(), &server::CoordinatorCore::Next,
       [this, step](const absl::StatusOr<proto::NextStepReply>& reply) {
@@ -396,8 +403,9 @@ void SimWorker::AskWhetherItIsOver(const std::shared_ptr<Step>& step) {
         if (core_->IsOver(reply)) {
           Fail(/*by_neighbour=*/false, "nobody waits for the step");
         } else {
-          process_.After(kWatchInterval, [this, step] {
+          process_.After(client_->LacksServer() ? kWatchLook : kWatchInterval, [this, step] {
             if (step == step_) {
+              step->watched = false;
               AskWhetherItIsOver(step);
             }
           });

@@ -63,6 +63,7 @@ class SimWorker final : public SimMember {
     bool lacks_weights = false;  // and waits for them
     bool finishing = false;      // waits for its pushes
     bool finished = false;
+    bool watched = false;  // it asks whether it is over, from time to time
   };
 
   bool draining() const { return core_->question().leaving(); }

@@ -67,6 +67,7 @@ class Attachment {
 
   // Why the current attempt cannot continue, or OK. Any thread.
   absl::Status CheckAttempt() const { return client_->CheckAttempt(); }
+  bool LacksServer() const { return client_->LacksServer(); }
   void Cancel(const absl::Status& why);
 
   void AddConnections(proto::FinishedReport& report) const;

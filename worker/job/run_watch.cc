@@ -19,26 +19,32 @@ RunWatch::~RunWatch() {
 
 void RunWatch::BeginStep() {
   absl::MutexLock lock(&mutex_);
-  begun_ = clock_.Now();
+  next_ = clock_.Now() + options_.patience;
 }
 
 void RunWatch::EndStep() {
   absl::MutexLock lock(&mutex_);
-  begun_.reset();
+  next_.reset();
 }
 
-bool RunWatch::StepTakesLong() {
+bool RunWatch::IsQuestionDue() {
+  const bool lacks_server = options_.lacks_server();
   absl::MutexLock lock(&mutex_);
-  return begun_.has_value() && clock_.Now() - *begun_ >= options_.patience;
+  const absl::Time now = clock_.Now();
+  if (!next_.has_value() || (now < *next_ && !lacks_server)) {
+    return false;
+  }
+  next_ = now + options_.interval;
+  return true;
 }
 
 void RunWatch::Run() {
   const auto stops = [this] {
     absl::MutexLock lock(&mutex_);
-    return AwaitFor(&mutex_, absl::Condition(&stopping_), options_.interval);
+    return AwaitFor(&mutex_, absl::Condition(&stopping_), options_.look);
   };
   while (!stops()) {
-    if (StepTakesLong() && options_.is_over()) {
+    if (IsQuestionDue() && options_.is_over()) {
       options_.end();
       return;
     }

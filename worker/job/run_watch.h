@@ -1,6 +1,6 @@
 // Ends a step, or the making of a job, that nobody waits for any more. A worker hears that its run
 // is over when it asks for the next step; one that waits for a server or a stage that is gone would
-// not ask for long. While a step takes long, this asks from a thread of its own.
+// not ask for long. While a step takes long, or lacks a server, this asks from a thread of its own.
 //
 // Thread-safe. Destruction waits for a question under way.
 #pragma once
@@ -21,8 +21,12 @@ class RunWatch {
   struct Options {
     absl::Duration patience = absl::Seconds(1);         // from a step's begin
     absl::Duration interval = absl::Milliseconds(500);  // between questions
-    std::function<bool()> is_over;                      // asks the coordinator
-    std::function<void()> end;                          // once at most
+    // Between looks whether it lacks a server, and so between questions while it does: about as
+    // long as a coordinator takes to know that a server is lost, and others to go on for it.
+    absl::Duration look = absl::Milliseconds(100);
+    std::function<bool()> lacks_server = [] { return false; };
+    std::function<bool()> is_over;  // asks the coordinator
+    std::function<void()> end;      // once at most
   };
   explicit RunWatch(Options options, Clock& clock = RealClock());
   ~RunWatch();
@@ -34,12 +38,12 @@ class RunWatch {
 
  private:
   void Run();
-  bool StepTakesLong();
+  bool IsQuestionDue();
 
   const Options options_;
   Clock& clock_;
   absl::Mutex mutex_;
-  std::optional<absl::Time> begun_ ABSL_GUARDED_BY(mutex_);  // the step under way
+  std::optional<absl::Time> next_ ABSL_GUARDED_BY(mutex_);  // question, during a step
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses all of the above
 };

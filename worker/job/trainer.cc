@@ -174,9 +174,10 @@ void Trainer::RunSteps(WorkerJob& job) {
     return out_of_grace() ||
            core_->IsOver(coordinator_->Call(&rpc::CoordinatorService::NextStep, question, kAnswer));
   };
-  RunWatch watch(
-      {.is_over = is_over, .end = [&job] { job.Cancel(Cancelled("nobody waits for the step")); }},
-      clock_);
+  RunWatch watch({.lacks_server = [&job] { return job.LacksServer(); },
+                  .is_over = is_over,
+                  .end = [&job] { job.Cancel(Cancelled("nobody waits for the step")); }},
+                 clock_);
   while (true) {
     switch (Next()) {
       case WorkerCore::What::kAsk:

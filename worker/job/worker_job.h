@@ -34,6 +34,9 @@ class WorkerJob {
   // Makes the current step fail at once, and every later one. Any thread.
   void Cancel(const absl::Status& why);
 
+  // Whether a server is out of reach for now. Any thread, between Attach and Detach.
+  bool LacksServer() const { return attachment_->LacksServer(); }
+
   // Stages and peers wait for each other to join anew.
   bool knows_others() const { return join_.stages_size() > 1 || !join_.peers().empty(); }
   // Whether that is the same part, but for where partitions are, and nothing was cancelled: then

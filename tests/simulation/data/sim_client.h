@@ -41,6 +41,7 @@ class SimClient final : public client::ServerClient, public client::GradientRetu
   bool Acknowledged(int64_t pack) const;
   // DeadlineExceeded: not yet.
   absl::Status Finish();
+  bool LacksServer() const { return session_->LacksServer(); }
 
   // For the session.
   absl::StatusOr<proto::ConnectReply> Connect(int server, const proto::ConnectRequest& request,
