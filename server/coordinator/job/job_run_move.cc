@@ -338,10 +338,12 @@ void JobRun::FetchForMove() {
   });
 }
 
-// From the record on the new map counts.
+// From the record on the new map counts, and workers are to join anew.
 void JobRun::EndWave(int64_t bytes) {
   const std::vector<Member> servers_before = std::exchange(servers_, move_->after);
   const plan::ShardMap map_before = std::exchange(job_.shard_map, move_->map);
+  const std::vector<int64_t> formations_before =
+      std::exchange(formations_, std::vector(workers_.size(), ++formation_));
   if (const absl::Status saved =
           SHOAL_PLANTED("move-unrecorded")
               ? absl::OkStatus()
@@ -349,6 +351,7 @@ void JobRun::EndWave(int64_t bytes) {
       !saved.ok()) {
     servers_ = servers_before;
     job_.shard_map = map_before;
+    formations_ = formations_before;
     if (!replicas_.lost.empty()) {
       RecoverAgain(saved);
       return;
@@ -357,6 +360,7 @@ void JobRun::EndWave(int64_t bytes) {
     OpenStep();
     return;
   }
+  joining_.Reform(formation_);
   environment_.reached("moved");
   TellWave(bytes, servers_before.size());
   const PartitionMove move = *std::exchange(move_, std::nullopt);
@@ -473,14 +477,12 @@ std::map<int, proto::HeldPartitions> JobRun::HeldByMap() const {
   return held;
 }
 
-// All servers have begun by the map: workers join anew, to hear of it.
+// All servers have begun by the map: workers that join anew hear of it.
 void JobRun::OnMapTold() {
   if (told_generation_ == job_.shard_map.generation) {
     return;
   }
   told_generation_ = job_.shard_map.generation;
-  formations_.assign(workers_.size(), ++formation_);
-  joining_.Reform(formation_);
   if (scaling_.waves_size() > 0 && waves_.began != absl::Time()) {
     proto::Wave& wave = *scaling_.mutable_waves()->rbegin();
     wave.set_pause_seconds(absl::ToDoubleSeconds(environment_.clock.Now() -

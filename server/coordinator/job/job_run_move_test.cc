@@ -337,6 +337,24 @@ TEST_P(MovePointTest, ALostServerThatWasToComeCostsTheMoveAlone) {
   EXPECT_EQ(world.done()->step(), 12);
 }
 
+// Servers may have begun by a map of which no worker has heard.
+TEST_F(MoveTest, WorkersHearOfAMapFromTheNextLifeOfTheCoordinatorToo) {
+  for (int delay = 0; delay < 32; ++delay) {
+    SimOptions options = Options();
+    options.servers = 2;
+    SimWorld world(options);
+    world.At("committed", 4, [&] { ASSERT_TRUE(world.Scale(Wish(1)).ok()); });
+    world.At("fetch", 1, [&] {
+      world.loop.After(delay * absl::Microseconds(250), [&] {
+        world.coordinator().process().End();
+        world.loop.After(absl::Seconds(0.2), [&] { world.coordinator().Start(); });
+      });
+    });
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty()) << delay;
+    EXPECT_TRUE(world.done().has_value()) << delay << ": " << world.failure();
+  }
+}
+
 TEST_P(MovePointTest, TheNextLifeOfTheCoordinatorGoesOnByOneMapOrTheOther) {
   SimWorld world(Options());
   bool ended = false;
