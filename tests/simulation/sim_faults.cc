@@ -65,7 +65,7 @@ void SimWorld::Succeed(Nanoseconds until_end) {
     invariants_.OnRecordedBeside(id, record);
   };
   context_.tail_lost = context_.has_successor = true;
-  copy_ = store->Fork();
+  copy_ = store->Succeed();
   successor_ = std::make_unique<SimCoordinator>(context_, options_, *copy_, servers, Loader(*copy_),
                                                 metrics, kSuccessor);
   Observe(*successor_, *copy_);

@@ -4,11 +4,18 @@
 
 namespace shoal::simulation {
 
-absl::Status SimStore::Write(Transaction transaction) {
+absl::Status SimStore::WriteLater(Transaction transaction) {
   SHOAL_RETURN_IF_ERROR(refuse());
   SHOAL_RETURN_IF_ERROR(transaction(*contents_));
   transactions_.push_back(std::move(transaction));
   return absl::OkStatus();
+}
+
+absl::Status SimStore::Write(Transaction transaction) {
+  if (succeeded_) {
+    return Unavailable("another coordinator leads");
+  }
+  return WriteLater(std::move(transaction));
 }
 
 int64_t SimStore::LosePower(Random& random) {
@@ -28,11 +35,12 @@ void SimStore::Replay() {
   Sync();
 }
 
-std::unique_ptr<SimStore> SimStore::Fork() const {
-  auto fork = std::make_unique<SimStore>();
-  fork->transactions_ = transactions_;
-  fork->Replay();
-  return fork;
+std::unique_ptr<SimStore> SimStore::Succeed() {
+  succeeded_ = true;
+  auto next = std::make_unique<SimStore>();
+  next->transactions_ = transactions_;
+  next->Replay();
+  return next;
 }
 
 absl::Status SimStore::BeginTerm() {
@@ -61,7 +69,7 @@ absl::Status SimStore::SaveRun(const std::string& id, const proto::SavedRun& run
 }
 
 absl::Status SimStore::SaveEvent(const std::string& id, const proto::JobEvent& event) {
-  return Write([id, event](auto& store) { return store.SaveEvent(id, event); });
+  return WriteLater([id, event](auto& store) { return store.SaveEvent(id, event); });
 }
 
 absl::Status SimStore::StopJob(const std::string& id, const std::string& reason) {
@@ -74,7 +82,7 @@ absl::Status SimStore::BeginJob(const std::string& id, const std::string& reques
 
 absl::Status SimStore::RecordCommit(const std::string& id, const server::CommitRecord& commit) {
   SHOAL_RETURN_IF_ERROR(
-      Write([id, commit](auto& store) { return store.RecordCommit(id, commit); }));
+      WriteLater([id, commit](auto& store) { return store.RecordCommit(id, commit); }));
   if (on_commit) {
     on_commit(id, commit);
   }

@@ -33,8 +33,10 @@ class SimStore final : public server::StateStore {
   std::function<absl::Status()> refuse = [] { return absl::OkStatus(); };
   std::function<void(const std::string& id, const server::CommitRecord& commit)> on_commit;
 
-  // Another disk that has the same, as after a copy.
-  std::unique_ptr<SimStore> Fork() const;
+  // For a coordinator that leads from now on: a disk that has the same. To whoever uses this one
+  // every write that is waited for is refused, as etcd does; what is written in every step is
+  // queued there, and lost (docs/decisions/0019-coordinators-stand-by-over-etcd.md).
+  std::unique_ptr<SimStore> Succeed();
 
   void Sync() { synced_ = transactions_.size(); }
   // Returns how many transactions are gone.
@@ -44,12 +46,14 @@ class SimStore final : public server::StateStore {
   using Transaction = std::function<absl::Status(server::StateStore&)>;
   static constexpr uint64_t kCluster = 7;
   void Replay();
+  absl::Status WriteLater(Transaction transaction);
   absl::Status Write(Transaction transaction);
   absl::Status WriteSynced(Transaction transaction);
 
   std::unique_ptr<server::StateStore> contents_ = server::MakeMemoryStateStore(kCluster);
   std::vector<Transaction> transactions_;
   size_t synced_ = 0;
+  bool succeeded_ = false;
 };
 
 }  // namespace shoal::simulation

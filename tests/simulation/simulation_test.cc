@@ -389,6 +389,30 @@ TEST(SuccessionTest, FollowersOfTheEarlierCoordinatorGoOnAtTheLaterOne) {
   EXPECT_GT(followed_on, 50);
 }
 
+// No server hears of a shard map that the later one does not know.
+TEST(SuccessionTest, AMoveUnderWayEndsBeforeItOrNotAtAll) {
+  for (int milliseconds = 0; milliseconds < 6; ++milliseconds) {
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      SimWorld world({.seed = seed, .workers = 2, .steps = 6, .stays = true});
+      world.At("work", 4, [&] {
+        proto::ScaleRequest fewer;
+        fewer.set_servers(1);
+        ASSERT_TRUE(world.Scale(fewer).ok());
+      });
+      world.At("fetch", 1, [&] {
+        world.loop.After(absl::Milliseconds(milliseconds), [&] { world.Succeed(kNever); });
+      });
+      ASSERT_TRUE(world.Run()) << milliseconds << " ms, seed " << seed;
+      world.CheckEnds();
+      ASSERT_THAT(world.violations(), IsEmpty()) << milliseconds << " ms, seed " << seed;
+      ASSERT_TRUE(world.has_successor());
+      const SimCommand::Followed& job = world.command().jobs().front();
+      EXPECT_TRUE(job.end.has_value() && job.end->has_done())
+          << milliseconds << " ms, seed " << seed << ": " << job.end->ShortDebugString();
+    }
+  }
+}
+
 // Members have gone over with their job, and their leases end at the earlier coordinator.
 TEST(SuccessionTest, TheEarlierCoordinatorTellsNoFailureOfWhatHasGoneOver) {
   int ended = 0;  // by itself
