@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "core/base/testing/planted.h"
 #include "xxhash.h"
 
 namespace shoal::server {
@@ -123,9 +124,11 @@ StoreSource FetchedFrom(const std::vector<plan::PartitionSpec>& partitions,
       return fetch->Read(array, unit, offset, out);
     };
   };
-  return {.master = reader(proto::ReadStateRequest::ARRAY_MASTER),
-          .m = reader(proto::ReadStateRequest::ARRAY_FIRST_MOMENT),
-          .v = reader(proto::ReadStateRequest::ARRAY_SECOND_MOMENT)};
+  return {
+      .master = reader(proto::ReadStateRequest::ARRAY_MASTER),
+      .m = reader(SHOAL_PLANTED("moment-unmoved") ? proto::ReadStateRequest::ARRAY_SECOND_MOMENT
+                                                  : proto::ReadStateRequest::ARRAY_FIRST_MOMENT),
+      .v = reader(proto::ReadStateRequest::ARRAY_SECOND_MOMENT)};
 }
 
 plan::UnitReader GradientsFrom(const std::vector<plan::PartitionSpec>& partitions,

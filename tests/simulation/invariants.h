@@ -3,6 +3,7 @@
 //   I1  a step is recorded once, and versions rise by 1
 //   I2  recorded: every server had the weights before it and has sealed its gradient
 //   I3  recorded: each push counts once, none is missing (and I16: each sample once per step)
+//   I4  recorded: of each partition one server has taken the pushes
 //   I5  a run begins at the newest complete checkpoint
 //   I8  no command of an earlier life of the coordinator changes a server after one of a later life
 //   I9  no incarnation is given twice, and one whose lease was over is not listened to again
@@ -13,7 +14,8 @@
 //   I21 a job that is to fail by the loss of a server is not restored after one
 //   I22 a server that was told to leave costs no step (sim_command.h)
 //   I23 only a job that was stopped ends as interrupted (scenario.cc)
-//   I18 weights and moments have the bits of a run in which nothing goes wrong
+//   I18 weights and moments have the bits of a run in which nothing goes wrong (and I6: so has
+//       everybody who has a partition, backups too)
 #pragma once
 
 #include <cstdint>

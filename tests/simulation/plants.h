@@ -34,7 +34,12 @@ inline constexpr std::array kPlants = {
     Plant{"event-by-number", "what a follower has seen goes by number, whichever life gave it"},
     Plant{"successor-unheeded", "whom servers refuse for its term fails its jobs, and says so"},
     Plant{"move-unrecorded", "the next step begins by a shard map that is not recorded"},
+    Plant{"state-unawaited", "a shard map is recorded before state has come to who is to hold it"},
+    Plant{"moment-unmoved", "of state that moves one array is taken for another"},
     Plant{"gradient-unreplicated", "a backup commits without the gradient of the step"},
+    Plant{"gradient-again", "a backup applies the gradient of the step before again"},
+    Plant{"backup-left-behind", "a backup keeps the state before the step that is committed"},
+    Plant{"replicas-unawaited", "a step is recorded before backups have its gradient"},
     Plant{"restore-forgotten", "after a loss a job begins at its model, whatever was saved"},
 };
 

@@ -314,7 +314,7 @@ void JobRun::ReserveForMove() {
   }
   CallForMove(&rpc::ParameterServerService::Reserve, requests, [this](const auto&) {
     environment_.reached("reserved");
-    FetchForMove();
+    SHOAL_PLANTED("state-unawaited") ? EndWave(0) : FetchForMove();
   });
 }
 
