@@ -1,5 +1,7 @@
 #include "worker/job/worker_job.h"
 
+#include <cmath>
+
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "worker/job/peak_flops.h"
@@ -96,8 +98,8 @@ absl::Status WorkerJob::Attach(const proto::JoinJobReply& join) {
 
 absl::Status WorkerJob::RunMicrobatches(const proto::StepWork& work,
                                         proto::FinishedReport& report) {
-  if (work.minibatch_targets() <= 0) {
-    return InvalidArgument("the step has {} targets", work.minibatch_targets());
+  if (!(work.minibatch_weight() > 0) || !std::isfinite(work.minibatch_weight())) {
+    return InvalidArgument("the targets of the step weigh {}", work.minibatch_weight());
   }
   if (work.draw() && context_->job.plan.assignment != plan::Assignment::kDynamic) {
     return Internal(
@@ -107,7 +109,7 @@ absl::Status WorkerJob::RunMicrobatches(const proto::StepWork& work,
     return Internal("the coordinator wants a validation; the job has none");
   }
   SHOAL_RETURN_IF_ERROR(attachment_->BeginStep(work));
-  const double loss_scale = 1.0 / static_cast<double>(work.minibatch_targets());
+  const double loss_scale = 1.0 / work.minibatch_weight();
   SHOAL_RETURN_IF_ERROR(
       runner_->Run(work, loss_scale, attachment_->source(), attachment_->sink(), report));
   return attachment_->FinishPushes();

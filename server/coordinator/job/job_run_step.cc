@@ -179,7 +179,7 @@ proto::StepWork JobRun::MakeWork() {
   work.set_step(step_);
   work.set_attempt(attempt_);
   work.set_generation(job_.shard_map.generation);
-  work.set_minibatch_targets(plan_.targets);
+  work.set_minibatch_weight(static_cast<double>(plan_.targets));
   work.set_packs(plan_.packs());
   work.set_slot(slots_++);
   work.set_validates(validating_);
