@@ -337,10 +337,12 @@ TEST_F(LargeIndices, OfLogits) {
   const Matrix logits = MakeFull(DType::kF32, kRows, kVocabulary);
   const Matrix gradients = Make(DType::kBF16, kRows, kVocabulary);
   const int32_t* const labels = Integers(std::vector<int32_t>(kRows, 0));
+  const auto* const ones = reinterpret_cast<const float*>(
+      Integers(std::vector<int32_t>(kRows, std::bit_cast<int32_t>(1.0F))));
   const Matrix loss = Make(DType::kF32, 1, 2);
   stream().Zero(loss.data, 8);
-  ops().SoftmaxCrossEntropy(logits, labels, kRows, 1.0F, 0.0F, gradients,
-                            static_cast<double*>(loss.data));
+  ops().SoftmaxCrossEntropy(logits, {labels, ones, kRows}, 1.0F, 0.0F, gradients,
+                            {static_cast<double*>(loss.data)});
   // All logits of a row being the same.
   EXPECT_NEAR(At(gradients, kRows - 1, kVocabulary - 1), 1.0 / kVocabulary, 1e-7);
   EXPECT_NEAR(At(gradients, 0, 0), 1.0 / kVocabulary - 1, 0.01);

@@ -9,7 +9,7 @@
 namespace shoal::worker {
 void LinearCrossEntropy(Ops& ops, ConstMatrix x, ConstMatrix weight, const Targets& targets,
                         float scale, float softcap, const CrossEntropyBuffers& buffers, Matrix d_x,
-                        const MatrixGradient& d_weight, double* loss_sum) {
+                        const MatrixGradient& d_weight, const LossOut& loss) {
   const int64_t vocabulary = weight.rows;
   const int64_t hidden = weight.columns;
   const bool wants_gradient = d_x.data != nullptr;
@@ -39,8 +39,8 @@ void LinearCrossEntropy(Ops& ops, ConstMatrix x, ConstMatrix weight, const Targe
     const Matrix logits = buffers.logits.Rows(0, rows);
     ops.Matmul({.a = chunk, .b = weight, .c = logits, .transpose_b = true});
     const Matrix d_logits = wants_gradient ? buffers.d_logits.Rows(0, rows) : Matrix{};
-    ops.SoftmaxCrossEntropy(logits, targets.labels + begin, count, scale, softcap, d_logits,
-                            loss_sum);
+    ops.SoftmaxCrossEntropy(logits, targets.Labelled(begin, count), scale, softcap, d_logits,
+                            loss.From(begin));
     if (!wants_gradient) {
       continue;
     }

@@ -15,7 +15,11 @@ struct Targets {
   std::span<const int32_t> host_rows;  // [N]
   const int32_t* rows = nullptr;       // [N], device
   const int32_t* labels = nullptr;     // [N], device
+  const float* weights = nullptr;      // [N], device: of a target's loss and gradient
   int64_t count() const { return static_cast<int64_t>(host_rows.size()); }
+  LabelledRows Labelled(int64_t begin, int64_t targets) const {
+    return {labels + begin, weights + begin, targets};
+  }
 };
 
 // Scratch for chunks of R rows (plan::LossChunk).
@@ -32,12 +36,13 @@ struct MatrixGradient {
   bool empty = false;     // still undefined: write to it instead of adding
 };
 
-// ADDS the sum of the targets' cross entropies to *loss_sum (device memory), of logits with that
-// softcap (SoftmaxCrossEntropy). If d_x.data is set,
-// overwrites d_x[T, H] = scale * d loss / dX (zero in rows without a target). If d_weight.sums is
-// set, ADDS scale * d loss / dW to it, or writes it if empty. weight is [V, H].
+// ADDS the sum of the targets' cross entropies, each times its weight, to *loss.sum (device
+// memory), of logits with that softcap (SoftmaxCrossEntropy). If loss.log_probabilities[N] is set,
+// overwrites it with those of the labels. If d_x.data is set, overwrites d_x[T, H] = scale * d loss
+// / dX (zero in rows without a target). If d_weight.sums is set, ADDS scale * d loss / dW to it, or
+// writes it if empty. weight is [V, H].
 void LinearCrossEntropy(Ops& ops, ConstMatrix x, ConstMatrix weight, const Targets& targets,
                         float scale, float softcap, const CrossEntropyBuffers& buffers, Matrix d_x,
-                        const MatrixGradient& d_weight, double* loss_sum);
+                        const MatrixGradient& d_weight, const LossOut& loss);
 
 }  // namespace shoal::worker

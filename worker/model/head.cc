@@ -58,7 +58,7 @@ absl::Status HeadLoss(Transformer& model, const MicrobatchInput& microbatch, Uni
   SHOAL_ASSIGN_OR_RETURN(const HeldHead head, HeldHead::Get(model, source));
   ForwardNorm(model, head, last, scratch);
   LinearCrossEntropy(model.ops(), scratch.normed, head.matrix(), microbatch.targets(), 0.0f,
-                     model.logits_softcap(), scratch.chunk, Matrix(), {}, microbatch.loss_sum());
+                     model.logits_softcap(), scratch.chunk, Matrix(), {}, {microbatch.loss_sum()});
   return model.ops().Check();
 }
 
@@ -96,7 +96,7 @@ absl::Status HeadBackward(Transformer& model, const MicrobatchInput& microbatch,
       model.ops(), scratch.normed, head.matrix(), microbatch.targets(),
       static_cast<float>(loss_scale), model.logits_softcap(), scratch.chunk, d_normed,
       {.sums = of_matrix.sums.data() + model.head_matrix_offset(), .empty = of_matrix.empty},
-      microbatch.loss_sum());
+      {microbatch.loss_sum()});
   model.ops().RmsNormBackward(d_normed, last, head.norm(), scratch.inverse_rms, ConstMatrix(),
                               d_last, scratch.d_norm);
   model.ops().AddColumnSums(scratch.d_norm, gradient.sums.data());

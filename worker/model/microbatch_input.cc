@@ -1,7 +1,6 @@
 #include "worker/model/microbatch_input.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -17,32 +16,32 @@ namespace {
 // Longer than anything takes for which copies wait on a stream.
 constexpr absl::Duration kLoadTimeout = absl::Minutes(15);
 
-// Keeps, for the life of the process, what copies that did not end may yet read.
-void Leave(std::array<std::vector<int32_t>, 4> arrays) {
-  static absl::Mutex mutex;
-  static auto* const left = new std::vector<std::array<std::vector<int32_t>, 4>>();
-  absl::MutexLock lock(&mutex);
-  left->push_back(std::move(arrays));
-}
-
 }  // namespace
 
 absl::StatusOr<MicrobatchInput> MicrobatchInput::Create(const PackedBatch& batch,
                                                         int64_t vocabulary) {
   SHOAL_RETURN_IF_ERROR(Validate(batch, vocabulary));
   MicrobatchInput input;
-  input.host_tokens_ = batch.tokens;
+  input.host_.tokens = batch.tokens;
   input.cu_seqlens_ = batch.cu_seqlens;
   for (size_t t = 0; t < batch.labels.size(); ++t) {
     if (batch.labels[t] != formats::kIgnoredLabel) {
-      input.host_target_rows_.push_back(static_cast<int32_t>(t));
-      input.host_target_labels_.push_back(batch.labels[t]);
+      input.host_.target_rows.push_back(static_cast<int32_t>(t));
+      input.host_.target_labels.push_back(batch.labels[t]);
+      input.host_.target_weights.push_back(batch.weights.empty() ? 1.0f : batch.weights[t]);
     }
   }
-  input.host_positions_ = Positions(batch);
-  input.longest_ = 1 + *std::ranges::max_element(input.host_positions_);
-  input.host_positions_.resize(static_cast<size_t>(plan::MicrobatchRows(batch.token_count())), 0);
+  input.host_.positions = Positions(batch);
+  input.longest_ = 1 + *std::ranges::max_element(input.host_.positions);
+  input.host_.positions.resize(static_cast<size_t>(plan::MicrobatchRows(batch.token_count())), 0);
   return input;
+}
+
+void MicrobatchInput::Leave(Host host) {
+  static absl::Mutex mutex;
+  static auto* const left = new std::vector<Host>();
+  absl::MutexLock lock(&mutex);
+  left->push_back(std::move(host));
 }
 
 MicrobatchInput::~MicrobatchInput() {
@@ -51,8 +50,7 @@ MicrobatchInput::~MicrobatchInput() {
   }
   LogWarning("inputs of a microbatch: not copied to the device within {}",
              absl::FormatDuration(kLoadTimeout));
-  Leave({std::move(host_tokens_), std::move(host_positions_), std::move(host_target_rows_),
-         std::move(host_target_labels_)});
+  Leave(std::move(host_));
 }
 
 MicrobatchInput::Memory MicrobatchInput::Memory::Carve(Carver& carver, int64_t rows,
@@ -62,6 +60,7 @@ MicrobatchInput::Memory MicrobatchInput::Memory::Carve(Carver& carver, int64_t r
   m.positions = carver.TakeArray<int32_t>(rows);
   m.target_rows = carver.TakeArray<int32_t>(targets);
   m.target_labels = carver.TakeArray<int32_t>(targets);
+  m.target_weights = carver.TakeArray<float>(targets);
   m.loss_sum = carver.TakeArray<double>(1);
   return m;
 }
@@ -76,10 +75,12 @@ void MicrobatchInput::CarveLargest(Carver& carver, int64_t tokens) {
 
 void MicrobatchInput::Load(Stream& stream) {
   constexpr int64_t kBytes = sizeof(int32_t);
-  stream.Copy(memory_.tokens, host_tokens_.data(), tokens() * kBytes);
-  stream.Copy(memory_.positions, host_positions_.data(), rows() * kBytes);
-  stream.Copy(memory_.target_rows, host_target_rows_.data(), target_count() * kBytes);
-  stream.Copy(memory_.target_labels, host_target_labels_.data(), target_count() * kBytes);
+  static_assert(sizeof(float) == kBytes);
+  stream.Copy(memory_.tokens, host_.tokens.data(), tokens() * kBytes);
+  stream.Copy(memory_.positions, host_.positions.data(), rows() * kBytes);
+  stream.Copy(memory_.target_rows, host_.target_rows.data(), target_count() * kBytes);
+  stream.Copy(memory_.target_labels, host_.target_labels.data(), target_count() * kBytes);
+  stream.Copy(memory_.target_weights, host_.target_weights.data(), target_count() * kBytes);
   stream.Zero(memory_.loss_sum, sizeof(double));
   loaded_ = stream.Record();
 }
@@ -89,8 +90,10 @@ SequenceContext MicrobatchInput::sequences(const RotaryTables& rotary, int unit)
 }
 
 Targets MicrobatchInput::targets() const {
-  return {
-      .host_rows = host_target_rows_, .rows = memory_.target_rows, .labels = memory_.target_labels};
+  return {.host_rows = host_.target_rows,
+          .rows = memory_.target_rows,
+          .labels = memory_.target_labels,
+          .weights = memory_.target_weights};
 }
 
 }  // namespace shoal::worker

@@ -28,9 +28,9 @@ class MicrobatchInput {
   ~MicrobatchInput();
   MicrobatchInput(MicrobatchInput&&) = default;
 
-  int64_t tokens() const { return static_cast<int64_t>(host_tokens_.size()); }
-  int64_t rows() const { return static_cast<int64_t>(host_positions_.size()); }  // padding included
-  int64_t target_count() const { return static_cast<int64_t>(host_target_rows_.size()); }
+  int64_t tokens() const { return static_cast<int64_t>(host_.tokens.size()); }
+  int64_t rows() const { return static_cast<int64_t>(host_.positions.size()); }  // padding included
+  int64_t target_count() const { return static_cast<int64_t>(host_.target_rows.size()); }
   int32_t longest() const { return longest_; }  // sequence, in tokens
 
   void Carve(Carver& carver);
@@ -51,16 +51,25 @@ class MicrobatchInput {
     int32_t* positions = nullptr;      // [T]
     int32_t* target_rows = nullptr;    // [N]
     int32_t* target_labels = nullptr;  // [N]
+    float* target_weights = nullptr;   // [N]
     double* loss_sum = nullptr;
     static Memory Carve(Carver& carver, int64_t rows, int64_t targets);
   };
 
-  MicrobatchInput() = default;
+  // What Memory is copied from.
+  struct Host {
+    std::vector<int32_t> tokens;
+    std::vector<int32_t> positions;  // [T]
+    std::vector<int32_t> target_rows;
+    std::vector<int32_t> target_labels;
+    std::vector<float> target_weights;
+  };
 
-  std::vector<int32_t> host_tokens_;
-  std::vector<int32_t> host_positions_;  // [T]
-  std::vector<int32_t> host_target_rows_;
-  std::vector<int32_t> host_target_labels_;
+  MicrobatchInput() = default;
+  // Keeps, for the life of the process, what copies that did not end may yet read.
+  static void Leave(Host host);
+
+  Host host_;
   std::vector<int32_t> cu_seqlens_;
   int32_t longest_ = 0;
   Memory memory_;

@@ -61,7 +61,7 @@ TEST(MicrobatchInput, LeavesToADeviceThatHangsWhatItMayYetRead) {
   }
   ASSERT_EQ(stream.waits.size(), 1U);
   EXPECT_LT(stream.waits[0], absl::Hours(1));
-  ASSERT_EQ(stream.copies.size(), 4U);
+  ASSERT_EQ(stream.copies.size(), 5U);
   ASSERT_EQ(stream.copies[0].bytes, 4000);
   const auto* const tokens = static_cast<const int32_t*>(stream.copies[0].from);
   EXPECT_EQ(std::vector<int32_t>(tokens, tokens + ids.size()), ids);

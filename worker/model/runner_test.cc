@@ -40,7 +40,10 @@ void CheckEveryTensor(const plan::ModelSpec& spec) {
   const auto model = MakeModel(spec);
   MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 3);
   MemoryGradientSink sink(model->units());
-  const PackedBatch batch = RandomBatch(spec, {17, 1, 30}, 4, /*masked=*/true);
+  PackedBatch batch = RandomBatch(spec, {17, 1, 30}, 4, /*masked=*/true);
+  for (int64_t t = 0; t < batch.token_count(); ++t) {
+    batch.weights.push_back(0.5f * static_cast<float>(t % 6 - 1));  // from -0.5 to 2
+  }
   ASSERT_TRUE(RunMicrobatch(*model, batch, 1.0, weights, sink).ok());
   for (const plan::UnitSpec& unit : model->units()) {
     for (const plan::TensorSpec& tensor : unit.tensors) {

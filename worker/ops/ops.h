@@ -30,6 +30,7 @@
 
 #include "absl/status/status.h"
 #include "worker/backend/backend.h"
+#include "worker/ops/labelled_rows.h"
 #include "worker/ops/tensor.h"
 
 namespace shoal::worker {
@@ -148,13 +149,14 @@ class Ops {
   virtual void GatherRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) = 0;
   virtual void ScatterRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) = 0;
 
-  // logits[R, V] (fp32; clobbered) of the first `count` rows against labels[count], each in [0, V).
-  // With softcap c > 0 they are z = c tanh(logit / c), else as they are:
-  //   *loss_sum ADDED the sum of the cross entropies;
-  //   d_logits[R, V] = scale * (softmax - one_hot) * dz / dlogit, zero in rows after `count`.
+  // logits[R, V] (fp32; clobbered) of the first `count` rows against their labels. With softcap
+  // c > 0 they are z = c tanh(logit / c), else as they are:
+  //   *loss.sum ADDED the sum of weight * cross entropy;
+  //   d_logits[R, V] = scale * weight * (softmax - one_hot) * dz / dlogit, zero in rows after
+  //   `count`.
   // d_logits.data may be null: only the loss.
-  virtual void SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count, float scale,
-                                   float softcap, Matrix d_logits, double* loss_sum) = 0;
+  virtual void SoftmaxCrossEntropy(Matrix logits, const LabelledRows& rows, float scale,
+                                   float softcap, Matrix d_logits, const LossOut& loss) = 0;
 
   // Converts element by element to the type of `out`.
   virtual void Convert(ConstMatrix in, Matrix out) = 0;

@@ -258,6 +258,8 @@ absl::StatusOr<std::vector<KernelCase>> MakeEndCases(Ops& ops, DeviceData& data,
   const std::vector<int32_t> labels_on_host = RandomIntegers(rows, vocabulary);
   SHOAL_ASSIGN_OR_RETURN(const int32_t* const labels, data.Integers(labels_on_host));
   auto* const loss_sum = static_cast<double*>(loss);
+  SHOAL_ASSIGN_OR_RETURN(const Matrix of_rows, data.Normal(DType::kF32, 1, rows));
+  const auto* const weights = static_cast<const float*>(of_rows.data);
   const float scale = 1.0F / static_cast<float>(rows);
 
   const int64_t chunk = plan::kGpuLossChunk.Rows(vocabulary, rows);
@@ -285,15 +287,17 @@ absl::StatusOr<std::vector<KernelCase>> MakeEndCases(Ops& ops, DeviceData& data,
        Size(chunk, vocabulary) + (IsReadTwice(vocabulary) ? ", logits read twice" : ""),
        CrossEntropyCost(chunk, vocabulary),
        [=, &ops](int64_t) {
-         ops.SoftmaxCrossEntropy(buffers.logits, labels, chunk, scale, 0.0f, buffers.d_logits,
-                                 loss_sum);
+         ops.SoftmaxCrossEntropy(buffers.logits, {labels, weights, chunk}, scale, 0.0f,
+                                 buffers.d_logits, {loss_sum});
        }},
       {"the whole head: products and loss", Size(rows, vocabulary), head,
        [=, &ops](int64_t n) {
-         LinearCrossEntropy(
-             ops, At(x, n), table,
-             {.host_rows = *every_row, .rows = every_row_on_device, .labels = labels}, scale, 0.0f,
-             buffers, d_x, {d_table.row<float>(0)}, loss_sum);
+         LinearCrossEntropy(ops, At(x, n), table,
+                            {.host_rows = *every_row,
+                             .rows = every_row_on_device,
+                             .labels = labels,
+                             .weights = weights},
+                            scale, 0.0f, buffers, d_x, {d_table.row<float>(0)}, {loss_sum});
        }},
       {"Convert, fp32 to bf16", Size(vocabulary, hidden), BytesCost(vocabulary * hidden * (4 + 2)),
        [=, &ops](int64_t) { ops.Convert(d_table, table); }},

@@ -179,10 +179,9 @@ void ProfiledOps::ScatterRows(ConstMatrix in, const int32_t* rows, int64_t count
   Note("ScatterRows", Touching(in, in));
 }
 
-void ProfiledOps::SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count,
-                                      float scale, float softcap, Matrix d_logits,
-                                      double* loss_sum) {
-  inner_->SoftmaxCrossEntropy(logits, labels, count, scale, softcap, d_logits, loss_sum);
+void ProfiledOps::SoftmaxCrossEntropy(Matrix logits, const worker::LabelledRows& rows, float scale,
+                                      float softcap, Matrix d_logits, const worker::LossOut& loss) {
+  inner_->SoftmaxCrossEntropy(logits, rows, scale, softcap, d_logits, loss);
   Note("SoftmaxCrossEntropy", IsReadTwice(logits.columns) && d_logits.data != nullptr
                                   ? Touching(logits, logits, d_logits)
                                   : Touching(logits, d_logits));

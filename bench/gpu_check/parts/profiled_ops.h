@@ -74,8 +74,9 @@ class ProfiledOps final : public worker::Ops {
                   worker::Matrix out) override;
   void ScatterRows(worker::ConstMatrix in, const int32_t* rows, int64_t count,
                    worker::Matrix out) override;
-  void SoftmaxCrossEntropy(worker::Matrix logits, const int32_t* labels, int64_t count, float scale,
-                           float softcap, worker::Matrix d_logits, double* loss_sum) override;
+  void SoftmaxCrossEntropy(worker::Matrix logits, const worker::LabelledRows& rows, float scale,
+                           float softcap, worker::Matrix d_logits,
+                           const worker::LossOut& loss) override;
   void Convert(worker::ConstMatrix in, worker::Matrix out) override;
   void Zero(worker::Matrix out) override;
 

@@ -1,6 +1,7 @@
 #include "worker/model/batch/batch.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -13,10 +14,17 @@ int64_t PackedBatch::target_count() const {
 }
 
 void PackedBatch::Append(std::span<const int32_t> sequence_tokens,
-                         std::span<const int32_t> sequence_labels) {
+                         std::span<const int32_t> sequence_labels,
+                         std::span<const float> sequence_weights) {
   SHOAL_CHECK(sequence_tokens.size() == sequence_labels.size());
+  SHOAL_CHECK(sequence_weights.empty() || sequence_weights.size() == sequence_tokens.size());
   if (sequence_tokens.empty()) {
     return;
+  }
+  if (!weights.empty() || !sequence_weights.empty()) {
+    weights.resize(tokens.size(), 1.0f);
+    weights.insert(weights.end(), sequence_weights.begin(), sequence_weights.end());
+    weights.resize(tokens.size() + sequence_tokens.size(), 1.0f);
   }
   tokens.insert(tokens.end(), sequence_tokens.begin(), sequence_tokens.end());
   labels.insert(labels.end(), sequence_labels.begin(), sequence_labels.end());
@@ -37,6 +45,10 @@ absl::Status Validate(const PackedBatch& batch, int64_t vocabulary) {
     return InvalidArgument(
         "microbatch: {} tokens and {} labels; there must be as many of each, and one at least",
         batch.tokens.size(), batch.labels.size());
+  }
+  if (!batch.weights.empty() && batch.weights.size() != batch.tokens.size()) {
+    return InvalidArgument("microbatch: {} weights for {} tokens", batch.weights.size(),
+                           batch.tokens.size());
   }
   if (batch.cu_seqlens.empty() || batch.cu_seqlens.front() != 0 ||
       batch.cu_seqlens.back() != batch.token_count()) {
@@ -59,6 +71,9 @@ absl::Status Validate(const PackedBatch& batch, int64_t vocabulary) {
       return InvalidArgument(
           "microbatch: label {} at position {} is not within the vocabulary of {}", label, i,
           vocabulary);
+    }
+    if (!batch.weights.empty() && !std::isfinite(batch.weights[i])) {
+      return InvalidArgument("microbatch: the weight at position {} is {}", i, batch.weights[i]);
     }
   }
   return absl::OkStatus();

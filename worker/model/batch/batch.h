@@ -15,6 +15,7 @@ struct PackedBatch {
   std::vector<int32_t> tokens;  // [T]
   std::vector<int32_t>
       labels;  // [T]: the id to be predicted AT that position (already shifted), or kIgnoredLabel
+  std::vector<float> weights;  // [T]: what a target counts for; empty: 1 each
   std::vector<int32_t> cu_seqlens = {
       0};  // [sequences + 1]: sequence s is [cu_seqlens[s], cu_seqlens[s + 1])
 
@@ -22,9 +23,10 @@ struct PackedBatch {
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
   int64_t target_count() const;
 
-  // Appends a sequence; labels must be shifted already and as long as the tokens. Ignores an empty
-  // one.
-  void Append(std::span<const int32_t> sequence_tokens, std::span<const int32_t> sequence_labels);
+  // Appends a sequence; labels must be shifted already and as long as the tokens, and so must
+  // weights be that are not empty. Ignores an empty one.
+  void Append(std::span<const int32_t> sequence_tokens, std::span<const int32_t> sequence_labels,
+              std::span<const float> sequence_weights = {});
   // Makes every successor a target: labels[i] = tokens[i + 1], and none at the end.
   void AppendNextToken(std::span<const int32_t> sequence_tokens);
 };
@@ -40,7 +42,8 @@ std::vector<int32_t> Positions(const PackedBatch& batch);
 
 // The result of a microbatch, besides gradients.
 struct MicrobatchResult {
-  // Unscaled sum of the cross entropies of all targets, in nats; may be non-finite.
+  // Unscaled sum of the cross entropies of all targets, each times its weight, in nats; may be
+  // non-finite.
   double loss_sum = 0;
   int64_t targets = 0;
   int64_t tokens = 0;

@@ -1,5 +1,7 @@
 #include "worker/model/batch/batch.h"
 
+#include <limits>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -23,6 +25,17 @@ TEST(PackedBatch, PacksAndCounts) {
   EXPECT_TRUE(Validate(batch, 10).ok());
 }
 
+TEST(PackedBatch, WeighsOneWhereASequenceSaysNothing) {
+  const std::vector<int32_t> ids = {1, 2};
+  PackedBatch batch;
+  batch.AppendNextToken(ids);
+  EXPECT_TRUE(batch.weights.empty());
+  batch.Append(ids, ids, std::vector<float>{0.5f, 3.0f});
+  batch.AppendNextToken(ids);
+  EXPECT_THAT(batch.weights, ElementsAre(1.0f, 1.0f, 0.5f, 3.0f, 1.0f, 1.0f));
+  EXPECT_TRUE(Validate(batch, 10).ok());
+}
+
 TEST(PackedBatch, ValidateNamesWhatIsWrong) {
   PackedBatch good;
   good.AppendNextToken(std::vector<int32_t>{1, 2, 3});
@@ -35,6 +48,12 @@ TEST(PackedBatch, ValidateNamesWhatIsWrong) {
   EXPECT_THAT(message([](PackedBatch& b) { b.tokens[1] = 10; }),
               HasSubstr("token 10 at position 1"));
   EXPECT_THAT(message([](PackedBatch& b) { b.tokens[1] = -1; }), HasSubstr("token -1"));
+  EXPECT_THAT(message([](PackedBatch& b) { b.weights = {1.0f}; }),
+              HasSubstr("1 weights for 3 tokens"));
+  EXPECT_THAT(message([](PackedBatch& b) {
+                b.weights = {1.0f, std::numeric_limits<float>::infinity(), 1.0f};
+              }),
+              HasSubstr("the weight at position 1 is inf"));
   EXPECT_THAT(message([](PackedBatch& b) { b.labels[0] = -7; }), HasSubstr("label -7"));
   EXPECT_THAT(message([](PackedBatch& b) { b.cu_seqlens = {0, 2}; }), HasSubstr("cu_seqlens"));
   EXPECT_THAT(message([](PackedBatch& b) {

@@ -44,8 +44,8 @@ void EmbeddingForward(Context& context, const int32_t* tokens, int64_t token_cou
 void EmbeddingBackward(Context& context, const int32_t* tokens, int64_t token_count,
                        ConstMatrix d_out, float scale, Matrix d_table);
 
-void SoftmaxCrossEntropy(Context& context, Matrix logits, const int32_t* labels, int64_t count,
-                         float scale, float softcap, Matrix d_logits, double* loss_sum);
+void SoftmaxCrossEntropy(Context& context, Matrix logits, const LabelledRows& rows, float scale,
+                         float softcap, Matrix d_logits, const LossOut& loss);
 
 void AddBias(Context& context, ConstVector bias, Matrix y);
 void AddColumnSums(Context& context, ConstMatrix x, float* sums);

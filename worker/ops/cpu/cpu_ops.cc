@@ -84,9 +84,9 @@ class CpuOps : public Ops {
     cpu::ScatterRows(context_, in, rows, count, out);
   }
 
-  void SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count, float scale,
-                           float softcap, Matrix d_logits, double* loss_sum) override {
-    cpu::SoftmaxCrossEntropy(context_, logits, labels, count, scale, softcap, d_logits, loss_sum);
+  void SoftmaxCrossEntropy(Matrix logits, const LabelledRows& rows, float scale, float softcap,
+                           Matrix d_logits, const LossOut& loss) override {
+    cpu::SoftmaxCrossEntropy(context_, logits, rows, scale, softcap, d_logits, loss);
   }
 
   void Convert(ConstMatrix in, Matrix out) override { cpu::Convert(context_, in, out); }

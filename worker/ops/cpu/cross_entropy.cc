@@ -86,8 +86,9 @@ double RunRow(float* row, int64_t columns, int32_t label, float scale, float sof
 
 }  // namespace
 
-void SoftmaxCrossEntropy(Context& context, Matrix logits, const int32_t* labels, int64_t count,
-                         float scale, float softcap, Matrix d_logits, double* loss_sum) {
+void SoftmaxCrossEntropy(Context& context, Matrix logits, const LabelledRows& rows, float scale,
+                         float softcap, Matrix d_logits, const LossOut& loss) {
+  const int64_t count = rows.count;
   const bool wants_gradient = d_logits.data != nullptr;
   SHOAL_CHECK(logits.dtype == DType::kF32 && count <= logits.rows);
   SHOAL_CHECK(!wants_gradient ||
@@ -103,14 +104,18 @@ void SoftmaxCrossEntropy(Context& context, Matrix logits, const int32_t* labels,
                               static_cast<size_t>(logits.columns) * sizeof(T));
                   continue;
                 }
-                losses[static_cast<size_t>(i)] =
-                    RunRow(logits.row<float>(i), logits.columns, labels[i], scale, softcap, capped,
-                           wants_gradient ? d_logits.row<T>(i) : nullptr);
+                losses[static_cast<size_t>(i)] = RunRow(
+                    logits.row<float>(i), logits.columns, rows.labels[i], scale * rows.weights[i],
+                    softcap, capped, wants_gradient ? d_logits.row<T>(i) : nullptr);
               }
             });
   });
-  for (const double loss : losses) {
-    *loss_sum += loss;
+  for (int64_t i = 0; i < count; ++i) {
+    const double of_row = losses[static_cast<size_t>(i)];
+    *loss.sum += static_cast<double>(rows.weights[i]) * of_row;
+    if (loss.log_probabilities != nullptr) {
+      loss.log_probabilities[i] = static_cast<float>(-of_row);
+    }
   }
 }
 

@@ -206,12 +206,12 @@ class CudaOps : public Ops {
     }
   }
 
-  void SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count, float scale,
-                           float softcap, Matrix d_logits, double* loss_sum) override {
-    SHOAL_CHECK(logits.dtype == DType::kF32 && count <= logits.rows);
+  void SoftmaxCrossEntropy(Matrix logits, const LabelledRows& rows, float scale, float softcap,
+                           Matrix d_logits, const LossOut& loss) override {
+    SHOAL_CHECK(logits.dtype == DType::kF32 && rows.count <= logits.rows);
     SHOAL_CHECK(d_logits.data == nullptr ||
                 (d_logits.rows == logits.rows && d_logits.columns == logits.columns));
-    if (count == 0) {
+    if (rows.count == 0) {
       if (d_logits.data != nullptr) {
         Zero(d_logits);
       }
@@ -220,15 +220,14 @@ class CudaOps : public Ops {
     if (!Begins("SoftmaxCrossEntropy", logits)) {
       return;
     }
-    if (void* scratch = Scratch(CrossEntropyScratch(count, logits.columns))) {
+    if (void* scratch = Scratch(CrossEntropyScratch(rows.count, logits.columns))) {
       Keep(cuda::SoftmaxCrossEntropy(context_.stream(),
                                      {.logits = ToView(ConstMatrix(logits)),
-                                      .labels = labels,
-                                      .count = count,
+                                      .rows = rows,
                                       .scale = scale,
                                       .softcap = softcap,
                                       .d_logits = ToView(d_logits),
-                                      .loss_sum = loss_sum,
+                                      .loss = loss,
                                       .shared_bytes = GpuOf(context_.device()).shared_bytes},
                                      scratch));
     }

@@ -38,8 +38,8 @@ TEST_F(CudaOpsFailureTest, WhatIsEmptyIsNotLaunched) {
   ops_->AddColumnSums(Dense(0, 8), floats());
   ops_->EmbeddingBackward(integers(), 0, Dense(4, 8), 1.0f, Dense(4, 8));
   ops_->ScatterRows(Dense(4, 8), integers(), 0, Dense(4, 8));
-  ops_->SoftmaxCrossEntropy(Dense(4, 8), integers(), 0, 1.0f, 0.0f, Matrix(),
-                            reinterpret_cast<double*>(buffer_.data()));
+  ops_->SoftmaxCrossEntropy(Dense(4, 8), {.labels = integers(), .weights = floats(), .count = 0},
+                            1.0f, 0.0f, Matrix(), {reinterpret_cast<double*>(buffer_.data())});
   ops_->RotaryForward(Dense(4, 8), 0, 4,
                       {.positions = integers(), .cosines = floats(), .sines = floats()});
   EXPECT_TRUE(ops_->Finish().ok());

@@ -170,21 +170,27 @@ void Checks::CrossEntropy(const Size& size, float softcap) {
   const int64_t count = size.rows - size.rows / 8;
   CheckedArray logits = checker_.Normal(DType::kF32, size.rows, size.columns, 4.0, size.layout);
   CheckedArray labels = checker_.Integers(Below(count, size.columns));
+  CheckedArray weights = checker_.Normal(DType::kF32, 1, count);
   CheckedArray d_logits = Output(size);
+  CheckedArray log_probabilities = checker_.Output(DType::kF32, 1, count);
   CheckedArray loss = checker_.Double(100);
   const std::string capped = softcap == 0 ? "" : fmt::format("softcap {} ", softcap);
   const auto run = [&](Ops& ops, OpSide s, CheckedArray* gradient) {
-    ops.SoftmaxCrossEntropy(logits.matrix(s), labels.data<int32_t>(s), count, 0.25f, softcap,
-                            gradient == nullptr ? Matrix() : gradient->matrix(s),
-                            loss.data<double>(s));
+    ops.SoftmaxCrossEntropy(logits.matrix(s),
+                            {labels.data<int32_t>(s), weights.data<float>(s), count}, 0.25f,
+                            softcap, gradient == nullptr ? Matrix() : gradient->matrix(s),
+                            {loss.data<double>(s), log_probabilities.data<float>(s)});
   };
   checker_.Check(Name("SoftmaxCrossEntropy", size, capped), Bound(dtype_), {&d_logits},
-                 [&](Ops& ops, OpSide s) { run(ops, s, &d_logits); }, {&logits, &loss});
-  checker_.Check(Name("SoftmaxCrossEntropy", size, capped + "the loss"), kF32Bound, {&loss},
-                 [&](Ops& ops, OpSide s) { run(ops, s, nullptr); }, {&logits});
+                 [&](Ops& ops, OpSide s) { run(ops, s, &d_logits); },
+                 {&logits, &loss, &log_probabilities});
+  checker_.Check(Name("SoftmaxCrossEntropy", size, capped + "the loss"), kF32Bound,
+                 {&loss, &log_probabilities}, [&](Ops& ops, OpSide s) { run(ops, s, nullptr); },
+                 {&logits});
   if (dtype_ == DType::kF32) {
     checker_.Check(Name("SoftmaxCrossEntropy", size, capped + "d_logits = logits"), kF32Bound,
-                   {&logits}, [&](Ops& ops, OpSide s) { run(ops, s, &logits); }, {&loss});
+                   {&logits}, [&](Ops& ops, OpSide s) { run(ops, s, &logits); },
+                   {&loss, &log_probabilities});
   }
 }
 

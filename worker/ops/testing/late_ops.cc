@@ -93,11 +93,9 @@ class LateOps final : public Ops {
   void ScatterRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) override {
     Put([=, this] { cpu_->ScatterRows(in, rows, count, out); });
   }
-  void SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count, float scale,
-                           float softcap, Matrix d_logits, double* loss_sum) override {
-    Put([=, this] {
-      cpu_->SoftmaxCrossEntropy(logits, labels, count, scale, softcap, d_logits, loss_sum);
-    });
+  void SoftmaxCrossEntropy(Matrix logits, const LabelledRows& rows, float scale, float softcap,
+                           Matrix d_logits, const LossOut& loss) override {
+    Put([=, this] { cpu_->SoftmaxCrossEntropy(logits, rows, scale, softcap, d_logits, loss); });
   }
   void Convert(ConstMatrix in, Matrix out) override {
     Put([=, this] { cpu_->Convert(in, out); });

@@ -205,7 +205,8 @@ Doubles Attention(const Doubles& qkv, const AttentionShape& shape,
   return out;
 }
 
-double CrossEntropy(const Doubles& logits, std::span<const int32_t> labels, int64_t vocabulary) {
+double CrossEntropy(const Doubles& logits, std::span<const int32_t> labels,
+                    std::span<const float> weights, int64_t vocabulary) {
   double loss = 0;
   for (size_t i = 0; i < labels.size(); ++i) {
     const double* row = logits.data() + i * static_cast<size_t>(vocabulary);
@@ -214,7 +215,7 @@ double CrossEntropy(const Doubles& logits, std::span<const int32_t> labels, int6
     for (int64_t j = 0; j < vocabulary; ++j) {
       sum += std::exp(row[j] - largest);
     }
-    loss += std::log(sum) + largest - row[labels[i]];
+    loss += static_cast<double>(weights[i]) * (std::log(sum) + largest - row[labels[i]]);
   }
   return loss;
 }

@@ -65,7 +65,9 @@ Doubles Gated(plan::Gate gate, const Doubles& gate_up, int64_t intermediate);
 double SoftCap(double x, double cap);
 Doubles Attention(const Doubles& qkv, const AttentionShape& shape,
                   std::span<const int32_t> cu_seqlens);
-double CrossEntropy(const Doubles& logits, std::span<const int32_t> labels, int64_t vocabulary);
+// The sum over the rows, each times its weight.
+double CrossEntropy(const Doubles& logits, std::span<const int32_t> labels,
+                    std::span<const float> weights, int64_t vocabulary);
 
 // Operators on `threads` threads, with the device that they need.
 struct CpuFixture {

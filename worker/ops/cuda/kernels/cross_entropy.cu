@@ -15,12 +15,18 @@ SHOAL_DEVICE const float* LogitsOf(const CrossEntropyArgs& args, int64_t row) {
 }
 // The label's logit.
 SHOAL_DEVICE float LogitOf(const CrossEntropyArgs& args, int64_t row) {
-  const float logit = LogitsOf(args, row)[args.labels[row]];
+  const float logit = LogitsOf(args, row)[args.rows.labels[row]];
   return args.softcap > 0 ? SoftCap(logit, args.softcap) : logit;
 }
 template <typename T>
 SHOAL_DEVICE T* GradientsOf(const CrossEntropyArgs& args, int64_t row) {
   return static_cast<T*>(args.d_logits.data) + row * args.d_logits.stride;
+}
+
+SHOAL_DEVICE RowGradient RowGradientOf(const CrossEntropyArgs& args, int64_t row,
+                                       const Exponentials& all) {
+  return {all.largest, 1.0f / all.sum, args.scale * args.rows.weights[row], args.softcap,
+          args.rows.labels[row]};
 }
 
 // The part of a row that a block takes.
@@ -76,10 +82,14 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 1)
     LossKernel(CrossEntropyArgs args, LongRowTiling tiling, Scratch scratch) {
   SHOAL_SHARED double shared[kBlockThreads];
   double loss = 0;
-  for (int64_t row = ThreadIndex(); row < args.count; row += kBlockThreads) {
+  for (int64_t row = ThreadIndex(); row < args.rows.count; row += kBlockThreads) {
     const Exponentials all = JoinParts(scratch.parts + row * tiling.parts, tiling.parts);
     const float log_sum = all.largest + Log(all.sum);
-    loss += static_cast<double>(log_sum) - static_cast<double>(scratch.chosen[row]);
+    const double of_row = static_cast<double>(log_sum) - static_cast<double>(scratch.chosen[row]);
+    loss += static_cast<double>(args.rows.weights[row]) * of_row;
+    if (args.loss.log_probabilities != nullptr) {
+      args.loss.log_probabilities[row] = static_cast<float>(-of_row);
+    }
   }
   shared[ThreadIndex()] = loss;
   SyncBlock();
@@ -90,7 +100,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 1)
     SyncBlock();
   }
   if (ThreadIndex() == 0) {
-    *args.loss_sum += shared[0];
+    *args.loss.sum += shared[0];
   }
 }
 
@@ -101,13 +111,13 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
     GradientKernel(CrossEntropyArgs args, LongRowTiling tiling, Scratch scratch) {
   const int64_t last = args.logits.rows * tiling.parts - 1;
   const auto [row, part, begin, end] = PartOf(args, tiling, last - BlockX());
-  const bool counts = row < args.count;
+  const bool counts = row < args.rows.count;
   const float* logits = LogitsOf(args, row);
   T* gradients = GradientsOf<T>(args, row);
   RowGradient of_row;
   if (counts) {
     const Exponentials all = JoinParts(scratch.parts + row * tiling.parts, tiling.parts);
-    of_row = {all.largest, 1.0f / all.sum, args.scale, args.softcap, args.labels[row]};
+    of_row = RowGradientOf(args, row, all);
   }
   constexpr int kStep = kBlockThreads * kCount;
   for (int64_t column = begin + ThreadIndex() * kCount; column < end; column += kChunks * kStep) {
@@ -145,14 +155,13 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kRowThreads, 1)
   const int64_t end = args.logits.columns;
   const int64_t first = ThreadIndex() * kRowCount;
   T* gradients = kGradient ? GradientsOf<T>(args, row) : nullptr;
-  if (row >= args.count) {
+  if (row >= args.rows.count) {
     for (int64_t column = first; column < end; column += kStep) {
       StoreGradients<T, kRowCount>({}, gradients, column, end, whole);
     }
     return;
   }
   const float* logits = LogitsOf(args, row);
-  const int64_t label = args.labels[row];
   // Read before any thread overwrites it with gradients.
   const float chosen = LogitOf(args, row);
   auto* const kept = reinterpret_cast<Bits128*>(DynamicShared());
@@ -183,7 +192,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kRowThreads, 1)
     scratch.chosen[row] = chosen;
   }
   if constexpr (kGradient) {
-    const RowGradient of_row = {all.largest, 1.0f / all.sum, args.scale, args.softcap, label};
+    const RowGradient of_row = RowGradientOf(args, row, all);
 #pragma unroll 4
     for (int64_t column = first; column < end; column += kStep) {
       const Bits128 bits = kept[column / kRowCount];
@@ -205,15 +214,15 @@ bool Chunked(const ConstView& view, int64_t count) {
 // threads.
 bool HasBlockPerRow(const CrossEntropyArgs& args) {
   constexpr int64_t kLeastRows = kManyBlocks / 8;
-  return args.count >= kLeastRows && args.logits.columns >= kRowThreads * kRowCount &&
+  return args.rows.count >= kLeastRows && args.logits.columns >= kRowThreads * kRowCount &&
          args.logits.columns * SizeOf(Element::kF32) + kRowOverhead <= args.shared_bytes &&
          Chunked(args.logits, kRowCount);
 }
 
 cudaError_t ByRows(cudaStream_t stream, const CrossEntropyArgs& args, const Scratch& scratch) {
   if (args.d_logits.data == nullptr) {
-    return Launch(stream, {.x = args.count}, kRowThreads, 0, RowKernel<float, false>, args, scratch,
-                  false);
+    return Launch(stream, {.x = args.rows.count}, kRowThreads, 0, RowKernel<float, false>, args,
+                  scratch, false);
   }
   return WithElement(args.d_logits.element, [&]<typename T>() {
     return Launch(stream, {.x = args.logits.rows}, kRowThreads,
@@ -247,16 +256,16 @@ int64_t CrossEntropyScratch(int64_t count, int64_t columns) {
 cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const CrossEntropyArgs& args, void* scratch) {
   const bool by_rows = HasBlockPerRow(args);
   const LongRowTiling tiling = by_rows ? LongRowTiling{1, args.logits.columns}
-                                       : TileLongRows(args.count, args.logits.columns);
+                                       : TileLongRows(args.rows.count, args.logits.columns);
   auto* const parts = static_cast<Exponentials*>(scratch);
-  const Scratch pieces = {parts, reinterpret_cast<float*>(parts + args.count * tiling.parts)};
+  const Scratch pieces = {parts, reinterpret_cast<float*>(parts + args.rows.count * tiling.parts)};
   // kCount decides the order of sums, so it is the same with and without a gradient.
   constexpr int kCount = kWide<float>;
   cudaError_t error = cudaSuccess;
   if (by_rows) {
     error = ByRows(stream, args, pieces);
   } else {
-    error = Launch(stream, {.x = args.count * tiling.parts}, kBlockThreads, 0,
+    error = Launch(stream, {.x = args.rows.count * tiling.parts}, kBlockThreads, 0,
                    Chunked(args.logits, kCount) ? PartKernel<kCount> : PartKernel<1>, args, tiling,
                    pieces);
   }

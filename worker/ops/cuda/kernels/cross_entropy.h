@@ -10,17 +10,17 @@
 #include <cuda_runtime_api.h>
 
 #include "worker/ops/cuda/kernels/view.h"
+#include "worker/ops/labelled_rows.h"
 
 namespace shoal::worker::cuda {
 
 struct CrossEntropyArgs {
-  ConstView logits;                 // [R, V], fp32; d_logits may be the same memory
-  const int32_t* labels = nullptr;  // [count]
-  int64_t count = 0;                // > 0
+  ConstView logits;   // [R, V], fp32; d_logits may be the same memory
+  LabelledRows rows;  // count > 0
   float scale = 1;
   float softcap = 0;  // of logits; 0: none
   View d_logits;      // [R, V], or no data: only the loss
-  double* loss_sum = nullptr;
+  LossOut loss;
   int64_t shared_bytes = 0;  // that a block may have
 };
 

@@ -32,6 +32,7 @@ struct Case {
 struct Result {
   double loss = 0;
   std::vector<float> gradients;  // including gaps between rows
+  std::vector<float> log_probabilities;
 };
 
 class CrossEntropy : public testing::Test {
@@ -55,22 +56,27 @@ class CrossEntropy : public testing::Test {
       label = static_cast<int32_t>(random_.Below(static_cast<uint64_t>(c.columns)));
     }
     labels_.front() = static_cast<int32_t>(c.columns - 1);
+    weights_.resize(labels_.size());
+    for (size_t row = 0; row < weights_.size(); ++row) {
+      weights_[row] = static_cast<float>(row % 4) - 1;  // 0 among them
+    }
   }
 
   enum class Gradients { kNone, kApart, kInPlace };
   Result Run(const Case& c, Gradients wanted) {
     const OnDevice<float> logits(logits_);
     const OnDevice<int32_t> labels(labels_);
+    const OnDevice<float> weights(weights_);
+    const OnDevice<float> log_probabilities(std::vector<float>(weights_.size(), kPoison));
     const OnDevice<float> gradients(
         std::vector<float>(static_cast<size_t>(c.rows * c.gradient_stride), kPoison));
     const OnDevice<double> loss(std::vector<double>{1.5});
     const OnDevice<std::byte> scratch(
         std::vector<std::byte>(static_cast<size_t>(CrossEntropyScratch(c.count, c.columns))));
     CrossEntropyArgs args{.logits = {logits.data(), Element::kF32, c.rows, c.columns, c.stride},
-                          .labels = labels.data(),
-                          .count = c.count,
+                          .rows = {labels.data(), weights.data(), c.count},
                           .scale = kScale,
-                          .loss_sum = loss.data(),
+                          .loss = {loss.data(), log_probabilities.data()},
                           .shared_bytes = c.shared_bytes};
     if (wanted == Gradients::kApart) {
       args.d_logits = {gradients.data(), Element::kF32, c.rows, c.columns, c.gradient_stride};
@@ -78,7 +84,8 @@ class CrossEntropy : public testing::Test {
       args.d_logits = {logits.data(), Element::kF32, c.rows, c.columns, c.stride};
     }
     EXPECT_EQ(SoftmaxCrossEntropy(nullptr, args, scratch.data()), cudaSuccess);
-    return {loss.Read().front(), wanted == Gradients::kInPlace ? logits.Read() : gradients.Read()};
+    return {loss.Read().front(), wanted == Gradients::kInPlace ? logits.Read() : gradients.Read(),
+            log_probabilities.Read()};
   }
 
   void ExpectGradients(const Case& c, const std::vector<float>& actual, int64_t stride) {
@@ -92,38 +99,46 @@ class CrossEntropy : public testing::Test {
       for (int64_t column = 0; column < stride; ++column) {
         if (column >= c.columns) {
           ASSERT_TRUE(std::isnan(got[column])) << row << " " << column;
-        } else if (row >= c.count) {
+        } else if (row >= c.count || weights_[static_cast<size_t>(row)] == 0) {
           ASSERT_EQ(got[column], 0.0f) << row << " " << column;
         } else {
           const double hot = column == labels_[static_cast<size_t>(row)] ? 1 : 0;
+          const double scale = static_cast<double>(kScale * weights_[static_cast<size_t>(row)]);
           const double expected =
-              kScale * (std::exp(static_cast<double>(logits[column])) / sum - hot);
+              scale * (std::exp(static_cast<double>(logits[column])) / sum - hot);
           ASSERT_NEAR(got[column], expected, 1e-6 + 1e-5 * std::abs(expected))
               << row << " " << column;
         }
       }
     }
   }
-  double Loss(const Case& c) const {
-    double loss = 1.5;
+  std::vector<double> LogProbabilities(const Case& c) const {
+    std::vector<double> all;
     for (int64_t row = 0; row < c.count; ++row) {
       const float* logits = logits_.data() + row * c.stride;
       double sum = 0;
       for (int64_t column = 0; column < c.columns; ++column) {
         sum += std::exp(static_cast<double>(logits[column]));
       }
-      loss += std::log(sum) - static_cast<double>(logits[labels_[static_cast<size_t>(row)]]);
+      all.push_back(static_cast<double>(logits[labels_[static_cast<size_t>(row)]]) - std::log(sum));
     }
-    return loss;
+    return all;
   }
 
   void Check(const Case& c) {
     SCOPED_TRACE(std::to_string(c.rows) + " x " + std::to_string(c.columns));
     Make(c);
     const Result alone = Run(c, Gradients::kNone);
-    EXPECT_NEAR(alone.loss, Loss(c), 1e-5 * static_cast<double>(c.count));
+    const std::vector<double> expected = LogProbabilities(c);
+    double loss = 1.5;
+    for (size_t row = 0; row < expected.size(); ++row) {
+      loss -= static_cast<double>(weights_[row]) * expected[row];
+      EXPECT_NEAR(static_cast<double>(alone.log_probabilities[row]), expected[row], 1e-5) << row;
+    }
+    EXPECT_NEAR(alone.loss, loss, 1e-5 * static_cast<double>(c.count));
     const Result apart = Run(c, Gradients::kApart);
     EXPECT_EQ(apart.loss, alone.loss);
+    EXPECT_EQ(apart.log_probabilities, alone.log_probabilities);
     ExpectGradients(c, apart.gradients, c.gradient_stride);
     const Result in_place = Run(c, Gradients::kInPlace);
     EXPECT_EQ(in_place.loss, alone.loss);
@@ -133,6 +148,7 @@ class CrossEntropy : public testing::Test {
   Random random_{19};
   std::vector<float> logits_;
   std::vector<int32_t> labels_;
+  std::vector<float> weights_;
 };
 
 TEST_F(CrossEntropy, ABlockHasARow) {
