@@ -26,7 +26,7 @@ namespace {
 struct LossResult {
   int64_t samples = 0;
   int64_t targets = 0;
-  double loss = 0;  // per target token, in nats
+  double loss = 0;  // per target token, weighted, in nats
 };
 
 struct MatchResult {
@@ -41,6 +41,7 @@ absl::StatusOr<LossResult> MeasureLoss(const EvalOptions& options, const formats
       options.limit > 0 ? std::min(options.limit, file.samples()) : file.samples();
   LossResult result{.samples = samples};
   double loss_sum = 0;
+  double weight = 0;
   worker::PackedBatch batch;
   const auto flush = [&]() -> absl::Status {
     if (batch.token_count() > 0) {
@@ -59,10 +60,11 @@ absl::StatusOr<LossResult> MeasureLoss(const EvalOptions& options, const formats
       SHOAL_RETURN_IF_ERROR(flush());
       bar.Items("evaluating, samples", i, samples);
     }
-    batch.Append(sample.tokens, sample.labels);
+    batch.Append(sample.tokens, sample.labels, sample.weights);
+    weight += file.weight(i);
   }
   SHOAL_RETURN_IF_ERROR(flush());
-  result.loss = loss_sum / static_cast<double>(std::max<int64_t>(1, result.targets));
+  result.loss = weight > 0 ? loss_sum / weight : 0;
   return result;
 }
 

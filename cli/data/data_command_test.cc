@@ -103,6 +103,34 @@ TEST_F(DataCommandTest, TheJobSaysWhatIsLeftOpen) {
   ExpectRefused(Shoal({"data", "inspect", "--model", model()}), "file is required, or --job");
 }
 
+TEST_F(DataCommandTest, ShowsWeightsWhereTheyAreNotOne) {
+  Write("weighted.jsonl", R"({"weight":0.5,"messages":[{"role":"user","content":"x"},)"
+                          R"({"role":"assistant","content":"1"},{"role":"user","content":"x"},)"
+                          R"({"role":"assistant","content":"2","weight":2}]})");
+  const std::string job = Write("job.yaml",
+                                "model: model\ndata: {train: weighted.jsonl, template: plain, "
+                                "max_sequence_tokens: 64, microbatch_tokens: 128}\n");
+  for (const std::string what : {"preview", "inspect"}) {
+    const std::vector<std::string> of_job =
+        what == "preview" ? std::vector<std::string>{job} : std::vector<std::string>{"--job", job};
+    std::vector<std::string> command = {"data", what};
+    command.insert(command.end(), of_job.begin(), of_job.end());
+    const Outcome text = Shoal(command);
+    ASSERT_EQ(text.code, 0) << text.err;
+    EXPECT_THAT(text.out, HasSubstr("\xE2\x9F\xA7\xC3\x97"
+                                    "0.5"));
+    EXPECT_EQ(text.out.find("\xC3\x97"), text.out.rfind("\xC3\x97")) << "0.5 times 2 is 1";
+    command.push_back("--json");
+    const Outcome json = Shoal(command);
+    EXPECT_THAT(json.out, HasSubstr(R"("weight":0.5)"));
+  }
+  const auto line = nlohmann::json::parse(Shoal({"data", "preview", job, "--json"}).out);
+  ASSERT_EQ(line["weights"].size(), line["ids"].size());
+  for (size_t i = 0; i < line["ids"].size(); ++i) {
+    EXPECT_TRUE(line["learnt"][i] || line["weights"][i] == 1) << i;
+  }
+}
+
 TEST_F(DataCommandTest, PreviewShowsWhatTheModelsOwnTemplateMakesOfSamples) {
   Write("model/chat_template.jinja",
         "{% for m in messages %}{% if m.role == 'pirate' %}{{ raise_exception('no') }}{% endif %}"

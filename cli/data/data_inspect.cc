@@ -20,11 +20,13 @@ int64_t Quantile(const std::vector<int64_t>& sorted, double q) {
 
 struct MaskedRun {
   bool learnt = false;
+  float weight = 1;  // of each of its tokens
   int64_t tokens = 0;
   std::string text;
 };
 
-// Cuts the sample into runs of all learnt or all context tokens; a token that is a label is learnt.
+// Cuts the sample into runs of all learnt or all context tokens that weigh the same; a token that
+// is a label is learnt.
 std::vector<MaskedRun> MaskedRuns(const formats::TokenSample& sample,
                                   const worker::Tokenizer* tokenizer) {
   std::vector<MaskedRun> runs;
@@ -33,11 +35,16 @@ std::vector<MaskedRun> MaskedRuns(const formats::TokenSample& sample,
   const auto learnt = [&](size_t i) {
     return i > 0 && sample.labels[i - 1] != formats::kIgnoredLabel;
   };
+  const auto weight = [&](size_t i) {
+    return i > 0 && !sample.weights.empty() ? sample.weights[i - 1] : 1.0f;
+  };
   for (size_t i = 1; i <= sample.tokens.size(); ++i) {
-    if (i < sample.tokens.size() && learnt(i) == learnt(begin)) {
+    if (i < sample.tokens.size() && learnt(i) == learnt(begin) && weight(i) == weight(begin)) {
       continue;
     }
-    MaskedRun run{.learnt = learnt(begin), .tokens = static_cast<int64_t>(i - begin)};
+    MaskedRun run{.learnt = learnt(begin),
+                  .weight = weight(begin),
+                  .tokens = static_cast<int64_t>(i - begin)};
     if (tokenizer != nullptr) {
       // Decoding a run alone would lose the space before its first word.
       const std::string text =
@@ -141,6 +148,9 @@ nlohmann::json SampleJson(int64_t index, const formats::TokenSample& sample,
   nlohmann::json runs = nlohmann::json::array();
   for (const MaskedRun& run : MaskedRuns(sample, tokenizer)) {
     runs.push_back({{"learnt", run.learnt}, {"tokens", run.tokens}, {"text", run.text}});
+    if (run.weight != 1) {
+      runs.back()["weight"] = run.weight;
+    }
   }
   return {{"event", "sample"},
           {"sample", index},
@@ -177,8 +187,9 @@ std::string RenderPacking(const PackingSummary& summary) {
 std::string RenderSample(int64_t index, const formats::TokenSample& sample,
                          const worker::Tokenizer* tokenizer, const Terminal& terminal) {
   std::string text = fmt::format(
-      "sample {}: {} tokens, {} of them learnt ({})\n", index, sample.tokens.size(), sample.targets,
-      terminal.colour ? "green" : "between \xE2\x9F\xA6 and \xE2\x9F\xA7");
+      "sample {}: {} tokens, {} of them learnt ({}{})\n", index, sample.tokens.size(),
+      sample.targets, terminal.colour ? "green" : "between \xE2\x9F\xA6 and \xE2\x9F\xA7",
+      sample.weights.empty() ? "" : ", with a weight behind them where it is not 1");
   for (const MaskedRun& run : MaskedRuns(sample, tokenizer)) {
     // Keeps line breaks; no other control character may reach the terminal.
     std::string shown;
@@ -194,6 +205,9 @@ std::string RenderSample(int64_t index, const formats::TokenSample& sample,
     } else {
       text += terminal.colour ? Paint(terminal, Colour::kGreen, shown)
                               : "\xE2\x9F\xA6" + shown + "\xE2\x9F\xA7";
+      text += run.weight == 1
+                  ? ""
+                  : Paint(terminal, Colour::kDim, fmt::format("\xC3\x97{}", run.weight));
     }
   }
   return text + (text.ends_with('\n') ? "" : "\n");

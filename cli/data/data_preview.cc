@@ -28,7 +28,13 @@ nlohmann::json TokensJson(const worker::EncodedSample& sample) {
   for (size_t i = 0; i + 1 < sample.labels.size(); ++i) {
     learnt[i + 1] = sample.labels[i] != formats::kIgnoredLabel;
   }
-  return {{"ids", sample.tokens}, {"learnt", learnt}};
+  nlohmann::json json = {{"ids", sample.tokens}, {"learnt", learnt}};
+  if (!sample.weights.empty()) {  // of what is learnt; others say 1
+    std::vector<float> weights = {1};
+    weights.insert(weights.end(), sample.weights.begin(), sample.weights.end() - 1);
+    json["weights"] = weights;
+  }
+  return json;
 }
 
 // Shows the first samples of one source, the job's first with a title.
@@ -46,7 +52,8 @@ absl::Status Preview(const std::string& path, const DataEncoder& encoder,
                            worker::ParseJsonlLine(*line, jsonl, reader->where()));
     SHOAL_ASSIGN_OR_RETURN(const worker::EncodedSample encoded,
                            encoder.encoder->Encode(sample, reader->where()));
-    const formats::TokenSample shown{encoded.tokens, encoded.labels, encoded.targets};
+    const formats::TokenSample shown{encoded.tokens, encoded.labels, encoded.targets,
+                                     encoded.weights};
     if (options.json) {
       nlohmann::json out = SampleJson(i, shown, encoder.tokenizer.get());
       out["where"] = reader->where();

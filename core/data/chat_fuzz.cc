@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     SHOAL_CHECK(conversation.ok());
     std::vector<int32_t> reply;
     for (size_t i = 0; i < conversation->tokens.size(); ++i) {
-      if (conversation->is_target[i]) {
+      if (conversation->weights[i] > 0) {
         reply.push_back(conversation->tokens[i]);
       }
     }

@@ -26,9 +26,9 @@ std::string_view Trim(std::string_view text) {
   return text;
 }
 
-void AppendToken(int32_t id, bool is_target, Conversation& out) {
+void AppendToken(int32_t id, float weight, Conversation& out) {
   out.tokens.push_back(id);
-  out.is_target.push_back(is_target);
+  out.weights.push_back(weight);
 }
 
 // A folder that does not say begin and end of sequence by text may by number.
@@ -172,7 +172,7 @@ absl::Status ChatTemplate::FindTokens(const formats::SpecialTokens& special) {
   return absl::OkStatus();
 }
 
-absl::Status ChatTemplate::AppendText(std::string_view text, bool is_target, bool continues,
+absl::Status ChatTemplate::AppendText(std::string_view text, float weight, bool continues,
                                       Conversation& out) const {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                          tokenizer_->Encode(text, {.add_special = false,
@@ -180,13 +180,13 @@ absl::Status ChatTemplate::AppendText(std::string_view text, bool is_target, boo
                                                    .continues = continues,
                                                    .control = control_}));
   out.tokens.insert(out.tokens.end(), ids.begin(), ids.end());
-  out.is_target.resize(out.tokens.size(), is_target);
+  out.weights.resize(out.tokens.size(), weight);
   return absl::OkStatus();
 }
 
 void ChatTemplate::AppendStart(Conversation& out) const {
   for (const int32_t id : start_) {
-    AppendToken(id, false, out);
+    AppendToken(id, 0, out);
   }
 }
 
@@ -196,43 +196,44 @@ absl::Status ChatTemplate::AppendHeader(Role role, Conversation& out) const {
     case plan::Template::kPlain: {
       const bool first = out.tokens.size() == start_.size();
       return AppendText(
-          fmt::format("{}{}:", first ? "" : "\n", kPlainRoleNames[static_cast<size_t>(role)]),
-          false, !first, out);
+          fmt::format("{}{}:", first ? "" : "\n", kPlainRoleNames[static_cast<size_t>(role)]), 0,
+          !first, out);
     }
     case plan::Template::kChatML:
-      AppendToken(header_begin_, false, out);
-      return AppendText(fmt::format("{}\n", Name(role)), false, false, out);
+      AppendToken(header_begin_, 0, out);
+      return AppendText(fmt::format("{}\n", Name(role)), 0, false, out);
     case plan::Template::kLlama3:
     case plan::Template::kAuto:
       break;
   }
-  AppendToken(header_begin_, false, out);
-  SHOAL_RETURN_IF_ERROR(AppendText(Name(role), false, false, out));
-  AppendToken(header_end_, false, out);
-  return AppendText("\n\n", false, false, out);
+  AppendToken(header_begin_, 0, out);
+  SHOAL_RETURN_IF_ERROR(AppendText(Name(role), 0, false, out));
+  AppendToken(header_end_, 0, out);
+  return AppendText("\n\n", 0, false, out);
 }
 
 absl::Status ChatTemplate::AppendContent(const ChatMessage& message, Conversation& out) const {
-  const bool is_target = message.role == Role::kAssistant;
+  const bool replies = message.role == Role::kAssistant;
+  const float weight = replies ? message.weight : 0;
   switch (kind_) {
     case plan::Template::kPlain:
       if (!message.content.empty()) {
-        SHOAL_RETURN_IF_ERROR(AppendText(" " + message.content, is_target, true, out));
+        SHOAL_RETURN_IF_ERROR(AppendText(" " + message.content, weight, true, out));
       }
-      if (is_target) {
-        AppendToken(end_of_turn_, true, out);
+      if (replies) {
+        AppendToken(end_of_turn_, weight, out);
       }
       return absl::OkStatus();
     case plan::Template::kChatML:
-      SHOAL_RETURN_IF_ERROR(AppendText(message.content, is_target, true, out));
-      AppendToken(end_of_turn_, is_target, out);
-      return AppendText("\n", false, false, out);
+      SHOAL_RETURN_IF_ERROR(AppendText(message.content, weight, true, out));
+      AppendToken(end_of_turn_, weight, out);
+      return AppendText("\n", 0, false, out);
     case plan::Template::kLlama3:
     case plan::Template::kAuto:
       break;
   }
-  SHOAL_RETURN_IF_ERROR(AppendText(Trim(message.content), is_target, true, out));
-  AppendToken(end_of_turn_, is_target, out);
+  SHOAL_RETURN_IF_ERROR(AppendText(Trim(message.content), weight, true, out));
+  AppendToken(end_of_turn_, weight, out);
   return absl::OkStatus();
 }
 

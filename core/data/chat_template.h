@@ -92,7 +92,7 @@ class ChatTemplate {
   ChatTemplate(plan::Template kind, const Tokenizer& tokenizer)
       : kind_(kind), tokenizer_(&tokenizer) {}
   absl::Status FindTokens(const formats::SpecialTokens& special);
-  absl::Status AppendText(std::string_view text, bool is_target, bool continues,
+  absl::Status AppendText(std::string_view text, float weight, bool continues,
                           Conversation& out) const;
   absl::Status AppendTurn(const ChatMessage& message, Conversation& out) const;
   absl::Status AppendHeader(Role role, Conversation& out) const;

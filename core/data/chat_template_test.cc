@@ -28,8 +28,8 @@ const std::vector<ChatMessage> kChat = {{Role::kSystem, "Be brief."},
 std::vector<std::string> TargetRuns(const Conversation& chat, const Tokenizer& tokenizer) {
   std::vector<Ids> runs;
   for (size_t i = 0; i < chat.tokens.size(); ++i) {
-    if (chat.is_target[i]) {
-      if (i == 0 || !chat.is_target[i - 1]) {
+    if (chat.weights[i] > 0) {
+      if (i == 0 || chat.weights[i - 1] == 0) {
         runs.emplace_back();
       }
       runs.back().push_back(chat.tokens[i]);
@@ -87,13 +87,13 @@ TEST(ChatTemplateTest, PlainWritesRolesOut) {
     EXPECT_EQ(text.starts_with(' ') ? text.substr(1) : text, expected);
     // All tokens of a target, including its end, are targets, and nothing else is.
     ASSERT_EQ(out.tokens.back(), eos);
-    EXPECT_TRUE(out.is_target.back());
+    EXPECT_EQ(out.weights.back(), 1);
     int64_t ends = 0;
     for (size_t i = 0; i < out.tokens.size(); ++i) {
       ends += out.tokens[i] == eos ? 1 : 0;
       if (out.tokens[i] == eos && i + 1 < out.tokens.size()) {
-        EXPECT_TRUE(out.is_target[i]);
-        EXPECT_FALSE(out.is_target[i + 1]);
+        EXPECT_EQ(out.weights[i], 1);
+        EXPECT_EQ(out.weights[i + 1], 0);
       }
     }
     EXPECT_EQ(ends, 2);
@@ -133,8 +133,8 @@ TEST(ChatTemplateTest, PromptsAndRepliesMatchTraining) {
           prompt);
       Ids reply;
       for (size_t i = 0; i < whole.tokens.size(); ++i) {
-        EXPECT_TRUE(!whole.is_target[i] || i >= prompt.size());
-        if (whole.is_target[i]) {
+        EXPECT_TRUE(whole.weights[i] == 0 || i >= prompt.size());
+        if (whole.weights[i] > 0) {
           reply.push_back(whole.tokens[i]);
         }
       }

@@ -12,8 +12,27 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 6> kFields = {"messages",  "prompt", "completion",
-                                                     "input_ids", "labels", "answer"};
+constexpr std::array<std::string_view, 8> kFields = {
+    "messages", "prompt", "completion", "input_ids", "labels", "weight", "weights", "answer"};
+
+absl::StatusOr<float> ParseWeight(const Json& json, std::string_view what) {
+  const double number = json.is_number() ? json.get<double>() : -1;
+  const bool in_range = number >= 0 && number <= static_cast<double>(formats::kMostWeight);
+  const float weight = in_range ? static_cast<float>(number) : -1;
+  if (weight != 0 && !formats::IsWeight(weight)) {
+    return InvalidArgument("{} is {}, not 0 or a number from {} to {}", what,
+                           json.is_primitive() ? json.dump() : json.type_name(),
+                           formats::kLeastWeight, formats::kMostWeight);
+  }
+  return weight;
+}
+
+// That of a sample or a message; 1 where it has none.
+absl::StatusOr<float> WeightOf(const JsonObject& object, const std::string& name) {
+  const Json* weight = object.Find(name);
+  return weight == nullptr ? absl::StatusOr<float>(1.0f)
+                           : ParseWeight(*weight, fmt::format("{}: {}", object.where(), name));
+}
 
 // Finds our fields under the file's names.
 class Fields {
@@ -79,7 +98,8 @@ absl::StatusOr<std::vector<ChatMessage>> ParseMessages(const Json& list, std::st
     }
     const bool null = *role == Role::kAssistant && list[i].contains("content");
     SHOAL_ASSIGN_OR_RETURN(std::string content, ContentOf(object, null));
-    messages.push_back({*role, std::move(content)});
+    SHOAL_ASSIGN_OR_RETURN(const float weight, WeightOf(object, "weight"));
+    messages.push_back({.role = *role, .content = std::move(content), .weight = weight});
   }
   if (messages.empty()) {
     return InvalidArgument("{}: there are no messages", where);
@@ -125,6 +145,7 @@ absl::Status TakeMore(std::string_view line, const Json& messages, const std::st
   for (size_t i = 0; i < sample.messages.size(); ++i) {
     OrderedJson& message = ordered[name][i];
     message.erase("role");
+    message.erase("weight");
     if (!message.contains("content") || !message["content"].is_array()) {
       message.erase("content");
     }
@@ -173,6 +194,20 @@ absl::StatusOr<std::vector<int32_t>> ParseIds(const Json& list, const std::strin
   return ids;
 }
 
+absl::Status ParseWeights(const Fields& fields, std::string_view where, JsonlSample& sample) {
+  const std::string name = fields.NameOf("weights");
+  SHOAL_ASSIGN_OR_RETURN(const Json* weights, fields.Array("weights"));
+  if (weights->size() != sample.labels.size()) {
+    return InvalidArgument("{}: {} has {} entries and {} has {}; they must be equally many", where,
+                           name, weights->size(), fields.NameOf("labels"), sample.labels.size());
+  }
+  for (size_t i = 0; i < weights->size(); ++i) {
+    SHOAL_ASSIGN_OR_RETURN(sample.weights.emplace_back(),
+                           ParseWeight((*weights)[i], fmt::format("{}: {}[{}]", where, name, i)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ParseTokens(const Fields& fields, int64_t vocabulary, std::string_view where,
                          JsonlSample& sample) {
   SHOAL_ASSIGN_OR_RETURN(const Json* ids, fields.Array("input_ids"));
@@ -186,7 +221,7 @@ absl::Status ParseTokens(const Fields& fields, int64_t vocabulary, std::string_v
                            fields.NameOf("input_ids"), sample.input_ids.size(),
                            fields.NameOf("labels"), sample.labels.size());
   }
-  return absl::OkStatus();
+  return fields.Has("weights") ? ParseWeights(fields, where, sample) : absl::OkStatus();
 }
 
 absl::StatusOr<Role> RoleOfShareGpt(const std::string& from) {
@@ -225,7 +260,8 @@ absl::StatusOr<std::vector<ChatMessage>> ParseShareGpt(const JsonObject& object)
       return Annotate(role.status(), turn.where());
     }
     SHOAL_ASSIGN_OR_RETURN(std::string value, turn.String("value"));
-    messages.push_back({*role, std::move(value)});
+    SHOAL_ASSIGN_OR_RETURN(const float weight, WeightOf(turn, "weight"));
+    messages.push_back({.role = *role, .content = std::move(value), .weight = weight});
   }
   if (messages.empty()) {
     return InvalidArgument("{}: there are no turns in conversations", object.where());
@@ -292,7 +328,7 @@ absl::Status CheckFields(const std::map<std::string, std::string>& fields) {
     if (std::find(kFields.begin(), kFields.end(), ours) == kFields.end()) {
       return InvalidArgument(
           "data.fields: unknown name '{}'; known are messages, prompt, completion, input_ids, "
-          "labels and answer",
+          "labels, weight, weights and answer",
           ours);
     }
     if (theirs.empty()) {
@@ -342,6 +378,7 @@ absl::StatusOr<JsonlSample> ParseJsonlLine(std::string_view line, const JsonlOpt
         where, fields.NameOf("messages"), fields.NameOf("prompt"), fields.NameOf("input_ids"),
         KeysOf(json));
   }
+  SHOAL_ASSIGN_OR_RETURN(sample.weight, WeightOf(object, fields.NameOf("weight")));
   sample.answer = fields.Answer();
   return sample;
 }

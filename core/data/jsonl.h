@@ -11,9 +11,13 @@
 //   {"input_ids": [...], "labels": [...]}    as in Hugging Face: equally long, -100 where no
 //                                            loss is taken, NOT shifted
 //
+// Any of them may have a "weight", a number by which the loss on it is multiplied; messages (and
+// turns of conversations) may, and "weights" of input_ids, one for each. Those of 0 are not learnt.
+//
 // Any of them may have "answer": "...", which `shoal eval` compares with what the model says.
 // plan::DataOptions::fields gives a file's own names for messages, prompt, completion, input_ids,
-// labels and answer. Other fields are ignored. Errors are reported as "FILE:LINE: ...".
+// labels, weight, weights and answer. Other fields are ignored. Errors are reported as
+// "FILE:LINE: ...".
 #pragma once
 
 #include <cstdint>
@@ -33,6 +37,8 @@ struct JsonlSample {
   nlohmann::ordered_json tools;       // a list, or null
   std::vector<int32_t> input_ids;     // the last form
   std::vector<int32_t> labels;        // as in the file: labels[i] is input_ids[i] or -100
+  std::vector<float> weights;         // of labels, likewise; empty: 1 each
+  float weight = 1;                   // of all of it
   std::optional<std::string> answer;
 };
 

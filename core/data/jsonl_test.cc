@@ -5,6 +5,8 @@
 
 #include "core/base/status.h"
 #include "core/base/testing/status.h"
+#include "core/data/token_file.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -39,6 +41,53 @@ TEST(JsonlTest, ReadsMessagesPromptsAndIds) {
   EXPECT_THAT(ids->input_ids, ElementsAre(1, 2, 3));
   EXPECT_THAT(ids->labels, ElementsAre(-100, 2, 3));
   EXPECT_TRUE(ids->messages.empty());
+}
+
+TEST(JsonlTest, ReadsWeights) {
+  const auto chat =
+      ParseJsonlLine(R"({"weight":0.5,"messages":[{"role":"user","content":"u"},)"
+                     R"({"role":"assistant","content":"a","weight":0},)"
+                     R"({"role":"assistant","content":"b","weight":2.5,"name":"n"}]})",
+                     {}, "f:1");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->weight, 0.5f);
+  EXPECT_EQ(chat->messages[0].weight, 1);
+  EXPECT_EQ(chat->messages[1].weight, 0);
+  EXPECT_EQ(chat->messages[2].weight, 2.5f);
+  EXPECT_TRUE(chat->messages[1].more.is_null()) << "templates do not see it";
+  EXPECT_EQ(chat->messages[2].more.dump(), R"({"name":"n"})");
+  const auto turns = ParseJsonlLine(
+      R"({"conversations":[{"from":"human","value":"q"},{"from":"gpt","value":"a","weight":3}]})",
+      {}, "f:1");
+  EXPECT_EQ(turns->messages[1].weight, 3);
+  const auto ids = ParseJsonlLine(R"({"input_ids":[1,2],"labels":[-100,2],"w":[0,0.25],"s":4})",
+                                  {.fields = {{"weights", "w"}, {"weight", "s"}}}, "f:1");
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  EXPECT_THAT(ids->weights, ElementsAre(0.0f, 0.25f));
+  EXPECT_EQ(ids->weight, 4);
+  const auto least = ParseJsonlLine(R"({"prompt":"p","completion":"c","weight":1e-6})", {}, "f:1");
+  EXPECT_EQ(least->weight, formats::kLeastWeight);
+  EXPECT_EQ(ParseJsonlLine(R"({"prompt":"p","completion":"c","weight":null})", {}, "f:1")->weight,
+            1);
+}
+
+TEST(JsonlTest, RefusesWeightsThatAreNone) {
+  for (const char* bad : {"-1", "1e7", "1e-9", "1e300", "\"2\"", "true", "[1]"}) {
+    EXPECT_THAT(Error(fmt::format(R"({{"prompt":"p","completion":"c","weight":{}}})", bad)),
+                HasSubstr("f.jsonl:7: weight is "))
+        << bad;
+    EXPECT_THAT(Error(fmt::format(
+                    R"({{"messages":[{{"role":"assistant","content":"c","weight":{}}}]}})", bad)),
+                HasSubstr("f.jsonl:7: message 0: weight is "))
+        << bad;
+    EXPECT_THAT(Error(fmt::format(R"({{"input_ids":[1,2],"labels":[1,2],"weights":[1,{}]}})", bad)),
+                HasSubstr("f.jsonl:7: weights[1] is "))
+        << bad;
+  }
+  EXPECT_THAT(Error(R"({"prompt":"p","completion":"c","weight":-1})"),
+              HasSubstr("weight is -1, not 0 or a number from 1e-06 to 1000000"));
+  EXPECT_THAT(Error(R"({"input_ids":[1,2],"labels":[1,2],"weights":[1]})"),
+              HasSubstr("weights has 1 entries and labels has 2; they must be equally many"));
 }
 
 TEST(JsonlTest, ReadsShareGpt) {

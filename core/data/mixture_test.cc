@@ -52,6 +52,29 @@ TEST_F(MixTest, HasTheSamplesOfAllOneSourceAfterTheOther) {
   EXPECT_TRUE(formats::TokenFile::Open(union_of_all->path).value()->source_samples().empty());
 }
 
+TEST_F(MixTest, KeepsWhatTargetsWeighAlsoWhereSomeAreHeldOut) {
+  PreparedData weighted = {.path = folder_ / "weighted", .from_cache = true};
+  const auto writer = formats::TokenFileWriter::Create(weighted.path, 1000, 7).value();
+  for (int32_t token = 500; token < 700; ++token) {
+    ASSERT_OK(writer->Add(std::vector<int32_t>{token, 1},
+                          std::vector<int32_t>{1, formats::kIgnoredLabel},
+                          std::vector<float>{static_cast<float>(token), 1.0f}));
+  }
+  ASSERT_OK(writer->Finish());
+  weighted.summary = SummaryOf(*formats::TokenFile::Open(weighted.path).value());
+  const auto mixed = Mix({Write("a", 0, 200), weighted}, true, folder_.path());
+  ASSERT_OK(mixed.status());
+  const auto split = HoldOut(*mixed, 0.3, folder_.path());
+  ASSERT_OK(split.status());
+  for (const std::string& path : {mixed->path, split->train.path, split->validation.path}) {
+    const auto file = formats::TokenFile::Open(path).value();
+    for (int64_t i = 0; i < file->samples(); ++i) {
+      const int32_t token = file->Sample(i)->tokens.front();
+      EXPECT_EQ(file->weight(i), token < 500 ? 1 : token);
+    }
+  }
+}
+
 TEST_F(MixTest, WhatIsHeldOutOfItLeavesItsSources) {
   const auto mixed = Mix({Write("a", 0, 300), Write("b", 300, 700)}, true, folder_.path());
   ASSERT_OK(mixed.status());

@@ -82,7 +82,7 @@ class Sink {
     summary_.tokens += static_cast<int64_t>(sample.tokens.size());
     summary_.targets += sample.targets;
     summary_.longest = std::max(summary_.longest, static_cast<int64_t>(sample.tokens.size()));
-    return writer_.Add(sample.tokens, sample.labels);
+    return writer_.Add(sample.tokens, sample.labels, sample.weights);
   }
 
   const PrepareSummary& summary() const { return summary_; }

@@ -16,7 +16,7 @@ namespace shoal::worker {
 namespace {
 
 // Part of every cache name: raise it when the same input gives other tokens.
-constexpr int kCacheVersion = 4;
+constexpr int kCacheVersion = 5;
 
 constexpr std::string_view kTokenFileMagic = "SHOALTOK";
 

@@ -14,6 +14,7 @@
 #include "core/base/testing/status.h"
 #include "core/data/sample_reader.h"
 #include "core/data/token_file.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -57,6 +58,72 @@ class PrepareTest : public ::testing::Test {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::optional<SampleEncoder> encoder_;
 };
+
+TEST_F(PrepareTest, WeightsMultiplyAndBelongToThePositionThatPredicts) {
+  const auto summary =
+      Run(R"({"input_ids":[3,4,5,6],"labels":[3,4,5,6],"weights":[9,0.5,0,2],"weight":4})"
+          "\n"
+          R"({"input_ids":[3,4],"labels":[3,4]})",
+          {.threads = 2});
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  const auto file = formats::TokenFile::Open(output()).value();
+  const auto sample = file->Sample(0).value();
+  EXPECT_THAT(sample.labels, ElementsAre(4, -100, 6, -100)) << "0 leaves a token out";
+  EXPECT_THAT(sample.weights, ElementsAre(2.0f, 1.0f, 8.0f, 1.0f));
+  EXPECT_EQ(file->weight(0), 10);
+  EXPECT_EQ(file->weight(1), 1);
+  EXPECT_THAT(Error(R"({"input_ids":[3,4],"labels":[3,4],"weights":[1,1e-4],"weight":1e-4})"),
+              HasSubstr("data.jsonl:1: token 1 weighs 9.999999e-09 in all, not from"));
+  EXPECT_THAT(Error(R"({"prompt":"a","completion":"b","weight":0})"),
+              HasSubstr("skipped for having no target token"));
+}
+
+TEST_F(PrepareTest, CutsWeightsWithTheirTokens) {
+  const auto summary = Run(R"({"input_ids":[3,4,5,6],"labels":[3,4,5,6],"weights":[1,2,3,4]})",
+                           {.max_sequence_tokens = 3, .oversize = plan::OversizePolicy::kTruncate});
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  const auto file = formats::TokenFile::Open(output()).value();
+  EXPECT_THAT(file->Sample(0)->weights, ElementsAre(2.0f, 3.0f, 1.0f));
+}
+
+TEST_F(PrepareTest, WeightsOfOneAreNone) {
+  ASSERT_OK(Run(R"({"prompt":"a","completion":"b"})", {}).status());
+  const std::string without = *ReadFile(output());
+  ASSERT_OK(Run(R"({"prompt":"a","completion":"b","weight":1.0})", {}).status());
+  EXPECT_EQ(*ReadFile(output()), without);
+}
+
+// Its tokens are there, and nothing of them is learnt: the same file as with such labels.
+TEST_F(PrepareTest, AMessageOfWeightZeroIsNotTrainedOn) {
+  const auto chat = [&](const std::string& first, const std::string& second) {
+    const auto status = Run(fmt::format(R"({{"messages":[{{"role":"user","content":"a"}},)"
+                                        R"({{"role":"assistant","content":"b"{}}},)"
+                                        R"({{"role":"user","content":"c"}},)"
+                                        R"({{"role":"assistant","content":"d"{}}}]}})",
+                                        first, second),
+                            {});
+    EXPECT_TRUE(status.ok()) << status.status();
+    return formats::TokenFile::Open(output()).value()->Sample(0).value();
+  };
+  const formats::TokenSample all = chat("", "");
+  const formats::TokenSample last = chat(R"(,"weight":0)", "");
+  const formats::TokenSample first = chat("", R"(,"weight":0)");
+  EXPECT_EQ(last.tokens, all.tokens);
+  EXPECT_TRUE(last.weights.empty()) << "what is left weighs 1";
+  EXPECT_EQ(first.targets + last.targets, all.targets);
+  EXPECT_EQ(first.targets, last.targets);
+  for (size_t i = 0; i < all.labels.size(); ++i) {
+    const bool learnt = all.labels[i] != formats::kIgnoredLabel;
+    EXPECT_EQ((first.labels[i] == all.labels[i]) + (last.labels[i] == all.labels[i]),
+              learnt ? 1 : 2);
+  }
+  const formats::TokenSample heavy = chat("", R"(,"weight":2.5)");
+  EXPECT_EQ(heavy.labels, all.labels);
+  for (size_t i = 0; i < all.labels.size(); ++i) {
+    const bool in_last = last.labels[i] != formats::kIgnoredLabel;
+    EXPECT_EQ(heavy.weights[i], in_last ? 2.5f : 1.0f) << i;
+  }
+}
 
 TEST_F(PrepareTest, WritesShiftedLabels) {
   const auto summary = Run(R"({"input_ids":[3,4,5,6],"labels":[-100,4,-100,6]})"

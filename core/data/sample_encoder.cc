@@ -13,6 +13,30 @@ int64_t CountTargets(std::span<const int32_t> labels) {
          std::count(labels.begin(), labels.end(), formats::kIgnoredLabel);
 }
 
+// Makes labels of what has a weight: `ids`, or -100, and what they weigh (no weights: 1 each), are
+// not shifted. `of_sample` multiplies them.
+absl::Status SetLabels(std::span<const int32_t> ids, std::span<const float> weights,
+                       float of_sample, std::string_view where, EncodedSample& out) {
+  out.labels = ShiftLabels(ids);
+  out.weights.assign(ids.size(), 1.0f);
+  for (size_t i = 0; i + 1 < ids.size(); ++i) {
+    const float weight = of_sample * (weights.empty() ? 1.0f : weights[i + 1]);
+    if (out.labels[i] == formats::kIgnoredLabel || weight == 0) {
+      out.labels[i] = formats::kIgnoredLabel;
+    } else if (!formats::IsWeight(weight)) {
+      return InvalidArgument("{}: token {} weighs {} in all, not from {} to {}", where, i + 1,
+                             weight, formats::kLeastWeight, formats::kMostWeight);
+    } else {
+      out.weights[i] = weight;
+    }
+  }
+  if (std::ranges::all_of(out.weights, [](float weight) { return weight == 1.0f; })) {
+    out.weights.clear();
+  }
+  out.targets = CountTargets(out.labels);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::vector<int32_t> ShiftLabels(std::span<const int32_t> unshifted) {
@@ -31,6 +55,10 @@ void Truncate(EncodedSample& sample, int64_t tokens) {
   sample.labels.resize(static_cast<size_t>(tokens));
   sample.labels.back() = formats::kIgnoredLabel;  // what follows has been cut off
   sample.targets = CountTargets(sample.labels);
+  if (!sample.weights.empty()) {
+    sample.weights.resize(static_cast<size_t>(tokens));
+    sample.weights.back() = 1;
+  }
 }
 
 absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Tokenizer* tokenizer,
@@ -65,8 +93,7 @@ absl::StatusOr<EncodedSample> SampleEncoder::Encode(const JsonlSample& sample,
   EncodedSample out;
   if (sample.messages.empty()) {
     out.tokens = sample.input_ids;
-    out.labels = ShiftLabels(sample.labels);
-    out.targets = CountTargets(out.labels);
+    SHOAL_RETURN_IF_ERROR(SetLabels(sample.labels, sample.weights, sample.weight, where, out));
     return out;
   }
   if (!chat_.has_value()) {
@@ -81,15 +108,9 @@ absl::StatusOr<EncodedSample> SampleEncoder::Encode(const JsonlSample& sample,
                : absl::Status(status.code(), fmt::format("{} ({})", Message(status), where));
   }
   out.silent = conversation->silent;
-  std::vector<int32_t> unshifted = conversation->tokens;
-  for (size_t i = 0; i < unshifted.size(); ++i) {
-    if (!conversation->is_target[i]) {
-      unshifted[i] = formats::kIgnoredLabel;
-    }
-  }
+  SHOAL_RETURN_IF_ERROR(
+      SetLabels(conversation->tokens, conversation->weights, sample.weight, where, out));
   out.tokens = std::move(conversation->tokens);
-  out.labels = ShiftLabels(unshifted);
-  out.targets = CountTargets(out.labels);
   return out;
 }
 

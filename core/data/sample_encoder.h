@@ -19,7 +19,8 @@ struct EncodedSample {
   std::vector<int32_t>
       labels;  // labels[i] is the token after tokens[i], or -100; the last is always -100
   int64_t targets = 0;
-  int64_t silent = 0;  // messages of the assistant of which the template wrote nothing
+  std::vector<float> weights;  // of the labels; empty: 1 each
+  int64_t silent = 0;          // messages of the assistant of which the template wrote nothing
 };
 
 // labels[i] = next[i + 1]: shifts by one, after which a label belongs to the position that predicts

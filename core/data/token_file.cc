@@ -14,6 +14,7 @@ struct TokenFile::State {
   InputFile file;
   TokenFileHeader header;
   std::vector<TokenFileEntry> index;
+  std::vector<double> weights;  // of samples; empty: each target weighs 1
   std::vector<int64_t> source_samples;
 
   absl::Status Open(const std::string& path);
@@ -36,7 +37,9 @@ absl::Status TokenFile::State::Open(const std::string& path) {
   std::vector<uint64_t> sources(header.sources);
   SHOAL_RETURN_IF_ERROR(
       file.Read(SourcesPlace(header), std::as_writable_bytes(std::span(sources))));
-  const absl::Status status = CheckTokenFileIndex(header, index, sources);
+  weights.resize(header.has_weights() ? header.sample_count : 0);
+  SHOAL_RETURN_IF_ERROR(file.Read(SumsPlace(header), std::as_writable_bytes(std::span(weights))));
+  const absl::Status status = CheckTokenFileIndex(header, {index, sources, weights});
   source_samples.assign(sources.begin(), sources.end());
   return status.ok() ? status : Annotate(status, path);
 }
@@ -54,7 +57,14 @@ absl::StatusOr<TokenSample> TokenFile::State::Read(int64_t sample) const {
       file.Read(TokensPlace(header, entry), std::as_writable_bytes(std::span(result.tokens))));
   SHOAL_RETURN_IF_ERROR(
       file.Read(LabelsPlace(header, entry), std::as_writable_bytes(std::span(result.labels))));
-  const absl::Status status = CheckTokenSample(header, entry, sample, result.tokens, result.labels);
+  absl::Status status = CheckTokenSample(header, entry, sample, result.tokens, result.labels);
+  if (status.ok() && header.has_weights()) {
+    result.weights.resize(entry.tokens);
+    SHOAL_RETURN_IF_ERROR(
+        file.Read(WeightPlace(header, entry), std::as_writable_bytes(std::span(result.weights))));
+    status = CheckTokenWeights(sample, result.labels, result.weights,
+                               weights[static_cast<size_t>(sample)]);
+  }
   if (!status.ok()) {
     return Annotate(status, file.path());
   }
@@ -77,6 +87,10 @@ int64_t TokenFile::tokens(int64_t sample) const {
 }
 int64_t TokenFile::targets(int64_t sample) const {
   return state_->index[static_cast<size_t>(sample)].targets;
+}
+double TokenFile::weight(int64_t sample) const {
+  return state_->weights.empty() ? static_cast<double>(targets(sample))
+                                 : state_->weights[static_cast<size_t>(sample)];
 }
 int64_t TokenFile::vocabulary() const { return static_cast<int64_t>(state_->header.vocabulary); }
 int64_t TokenFile::total_tokens() const { return static_cast<int64_t>(state_->header.token_count); }

@@ -4,16 +4,20 @@
 //   header   {magic "SHOALTOK", version, sample count, token count, vocabulary size,
 //            tokenizer hash, checksum of the index}
 //   index    per sample: {first token (u64), tokens (u32), targets (u32)}
-//   sources  of a mixture (version 2): how many samples each source has (u64), one after the other
+//   sources  of a mixture (version 2, or 3): how many samples each source has (u64), one after the
+//            other
+//   sums     with weights (version 3): what the targets of a sample weigh together (f64)
 //   tokens   i32 ids, all samples one after the other
 //   labels   i32, aligned with tokens: the id to be predicted AT that position (already
 //            shifted by one: labels[i] is the token that follows tokens[i]), or -100 where
 //            no loss is taken; a sample's last label is always -100
+//   weights  (version 3) f32, aligned with labels: what the loss of a target counts for; 1 where no
+//            loss is taken. Without them all are 1
 //
-// The coordinator reads lengths and target counts from the index to plan; workers read tokens and
-// labels. Both treat the file as hostile until Open has checked header, index bounds and checksum,
-// and keep the index in memory; token ids and labels are checked against the vocabulary when a
-// sample is read.
+// The coordinator reads lengths, target counts and sums of weights to plan; workers read tokens,
+// labels and weights. Both treat the file as hostile until Open has checked header, index bounds
+// and checksum, and keep the index in memory; token ids and labels are checked against the
+// vocabulary, and weights against their sum, when a sample is read.
 // docs/data-formats.md describes the bytes.
 #pragma once
 
@@ -30,10 +34,17 @@ namespace shoal::formats {
 
 inline constexpr int32_t kIgnoredLabel = -100;
 
+// What a target may weigh: beyond what anybody needs, and no sum is too large or too small to
+// divide by.
+inline constexpr float kLeastWeight = 1e-6f;
+inline constexpr float kMostWeight = 1e6f;
+inline bool IsWeight(float weight) { return weight >= kLeastWeight && weight <= kMostWeight; }
+
 struct TokenSample {
   std::vector<int32_t> tokens;
   std::vector<int32_t> labels;  // shifted, see above
   int64_t targets = 0;          // labels that are not kIgnoredLabel
+  std::vector<float> weights;   // of the labels; empty: 1 each
 };
 
 // Thread-safe.
@@ -47,6 +58,7 @@ class TokenFile {
   const std::vector<int64_t>& source_samples() const;
   int64_t tokens(int64_t sample) const;
   int64_t targets(int64_t sample) const;
+  double weight(int64_t sample) const;  // of all its targets
   int64_t vocabulary() const;
   int64_t total_tokens() const;
   uint64_t tokenizer_hash() const;
@@ -71,8 +83,10 @@ class TokenFileWriter {
 
   // Makes a mixture of it: samples that follow are of another source than those before.
   void BeginSource();
-  // `labels` must be shifted already and as long as tokens.
-  absl::Status Add(std::span<const int32_t> tokens, std::span<const int32_t> labels);
+  // `labels` must be shifted already and as long as tokens, and so must `weights` be that are not
+  // empty.
+  absl::Status Add(std::span<const int32_t> tokens, std::span<const int32_t> labels,
+                   std::span<const float> weights = {});
   absl::Status Finish();
 
  private:

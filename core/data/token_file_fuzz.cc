@@ -15,22 +15,29 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::memcpy(bytes, data, size);
   }
   const auto index_of = [&](const TokenFileHeader& header) {
-    return std::span(reinterpret_cast<const TokenFileEntry*>(bytes + sizeof(header)),
-                     header.sample_count);
-  };
-  const auto sources_of = [&](const TokenFileHeader& header) {
-    return std::span(reinterpret_cast<const uint64_t*>(bytes + SourcesPlace(header)),
-                     header.sources);
+    return TokenFileIndex{
+        .entries = {reinterpret_cast<const TokenFileEntry*>(bytes + sizeof(header)),
+                    header.sample_count},
+        .sources = {reinterpret_cast<const uint64_t*>(bytes + SourcesPlace(header)),
+                    header.sources},
+        .weights = {reinterpret_cast<const double*>(bytes + SumsPlace(header)),
+                    header.has_weights() ? header.sample_count : 0}};
   };
   if (size >= sizeof(TokenFileHeader)) {
     TokenFileHeader header;
     std::memcpy(&header, bytes, sizeof(header));
     header.magic = kTokenFileMagic;
-    header.version = header.sources == 0 ? kTokenFileVersion : kTokenFileVersionOfMixture;
+    header.version = header.has_weights()  ? kTokenFileVersionOfWeights
+                     : header.sources == 0 ? kTokenFileVersion
+                                           : kTokenFileVersionOfMixture;
     const size_t entries = (size - sizeof(header)) / sizeof(TokenFileEntry);
-    if (header.sample_count <= entries &&
-        header.sources <= (size - static_cast<size_t>(SourcesPlace(header))) / sizeof(uint64_t)) {
-      header.checksum = TokenFileChecksum(header, index_of(header), sources_of(header));
+    const auto fits = [&](int64_t place, uint64_t count) {  // numbers of 8 bytes
+      return place <= static_cast<int64_t>(size) &&
+             count <= (size - static_cast<size_t>(place)) / sizeof(uint64_t);
+    };
+    if (header.sample_count <= entries && fits(SourcesPlace(header), header.sources) &&
+        fits(SumsPlace(header), header.has_weights() ? header.sample_count : 0)) {
+      header.checksum = TokenFileChecksum(header, index_of(header));
     }
     std::memcpy(bytes, &header, sizeof(header));
   }
@@ -38,15 +45,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!header.ok()) {
     return 0;
   }
-  const std::span<const TokenFileEntry> index = index_of(*header);
-  if (CheckTokenFileIndex(*header, index, sources_of(*header)).ok()) {
-    for (size_t i = 0; i < index.size(); ++i) {
+  const TokenFileIndex index = index_of(*header);
+  if (CheckTokenFileIndex(*header, index).ok()) {
+    for (size_t i = 0; i < index.entries.size(); ++i) {
+      const TokenFileEntry& entry = index.entries[i];
       const auto at = [&](int64_t place) {
-        return std::span(reinterpret_cast<const int32_t*>(bytes + place), index[i].tokens);
+        return std::span(reinterpret_cast<const int32_t*>(bytes + place), entry.tokens);
       };
-      (void)CheckTokenSample(*header, index[i], static_cast<int64_t>(i),
-                             at(TokensPlace(*header, index[i])),
-                             at(LabelsPlace(*header, index[i])));
+      const auto labels = at(LabelsPlace(*header, entry));
+      const auto sample = static_cast<int64_t>(i);
+      (void)CheckTokenSample(*header, entry, sample, at(TokensPlace(*header, entry)), labels);
+      if (header->has_weights()) {
+        const auto* weights = reinterpret_cast<const float*>(bytes + WeightPlace(*header, entry));
+        (void)CheckTokenWeights(sample, labels, {weights, entry.tokens}, index.weights[i]);
+      }
     }
   }
   return 0;

@@ -18,12 +18,14 @@ absl::Status CheckHeader(const TokenFileHeader& header, uint64_t file_bytes) {
   if (header.magic != kTokenFileMagic) {
     return InvalidArgument("not a token file (it does not start with SHOALTOK)");
   }
-  if (header.version != kTokenFileVersion && header.version != kTokenFileVersionOfMixture) {
+  if (header.version < kTokenFileVersion || header.version > kTokenFileVersionOfWeights) {
     return InvalidArgument(
-        "token file version {}, this program reads versions {} and {}; prepare the data again",
-        header.version, kTokenFileVersion, kTokenFileVersionOfMixture);
+        "token file version {}, this program reads versions {} to {}; prepare the data again",
+        header.version, kTokenFileVersion, kTokenFileVersionOfWeights);
   }
-  if ((header.sources == 0) != (header.version == kTokenFileVersion) || header.unused != 0) {
+  const bool sources_fit =
+      header.has_weights() || (header.sources == 0) == (header.version == kTokenFileVersion);
+  if (!sources_fit || header.unused != 0) {
     return DataLoss("damaged header (reserved fields are not zero)");
   }
   if (header.vocabulary == 0 || header.vocabulary > kMaxVocabulary) {
@@ -32,9 +34,12 @@ absl::Status CheckHeader(const TokenFileHeader& header, uint64_t file_bytes) {
   // Bounding the counts by the file's size first keeps the sum below from overflowing.
   const bool counts_possible = header.sample_count <= file_bytes / sizeof(TokenFileEntry) &&
                                header.token_count <= file_bytes / sizeof(int32_t);
-  const uint64_t expected = sizeof(TokenFileHeader) + header.sample_count * sizeof(TokenFileEntry) +
-                            header.sources * sizeof(uint64_t) +
-                            header.token_count * 2 * sizeof(int32_t);
+  const uint64_t expected =
+      sizeof(TokenFileHeader) + header.sample_count * sizeof(TokenFileEntry) +
+      header.sources * sizeof(uint64_t) + header.token_count * 2 * sizeof(int32_t) +
+      (header.has_weights()
+           ? header.sample_count * sizeof(double) + header.token_count * sizeof(float)
+           : 0);
   if (!counts_possible || expected != file_bytes) {
     return DataLoss(
         "{} bytes do not hold the {} samples and {} tokens its header announces; "
@@ -75,14 +80,29 @@ absl::Status CheckSources(const TokenFileHeader& header, std::span<const uint64_
              : DataLoss("{} samples are of no source; prepare the data again", left);
 }
 
+absl::Status CheckSums(const TokenFileIndex& index) {
+  for (size_t i = 0; i < index.weights.size(); ++i) {
+    const double most = static_cast<double>(kMostWeight) * index.entries[i].targets;
+    const bool has_targets = index.entries[i].targets > 0;
+    if (!(index.weights[i] >= 0 && index.weights[i] <= most) ||
+        has_targets != (index.weights[i] > 0)) {
+      return DataLoss("the {} targets of sample {} are said to weigh {}; prepare the data again",
+                      index.entries[i].targets, i, index.weights[i]);
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-uint64_t TokenFileChecksum(const TokenFileHeader& header, std::span<const TokenFileEntry> index,
-                           std::span<const uint64_t> sources) {
-  const uint64_t seed = XXH3_64bits(&header, offsetof(TokenFileHeader, checksum));
-  const uint64_t of_index = XXH3_64bits_withSeed(index.data(), index.size_bytes(), seed);
-  return sources.empty() ? of_index
-                         : XXH3_64bits_withSeed(sources.data(), sources.size_bytes(), of_index);
+uint64_t TokenFileChecksum(const TokenFileHeader& header, const TokenFileIndex& index) {
+  uint64_t hash = XXH3_64bits(&header, offsetof(TokenFileHeader, checksum));
+  hash = XXH3_64bits_withSeed(index.entries.data(), index.entries.size_bytes(), hash);
+  for (const std::span<const std::byte> part :
+       {std::as_bytes(index.sources), std::as_bytes(index.weights)}) {
+    hash = part.empty() ? hash : XXH3_64bits_withSeed(part.data(), part.size(), hash);
+  }
+  return hash;
 }
 
 absl::StatusOr<TokenFileHeader> ParseTokenFileHeader(std::span<const std::byte> head,
@@ -96,27 +116,35 @@ absl::StatusOr<TokenFileHeader> ParseTokenFileHeader(std::span<const std::byte> 
   return header;
 }
 
-absl::Status CheckTokenFileIndex(const TokenFileHeader& header,
-                                 std::span<const TokenFileEntry> index,
-                                 std::span<const uint64_t> sources) {
-  if (TokenFileChecksum(header, index, sources) != header.checksum) {
+absl::Status CheckTokenFileIndex(const TokenFileHeader& header, const TokenFileIndex& index) {
+  if (TokenFileChecksum(header, index) != header.checksum) {
     return DataLoss("checksum mismatch in header or index; prepare the data again");
   }
-  SHOAL_RETURN_IF_ERROR(CheckSources(header, sources));
-  return CheckOrder(header, index);
+  SHOAL_RETURN_IF_ERROR(CheckSources(header, index.sources));
+  SHOAL_RETURN_IF_ERROR(CheckOrder(header, index.entries));
+  return CheckSums(index);
 }
 
 int64_t SourcesPlace(const TokenFileHeader& header) {
   return static_cast<int64_t>(sizeof(header) + header.sample_count * sizeof(TokenFileEntry));
 }
 
+int64_t SumsPlace(const TokenFileHeader& header) {
+  return SourcesPlace(header) + static_cast<int64_t>(header.sources * sizeof(uint64_t));
+}
+
 int64_t TokensPlace(const TokenFileHeader& header, const TokenFileEntry& entry) {
-  return SourcesPlace(header) + static_cast<int64_t>(header.sources * sizeof(uint64_t) +
-                                                     entry.first_token * sizeof(int32_t));
+  const uint64_t sums = header.has_weights() ? header.sample_count : 0;
+  return SumsPlace(header) +
+         static_cast<int64_t>(sums * sizeof(double) + entry.first_token * sizeof(int32_t));
 }
 
 int64_t LabelsPlace(const TokenFileHeader& header, const TokenFileEntry& entry) {
   return TokensPlace(header, entry) + static_cast<int64_t>(header.token_count * sizeof(int32_t));
+}
+
+int64_t WeightPlace(const TokenFileHeader& header, const TokenFileEntry& entry) {
+  return LabelsPlace(header, entry) + static_cast<int64_t>(header.token_count * sizeof(int32_t));
 }
 
 absl::Status CheckTokenSample(const TokenFileHeader& header, const TokenFileEntry& entry,
@@ -138,6 +166,31 @@ absl::Status CheckTokenSample(const TokenFileHeader& header, const TokenFileEntr
   if (targets != entry.targets || labels.back() != kIgnoredLabel) {
     return DataLoss("sample {} has {} targets where its index entry says {}, or one at its end",
                     sample, targets, entry.targets);
+  }
+  return absl::OkStatus();
+}
+
+double SumOfWeights(std::span<const int32_t> labels, std::span<const float> weights) {
+  double sum = 0;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const float weight = weights.empty() ? 1.0f : weights[i];
+    sum += labels[i] == kIgnoredLabel ? 0.0 : static_cast<double>(weight);
+  }
+  return sum;
+}
+
+absl::Status CheckTokenWeights(int64_t sample, std::span<const int32_t> labels,
+                               std::span<const float> weights, double sum) {
+  SHOAL_CHECK(weights.size() == labels.size());
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (labels[i] == kIgnoredLabel ? weights[i] != 1.0f : !IsWeight(weights[i])) {
+      return DataLoss("sample {} position {}: the weight {} is not possible there", sample, i,
+                      weights[i]);
+    }
+  }
+  if (SumOfWeights(labels, weights) != sum) {
+    return DataLoss("sample {}: its targets weigh {} where the index says {}", sample,
+                    SumOfWeights(labels, weights), sum);
   }
   return absl::OkStatus();
 }

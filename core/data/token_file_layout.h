@@ -19,6 +19,7 @@ static_assert(std::endian::native == std::endian::little, "token files are read 
 inline constexpr std::array<char, 8> kTokenFileMagic = {'S', 'H', 'O', 'A', 'L', 'T', 'O', 'K'};
 inline constexpr uint32_t kTokenFileVersion = 1;
 inline constexpr uint32_t kTokenFileVersionOfMixture = 2;  // has sources
+inline constexpr uint32_t kTokenFileVersionOfWeights = 3;  // has weights; may have sources
 
 struct TokenFileHeader {
   std::array<char, 8> magic = kTokenFileMagic;
@@ -30,6 +31,8 @@ struct TokenFileHeader {
   uint64_t tokenizer_hash = 0;
   uint64_t unused = 0;
   uint64_t checksum = 0;  // TokenFileChecksum of the fields above and the index
+
+  bool has_weights() const { return version == kTokenFileVersionOfWeights; }
 };
 static_assert(sizeof(TokenFileHeader) == 64);
 
@@ -40,25 +43,36 @@ struct TokenFileEntry {
 };
 static_assert(sizeof(TokenFileEntry) == 16);
 
-// Returns the XXH3-64 of the index, seeded with that of the header up to the checksum; with
-// sources, that of their counts, seeded with it.
-uint64_t TokenFileChecksum(const TokenFileHeader& header, std::span<const TokenFileEntry> index,
-                           std::span<const uint64_t> sources);
+// What lies between header and tokens.
+struct TokenFileIndex {
+  std::span<const TokenFileEntry> entries;
+  std::span<const uint64_t> sources;
+  std::span<const double> weights;  // of samples
+};
+
+// Returns the XXH3-64 of the entries, seeded with that of the header up to the checksum; with
+// sources, that of their counts, seeded with it, and so for weights.
+uint64_t TokenFileChecksum(const TokenFileHeader& header, const TokenFileIndex& index);
 
 // Checks the first bytes of a file of `file_bytes`; returns the header, whose counts fit the file.
 absl::StatusOr<TokenFileHeader> ParseTokenFileHeader(std::span<const std::byte> head,
                                                      int64_t file_bytes);
-// Checks the whole index, and how many samples each source has, against a header that was checked.
-absl::Status CheckTokenFileIndex(const TokenFileHeader& header,
-                                 std::span<const TokenFileEntry> index,
-                                 std::span<const uint64_t> sources);
-int64_t SourcesPlace(const TokenFileHeader& header);  // after the index
-// Return where a sample's tokens and labels begin in the file, in bytes.
+// Checks the whole index against a header that was checked.
+absl::Status CheckTokenFileIndex(const TokenFileHeader& header, const TokenFileIndex& index);
+int64_t SourcesPlace(const TokenFileHeader& header);  // after the entries
+int64_t SumsPlace(const TokenFileHeader& header);     // after the sources: weights of samples
+// Return where a sample's tokens, labels and weights begin in the file, in bytes.
 int64_t TokensPlace(const TokenFileHeader& header, const TokenFileEntry& entry);
 int64_t LabelsPlace(const TokenFileHeader& header, const TokenFileEntry& entry);
+int64_t WeightPlace(const TokenFileHeader& header, const TokenFileEntry& entry);
 // Checks the ids of a sample. Tokens and labels are as many as its entry says.
 absl::Status CheckTokenSample(const TokenFileHeader& header, const TokenFileEntry& entry,
                               int64_t sample, std::span<const int32_t> tokens,
                               std::span<const int32_t> labels);
+// Checks the weights of a sample whose targets weigh `sum`. They are as many as its labels.
+absl::Status CheckTokenWeights(int64_t sample, std::span<const int32_t> labels,
+                               std::span<const float> weights, double sum);
+// Adds up what targets weigh, in their order.
+double SumOfWeights(std::span<const int32_t> labels, std::span<const float> weights);
 
 }  // namespace shoal::formats

@@ -1,6 +1,7 @@
 #include "core/data/token_file.h"
 
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "core/base/file.h"
@@ -164,8 +165,8 @@ TEST(TokenFile, RefusesSourcesThatLieWithAValidChecksum) {
   header.token_count = 4;
   const std::vector<TokenFileEntry> index = {{0, 2, 1}, {2, 2, 1}};
   const auto check = [&](const std::vector<uint64_t>& sources) {
-    header.checksum = TokenFileChecksum(header, index, sources);
-    return CheckTokenFileIndex(header, index, sources);
+    header.checksum = TokenFileChecksum(header, {index, sources, {}});
+    return CheckTokenFileIndex(header, {index, sources, {}});
   };
   EXPECT_THAT(check({1, 1}), IsOk());
   EXPECT_REFUSED(check({2, 0}), "source 1 is said to have 0 samples");
@@ -173,6 +174,98 @@ TEST(TokenFile, RefusesSourcesThatLieWithAValidChecksum) {
   EXPECT_REFUSED(check({1, ~uint64_t{0}}), "source 1");
   header.sources = 1;
   EXPECT_REFUSED(check({1}), "1 samples are of no source");
+}
+
+struct Weighted {
+  std::vector<int32_t> labels;
+  std::vector<float> weights;
+};
+
+absl::Status WriteWeighted(const std::string& path, const std::vector<Weighted>& samples,
+                           bool mixture = false) {
+  SHOAL_ASSIGN_OR_RETURN(const auto writer, TokenFileWriter::Create(path, 10, 5));
+  for (const Weighted& sample : samples) {
+    if (mixture) {
+      writer->BeginSource();
+    }
+    const std::vector<int32_t> tokens(sample.labels.size(), 1);
+    SHOAL_RETURN_IF_ERROR(writer->Add(tokens, sample.labels, sample.weights));
+  }
+  return writer->Finish();
+}
+
+TEST(TokenFile, KeepsWhatTargetsWeigh) {
+  const TemporaryFolder folder;
+  const std::vector<Weighted> samples = {{{2, 3, -100}, {}},
+                                         {{2, -100, 3, -100}, {0.5f, 1.0f, 2.25f, 1.0f}},
+                                         {std::vector<int32_t>(70'000, -100), {}},
+                                         {{4, -100}, {}}};
+  for (const bool mixture : {false, true}) {
+    ASSERT_OK(WriteWeighted(folder / "data", samples, mixture));
+    const auto file = TokenFile::Open(folder / "data");
+    ASSERT_OK(file.status());
+    EXPECT_EQ((*file)->source_samples().size(), mixture ? 4U : 0U);
+    EXPECT_EQ((*file)->weight(0), 2);
+    EXPECT_EQ((*file)->weight(1), 2.75);
+    EXPECT_EQ((*file)->weight(2), 0);
+    EXPECT_EQ((*file)->Sample(0)->weights, (std::vector<float>{1, 1, 1}));
+    EXPECT_EQ((*file)->Sample(1)->weights, samples[1].weights);
+    EXPECT_EQ((*file)->Sample(3)->weights, (std::vector<float>{1, 1}));
+    EXPECT_EQ((*file)->Sample(3)->labels, samples[3].labels);
+  }
+  ASSERT_OK(WriteWeighted(folder / "plain", {samples[0], samples[3]}));
+  const auto plain = TokenFile::Open(folder / "plain");
+  EXPECT_EQ((*plain)->weight(0), 2);
+  EXPECT_TRUE((*plain)->Sample(0)->weights.empty());
+  EXPECT_EQ((*ReadFile(folder / "plain"))[8], 1) << "the version that there was before weights";
+}
+
+TEST(TokenFile, RefusesWeightsThatAreNone) {
+  const TemporaryFolder folder;
+  const auto write = [&](std::vector<float> weights) {
+    return WriteWeighted(folder / "data", {{{2, -100}, std::move(weights)}});
+  };
+  EXPECT_REFUSED(write({1}), "sample 0: 1 weights for 2 labels");
+  for (const float bad : {0.0f, -1.0f, 1e-7f, 2e6f, std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()}) {
+    EXPECT_REFUSED(write({bad, 1}), "sample 0 position 0: the weight");
+  }
+  EXPECT_REFUSED(write({2, 2}), "sample 0 position 1: the weight 2 is not possible");
+}
+
+TEST(TokenFile, RefusesWeightsThatLieWithAValidChecksum) {
+  const TemporaryFolder folder;
+  ASSERT_OK(WriteWeighted(folder / "good", {{{2, 3, -100}, {2, 3, 1}}}));
+  const std::string good = *ReadFile(folder / "good");
+  const size_t sums = sizeof(TokenFileHeader) + sizeof(TokenFileEntry);
+  const auto with = [&](double sum, float first) {
+    std::string lies = good;
+    std::memcpy(lies.data() + sums, &sum, sizeof(sum));
+    std::memcpy(lies.data() + lies.size() - 3 * sizeof(float), &first, sizeof(first));
+    TokenFileHeader header;
+    TokenFileEntry entry;
+    std::memcpy(&header, lies.data(), sizeof(header));
+    std::memcpy(&entry, lies.data() + sizeof(header), sizeof(entry));
+    header.checksum = TokenFileChecksum(header, {{&entry, 1}, {}, {&sum, 1}});
+    std::memcpy(lies.data(), &header, sizeof(header));
+    EXPECT_THAT(WriteFileAtomically(folder / "liar", lies), IsOk());
+    const auto opened = TokenFile::Open(folder / "liar");
+    return opened.ok() ? (*opened)->Sample(0).status() : opened.status();
+  };
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  ASSERT_OK(with(5, 2));
+  EXPECT_REFUSED(with(6, 2), "sample 0: its targets weigh 5 where the index says 6");
+  EXPECT_REFUSED(with(5, std::numeric_limits<float>::quiet_NaN()), "position 0: the weight nan");
+  for (const double sum : {0.0, -5.0, 3e6, kNan}) {
+    EXPECT_REFUSED(with(sum, 2), "the 2 targets of sample 0 are said to weigh");
+  }
+  // Any flipped bit before the tokens is noticed.
+  for (size_t byte = 8; byte < sums + sizeof(double); ++byte) {
+    std::string damaged = good;
+    damaged[byte] = static_cast<char>(damaged[byte] ^ 0x10);
+    ASSERT_OK(WriteFileAtomically(folder / "bad", damaged));
+    EXPECT_FALSE(TokenFile::Open(folder / "bad").ok()) << byte;
+  }
 }
 
 TEST(TokenFile, NamesAFileThatIsCutShortWhileOpen) {
@@ -192,7 +285,7 @@ TEST(TokenFile, RefusesAnIndexThatLiesWithAValidChecksum) {
   header.token_count = 4;
   const auto parse = [&](const std::vector<TokenFileEntry>& index,
                          const std::vector<int32_t>& ids) {
-    header.checksum = TokenFileChecksum(header, index, {});
+    header.checksum = TokenFileChecksum(header, {index, {}, {}});
     std::string file(reinterpret_cast<const char*>(&header), sizeof(header));
     file.append(reinterpret_cast<const char*>(index.data()), index.size() * sizeof(index[0]));
     file.append(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(ids[0]));

@@ -18,7 +18,42 @@ struct TokenFileWriter::State {
   std::vector<uint64_t> sources;
   std::unique_ptr<StreamedFile> tokens;
   std::unique_ptr<StreamedFile> labels;
+  std::unique_ptr<StreamedFile> weights;  // from the first sample on that has some
+  std::vector<double> sums;
+
+  absl::Status AddWeights(std::span<const int32_t> of_labels, std::span<const float> added);
+  absl::Status AppendOnes(uint64_t count);
 };
+
+absl::Status TokenFileWriter::State::AppendOnes(uint64_t count) {
+  const std::vector<float> ones(std::min<uint64_t>(count, size_t{1} << 16), 1.0f);
+  for (uint64_t left = count; left > 0;) {
+    const size_t next = std::min<uint64_t>(left, ones.size());
+    SHOAL_RETURN_IF_ERROR(weights->Append(std::as_bytes(std::span(ones).first(next))));
+    left -= next;
+  }
+  return absl::OkStatus();
+}
+
+// Of the sample that comes next.
+absl::Status TokenFileWriter::State::AddWeights(std::span<const int32_t> of_labels,
+                                                std::span<const float> added) {
+  if (!added.empty() && added.size() != of_labels.size()) {
+    return InvalidArgument("sample {}: {} weights for {} labels", index.size(), added.size(),
+                           of_labels.size());
+  }
+  sums.push_back(SumOfWeights(of_labels, added));
+  if (added.empty()) {
+    return weights == nullptr ? absl::OkStatus() : AppendOnes(of_labels.size());
+  }
+  SHOAL_RETURN_IF_ERROR(
+      CheckTokenWeights(static_cast<int64_t>(index.size()), of_labels, added, sums.back()));
+  if (weights == nullptr) {  // the samples before it weigh 1
+    SHOAL_ASSIGN_OR_RETURN(weights, StreamedFile::Create(path + ".weights"));
+    SHOAL_RETURN_IF_ERROR(AppendOnes(header.token_count));
+  }
+  return weights->Append(std::as_bytes(added));
+}
 
 TokenFileWriter::TokenFileWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
 TokenFileWriter::~TokenFileWriter() = default;
@@ -40,8 +75,8 @@ absl::StatusOr<std::unique_ptr<TokenFileWriter>> TokenFileWriter::Create(const s
 
 void TokenFileWriter::BeginSource() { state_->sources.push_back(0); }
 
-absl::Status TokenFileWriter::Add(std::span<const int32_t> tokens,
-                                  std::span<const int32_t> labels) {
+absl::Status TokenFileWriter::Add(std::span<const int32_t> tokens, std::span<const int32_t> labels,
+                                  std::span<const float> weights) {
   State& state = *state_;
   const size_t sample = state.index.size();
   if (tokens.empty() || tokens.size() > std::numeric_limits<uint32_t>::max()) {
@@ -61,6 +96,7 @@ absl::Status TokenFileWriter::Add(std::span<const int32_t> tokens,
     return InvalidArgument("sample {}: id {} is outside the vocabulary of {}", sample,
                            bad_token != tokens.end() ? *bad_token : *bad_label, vocabulary);
   }
+  SHOAL_RETURN_IF_ERROR(state.AddWeights(labels, weights));
   const auto ignored = std::count(labels.begin(), labels.end(), kIgnoredLabel);
   state.index.push_back(
       {.first_token = state.header.token_count,
@@ -86,16 +122,26 @@ absl::Status TokenFileWriter::Finish() {
     return InvalidArgument("source {} of the mixture is left without a sample",
                            none - state.sources.begin() + 1);
   }
-  state.header.checksum = TokenFileChecksum(state.header, state.index, state.sources);
+  if (state.weights != nullptr) {
+    state.header.version = kTokenFileVersionOfWeights;
+  } else {
+    state.sums.clear();
+  }
+  const TokenFileIndex index = {state.index, state.sources, state.sums};
+  state.header.checksum = TokenFileChecksum(state.header, index);
   SHOAL_ASSIGN_OR_RETURN(auto file, StreamedFile::Create(state.path));
   SHOAL_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(&state.header, 1))));
-  SHOAL_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(state.index))));
-  SHOAL_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(state.sources))));
+  for (const std::span<const std::byte> part :
+       {std::as_bytes(index.entries), std::as_bytes(index.sources), std::as_bytes(index.weights)}) {
+    SHOAL_RETURN_IF_ERROR(file->Append(part));
+  }
   const auto append = [&](std::span<const std::byte> bytes) { return file->Append(bytes); };
   // One after the other, so that no more than half of the file is there twice.
-  for (std::unique_ptr<StreamedFile>* part : {&state.tokens, &state.labels}) {
-    SHOAL_RETURN_IF_ERROR((*part)->Replay(append));
-    part->reset();
+  for (std::unique_ptr<StreamedFile>* part : {&state.tokens, &state.labels, &state.weights}) {
+    if (*part != nullptr) {
+      SHOAL_RETURN_IF_ERROR((*part)->Replay(append));
+      part->reset();
+    }
   }
   return file->Finish();
 }

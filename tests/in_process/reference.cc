@@ -75,28 +75,27 @@ absl::StatusOr<ReferenceRun> TrainReference(const plan::Job& job, const std::str
   for (int64_t step = 1; step <= job.train.steps; ++step) {
     const std::vector<int64_t> samples = plan::MinibatchSamples(
         step, job.train.minibatch_samples, file->samples(), job.data.seed, job.data.shuffle);
-    int64_t targets = 0;
-    std::vector<int64_t> third_targets(3, 0);
+    double weight = 0;
+    std::vector<double> weight_of_third(3, 0);
     for (size_t i = 0; i < samples.size(); ++i) {
-      targets += file->targets(samples[i]);
-      third_targets[i % 3] += file->targets(samples[i]);
+      weight += file->weight(samples[i]);
+      weight_of_third[i % 3] += file->weight(samples[i]);
     }
     sink.Clear();
     double loss = 0;
     for (size_t i = 0; i < samples.size(); ++i) {
       SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample encoded, file->Sample(samples[i]));
       worker::PackedBatch batch;
-      batch.Append(encoded.tokens, encoded.labels);
-      SHOAL_ASSIGN_OR_RETURN(
-          const worker::MicrobatchResult result,
-          worker::RunMicrobatch(*model, batch,
-                                normaliser == Normaliser::kMinibatchTargets
-                                    ? 1.0 / static_cast<double>(targets)
-                                    : 1.0 / (3.0 * static_cast<double>(third_targets[i % 3])),
-                                source, sink));
+      batch.Append(encoded.tokens, encoded.labels, encoded.weights);
+      SHOAL_ASSIGN_OR_RETURN(const worker::MicrobatchResult result,
+                             worker::RunMicrobatch(*model, batch,
+                                                   normaliser == Normaliser::kMinibatchTargets
+                                                       ? 1.0 / weight
+                                                       : 1.0 / (3.0 * weight_of_third[i % 3]),
+                                                   source, sink));
       loss += result.loss_sum;
     }
-    run.losses.push_back(loss / static_cast<double>(targets));
+    run.losses.push_back(loss / weight);
     double squares = 0;
     for (size_t unit = 0; unit < units.size(); ++unit) {
       for (const float g : sink.gradient(static_cast<int>(unit))) {

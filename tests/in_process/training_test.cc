@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
 
 #include "core/base/time_kind.h"
+#include "core/data/token_file.h"
 #include "fmt/format.h"
 #include "tests/in_process/reference.h"
 #include "tests/in_process/tiny_job.h"
@@ -49,6 +52,51 @@ TEST_F(TrainingTest, EqualsAPlainLoopAtAnyShape) {
   for (const auto& [servers, workers] : {std::pair(1, 1), std::pair(2, 3), std::pair(3, 2)}) {
     SCOPED_TRACE(fmt::format("{} servers, {} workers", servers, workers));
     ExpectSame(Run({.servers = servers, .workers = workers}), *reference);
+  }
+}
+
+// The same samples, of which target number n weighs weights(n).
+void Reweigh(const std::string& tokens, const std::function<float(int64_t)>& weights) {
+  const std::string weighted = tokens + ".weighted";
+  {
+    const auto file = formats::TokenFile::Open(tokens).value();
+    const auto writer = formats::TokenFileWriter::Create(weighted, file->vocabulary(), 7).value();
+    int64_t targets = 0;
+    for (int64_t i = 0; i < file->samples(); ++i) {
+      const formats::TokenSample sample = file->Sample(i).value();
+      std::vector<float> of_labels;
+      for (const int32_t label : sample.labels) {
+        of_labels.push_back(label == formats::kIgnoredLabel ? 1 : weights(targets++));
+      }
+      ASSERT_TRUE(writer->Add(sample.tokens, sample.labels, of_labels).ok());
+    }
+    ASSERT_TRUE(writer->Finish().ok());
+  }
+  std::filesystem::rename(weighted, tokens);
+}
+
+TEST_F(TrainingTest, WeightsOfTargetsAreThoseOfAPlainLoop) {
+  const ClusterRun before = Run({.servers = 2, .workers = 2});
+  Reweigh(tokens_, [](int64_t n) { return 0.25f * static_cast<float>(1 + n % 7); });
+  const auto reference = TrainReference(job_, tokens_);
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  EXPECT_GT(std::abs(reference->losses.front() - before.steps.front().loss()), 1e-3);
+  ExpectSame(Run({.servers = 2, .workers = 2}), *reference);
+}
+
+// Two halves the scale of a target, and doubles it again.
+TEST_F(TrainingTest, TargetsThatAllWeighTwoGiveTheBitsOfThoseWithoutWeights) {
+  job_.service.accumulate = plan::Accumulate::kExact;
+  job_.data.validation = {.path = tokens_, .every_steps = 2};
+  const ClusterOptions options{.servers = 2, .workers = 2, .validation_file = tokens_};
+  const ClusterRun without = Run(options);
+  Reweigh(tokens_, [](int64_t) { return 2.0f; });
+  const ClusterRun twos = Run(options);
+  ExpectSameBits(twos, without);
+  ASSERT_EQ(without.validations.size(), 2U);
+  ASSERT_EQ(twos.validations.size(), without.validations.size());
+  for (size_t i = 0; i < twos.validations.size(); ++i) {
+    EXPECT_EQ(twos.validations[i].loss(), without.validations[i].loss());
   }
 }
 

@@ -226,7 +226,7 @@ absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
   PackedBatch batch;
   for (const int64_t sample : work.samples()) {
     SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample encoded, file.Sample(sample));
-    batch.Append(encoded.tokens, encoded.labels);
+    batch.Append(encoded.tokens, encoded.labels, encoded.weights);
   }
   return batch;
 }

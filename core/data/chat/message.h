@@ -21,14 +21,15 @@ struct ChatMessage {
   // An object of what else a sample says of it, as a model's own template sees it: tool_calls,
   // reasoning_content, and content itself where that is a list. Null: nothing.
   nlohmann::ordered_json more = nullptr;
+  float weight = 1;  // of what is learnt of it; 0: nothing is
 
   bool operator==(const ChatMessage&) const = default;
 };
 
 struct Conversation {
   std::vector<int32_t> tokens;
-  std::vector<bool> is_target;  // by token: whether the model must predict it
-  int64_t silent = 0;           // messages of the assistant of which the template wrote nothing
+  std::vector<float> weights;  // by token: of the loss of predicting it; 0: it is not learnt
+  int64_t silent = 0;          // messages of the assistant of which the template wrote nothing
 };
 
 }  // namespace shoal::worker

@@ -55,12 +55,6 @@ size_t CommonBeginning(std::span<const int32_t> a, std::span<const int32_t> b) {
                              a.begin());
 }
 
-bool Overlaps(std::span<const TextRange> targets, size_t begin, size_t end) {
-  return std::any_of(targets.begin(), targets.end(), [&](const TextRange& target) {
-    return target.begin < end && begin < target.end;
-  });
-}
-
 bool HasWord(std::string_view text, std::string_view word) {
   const auto is_part = [text](size_t at) {
     return at < text.size() && (absl::ascii_isalnum(text[at]) || text[at] == '_');
@@ -139,6 +133,14 @@ absl::Status OwnTemplate::TakeArguments(const std::map<std::string, std::string>
         name, Value::FromJson(is_text ? OrderedJson(value) : OrderedJson(*read), kOtherData));
   }
   return absl::OkStatus();
+}
+
+// Of the first that has a part of it; 0: none has.
+float OwnTemplate::WeightAt(std::span<const Target> targets, TextRange span) {
+  const auto found = std::ranges::find_if(targets, [&](const Target& target) {
+    return target.span.begin < span.end && span.begin < target.span.end;
+  });
+  return found == targets.end() ? 0 : found->weight;
 }
 
 absl::Status OwnTemplate::Probe(const formats::SpecialTokens& special) {
@@ -243,14 +245,14 @@ jinja::Prompt OwnTemplate::PromptParts() const {
 
 // A part of a text has, but for where its ends cut a token, the tokens that it has within it.
 absl::Status OwnTemplate::AppendText(std::string_view text, size_t begin,
-                                     std::span<const TextRange> targets, Conversation& out) const {
+                                     std::span<const Target> targets, Conversation& out) const {
   const bool first = begin == 0;
   SHOAL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                          tokenizer_->EncodeBetween(text, first, control_));
   const size_t start = out.tokens.size();
   out.tokens.insert(out.tokens.end(), ids.begin(), ids.end());
-  out.is_target.resize(out.tokens.size(), false);
-  for (const TextRange& target : targets) {
+  out.weights.resize(out.tokens.size(), 0);
+  for (const auto& [target, weight] : targets) {
     if (target.end <= begin || target.begin >= begin + text.size()) {
       continue;
     }
@@ -269,21 +271,20 @@ absl::Status OwnTemplate::AppendText(std::string_view text, size_t begin,
       const size_t common = CommonBeginning(within, ids);
       to = std::min(ids.size(), common + (common < within.size() ? 1 : 0));
     }
-    std::fill(out.is_target.begin() + static_cast<int64_t>(start + from),
-              out.is_target.begin() + static_cast<int64_t>(start + std::max(from, to)), true);
+    std::fill(out.weights.begin() + static_cast<int64_t>(start + from),
+              out.weights.begin() + static_cast<int64_t>(start + std::max(from, to)), weight);
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Conversation> OwnTemplate::Tokenized(const Text& text,
                                                     const std::vector<Segment>& segments,
-                                                    std::span<const TextRange> targets) const {
+                                                    std::span<const Target> targets) const {
   Conversation out;
   for (const Segment& segment : segments) {
     if (segment.id >= 0) {
       out.tokens.push_back(segment.id);
-      const TextRange span = Trimmed(text.str(), segment);
-      out.is_target.push_back(Overlaps(targets, span.begin, span.end));
+      out.weights.push_back(WeightAt(targets, Trimmed(text.str(), segment)));
       continue;
     }
     SHOAL_RETURN_IF_ERROR(
@@ -297,7 +298,17 @@ absl::StatusOr<Conversation> OwnTemplate::Encode(std::span<const ChatMessage> me
                                                  const OrderedJson& tools) const {
   SHOAL_ASSIGN_OR_RETURN(const Text text, Render(messages, tools, false));
   const std::vector<Segment> segments = Segments(text);
-  std::vector<TextRange> targets = jinja::GenerationSpans(text);
+  std::vector<Target> targets;
+  const auto learn = [&](TextRange span, float weight) {
+    if (weight > 0) {
+      targets.push_back({span, weight});
+    }
+  };
+  for (const TextRange span : jinja::GenerationSpans(text)) {
+    const int32_t source = jinja::FirstSource(text, span);
+    const bool of_message = source > 0 && source < kOtherData;
+    learn(span, of_message ? messages[static_cast<size_t>(source) - 1].weight : 1);
+  }
   int64_t silent = 0;
   const bool marks = with_tools_.has_value() && !tools.is_null() ? with_tools_->has_generation()
                                                                  : template_.has_generation();
@@ -310,7 +321,7 @@ absl::StatusOr<Conversation> OwnTemplate::Encode(std::span<const ChatMessage> me
     const auto says = MessageSpan(text, SourceOf(i), prompt, specials);
     silent += says.has_value() ? 0 : 1;
     if (says.has_value()) {
-      targets.push_back(*says);
+      learn(*says, messages[i].weight);
     }
   }
   SHOAL_ASSIGN_OR_RETURN(Conversation out, Tokenized(text, segments, targets));

@@ -53,12 +53,19 @@ class OwnTemplate {
   int32_t end_of_turn() const { return end_of_turn_; }
 
  private:
+  // A stretch that is learnt.
+  struct Target {
+    TextRange span;
+    float weight = 1;
+  };
+
   OwnTemplate(jinja::Template of, const Tokenizer& tokenizer)
       : template_(std::move(of)), tokenizer_(&tokenizer) {}
   absl::StatusOr<jinja::Text> Render(std::span<const ChatMessage> messages,
                                      const nlohmann::ordered_json& tools, bool prompt) const;
   absl::Status TakeArguments(const std::map<std::string, std::string>& arguments,
                              const std::string& text);
+  static float WeightAt(std::span<const Target> targets, TextRange span);
   // What add_generation_prompt adds, and what begins and ends a turn.
   absl::Status Probe(const formats::SpecialTokens& special);
   void FindControl(const jinja::Text& turns);
@@ -67,8 +74,8 @@ class OwnTemplate {
   jinja::Prompt PromptParts() const;
   absl::StatusOr<Conversation> Tokenized(const jinja::Text& text,
                                          const std::vector<Segment>& segments,
-                                         std::span<const TextRange> targets) const;
-  absl::Status AppendText(std::string_view text, size_t begin, std::span<const TextRange> targets,
+                                         std::span<const Target> targets) const;
+  absl::Status AppendText(std::string_view text, size_t begin, std::span<const Target> targets,
                           Conversation& out) const;
   std::vector<Segment> Segments(const jinja::Text& text) const;
 

@@ -46,7 +46,7 @@ std::vector<std::string> Learnt(const Conversation& chat, const Tokenizer& token
   std::vector<std::string> runs;
   Ids run;
   for (size_t i = 0; i <= chat.tokens.size(); ++i) {
-    if (i < chat.tokens.size() && chat.is_target[i]) {
+    if (i < chat.tokens.size() && chat.weights[i] > 0) {
       run.push_back(chat.tokens[i]);
     } else if (!run.empty()) {
       runs.push_back(tokenizer.Decode(run, false));
@@ -75,7 +75,7 @@ TEST(OwnTemplate, IdsAndMasksAreTransformers) {
       const auto chat = own->Encode(Messages(golden["messages"]), nullptr);
       ASSERT_OK(chat.status());
       EXPECT_EQ(chat->tokens, golden["ids"].get<Ids>());
-      EXPECT_EQ(Ids(chat->is_target.begin(), chat->is_target.end()), golden["mask"].get<Ids>());
+      EXPECT_EQ(Ids(chat->weights.begin(), chat->weights.end()), golden["mask"].get<Ids>());
     }
   }
 }
@@ -111,11 +111,38 @@ TEST(OwnTemplate, OurTextsGiveWhatOurTemplatesDo) {
     ASSERT_OK(own.status());
     EXPECT_EQ(own->end_of_turn(), ours.end_of_turn());
     EXPECT_EQ(own->Encode(chat)->tokens, ours.Encode(chat)->tokens);
-    EXPECT_EQ(own->Encode(chat)->is_target, ours.Encode(chat)->is_target);
+    EXPECT_EQ(own->Encode(chat)->weights, ours.Encode(chat)->weights);
     const auto prompt = own->EncodePrompt(std::span(chat).first(4));
     EXPECT_EQ(*prompt, *ours.EncodePrompt(std::span(chat).first(4)));
     const Ids reply = tokenizer->Encode("Yes", {.add_special = false, .continues = true}).value();
     EXPECT_EQ(own->DecodeReply(reply), "Yes");
+  }
+}
+
+TEST(OwnTemplate, WhatIsLearntOfAMessageHasItsWeight) {
+  const auto tokenizer = TokenizerOf("qwen2");
+  const std::vector<ChatMessage> chat = {
+      {Role::kUser, "1?"},
+      {.role = Role::kAssistant, .content = "one", .weight = 0.5f},
+      {Role::kUser, "2?"},
+      {.role = Role::kAssistant, .content = "two", .weight = 0},
+      {Role::kAssistant, "ten"}};
+  const std::string marking =
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+      "{% if m.role == 'assistant' %}{% generation %}{{ m.content + '<|im_end|>' }}"
+      "{% endgeneration %}{% else %}{{ m.content + '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor "
+      "%}";
+  for (const std::string& text : {std::string(kQwen), marking}) {
+    const auto own = Made(text, *tokenizer);
+    ASSERT_OK(own.status());
+    const auto out = own->Encode(chat, nullptr);
+    ASSERT_OK(out.status());
+    EXPECT_THAT(Learnt(*out, *tokenizer), ElementsAre("one<|im_end|>", "ten<|im_end|>"));
+    std::vector<float> weights = out->weights;
+    std::erase(weights, 0.0f);
+    EXPECT_EQ(weights.front(), 0.5f);
+    EXPECT_EQ(weights.back(), 1.0f);
+    EXPECT_EQ(std::ranges::count(weights, 0.5f), std::ranges::count(weights, 1.0f));
   }
 }
 

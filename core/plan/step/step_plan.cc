@@ -171,6 +171,7 @@ absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples,
     SHOAL_RETURN_IF_ERROR(CheckSample(sample, options.microbatch_tokens));
     plan.tokens += sample.tokens;
     plan.targets += sample.targets;
+    plan.weight += sample.weight;
     tokens.push_back(sample.tokens);
     // The number of microbatches follows from the tokens, so each token carries its part of the
     // fixed cost of a microbatch.

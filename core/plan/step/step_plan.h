@@ -18,6 +18,7 @@ struct SampleLength {
   int64_t sample = 0;  // id in the dataset
   int64_t tokens = 0;
   int64_t targets = 0;
+  double weight = 0;  // of its targets; 1 each unless the data says so
 };
 
 struct Microbatch {
@@ -35,7 +36,8 @@ struct Microbatch {
 struct StepPlan {
   std::vector<std::vector<Microbatch>> workers;  // by worker group; a group may have none
   int64_t tokens = 0;
-  int64_t targets = 0;  // of the whole minibatch: loss scale is 1 / targets
+  int64_t targets = 0;
+  double weight = 0;  // of the targets of the whole minibatch: loss scale is 1 / weight
 
   int64_t packs() const;                         // including empty ones
   const Microbatch* Find(int64_t number) const;  // null: there is none

@@ -18,8 +18,10 @@ std::vector<SampleLength> RandomSamples(Random& random, int64_t count, int64_t l
   for (int64_t i = 0; i < count; ++i) {
     const int64_t tokens =
         std::min(longest, 1 + static_cast<int64_t>(std::exp(4 + 1.2 * random.Normal())));
-    samples.push_back(
-        {.sample = 1000 + i, .tokens = tokens, .targets = random.Between(0, tokens - 1)});
+    samples.push_back({.sample = 1000 + i,
+                       .tokens = tokens,
+                       .targets = random.Between(0, tokens - 1),
+                       .weight = random.Uniform()});
   }
   return samples;
 }
@@ -35,6 +37,7 @@ std::vector<SampleLength> Alike(int64_t count, int64_t tokens) {
 struct Sums {
   int64_t tokens = 0;
   int64_t targets = 0;
+  double weight = 0;
   double squared_tokens = 0;
   double cost = 0;
 };
@@ -49,9 +52,11 @@ void CheckPlan(const StepPlan& plan, const std::vector<SampleLength>& samples,
     left[sample.sample] = sample;
     all.tokens += sample.tokens;
     all.targets += sample.targets;
+    all.weight += sample.weight;
   }
   EXPECT_EQ(plan.tokens, all.tokens);
   EXPECT_EQ(plan.targets, all.targets);
+  EXPECT_EQ(plan.weight, all.weight);
   for (const auto& worker : plan.workers) {
     for (const Microbatch& microbatch : worker) {
       EXPECT_TRUE(options.equal_counts || !microbatch.empty());

@@ -178,7 +178,10 @@ std::vector<plan::SampleLength> LengthsOf(const formats::TokenFile& file,
   std::vector<plan::SampleLength> lengths;
   lengths.reserve(ids.size());
   for (const int64_t id : ids) {
-    lengths.push_back({.sample = id, .tokens = file.tokens(id), .targets = file.targets(id)});
+    lengths.push_back({.sample = id,
+                       .tokens = file.tokens(id),
+                       .targets = file.targets(id),
+                       .weight = file.weight(id)});
   }
   return lengths;
 }

@@ -179,7 +179,7 @@ proto::StepWork JobRun::MakeWork() {
   work.set_step(step_);
   work.set_attempt(attempt_);
   work.set_generation(job_.shard_map.generation);
-  work.set_minibatch_weight(static_cast<double>(plan_.targets));
+  work.set_minibatch_weight(plan_.weight);
   work.set_packs(plan_.packs());
   work.set_slot(slots_++);
   work.set_validates(validating_);
@@ -415,7 +415,7 @@ void JobRun::OnPrepared(const std::vector<proto::PrepareReply>& replies) {
     }
     return;
   }
-  const auto totals = Total(ledger_->LossSum(), replies, job_.shard_map, plan_.targets);
+  const auto totals = Total(ledger_->LossSum(), replies, job_.shard_map, plan_.weight);
   if (!totals.ok()) {
     Fail(fmt::format("step {}: {}", step_, Message(totals.status())));
     return;

@@ -51,7 +51,7 @@ void JobRun::EndValidation() {
   environment_.metrics.OnPhase("validation", now);
   proto::ValidationEvent result;
   result.set_step(version_);
-  result.set_loss(ledger_->LossSum() / static_cast<double>(plan_.targets));
+  result.set_loss(ledger_->LossSum() / plan_.weight);
   result.set_tokens(plan_.tokens);
   result.set_target_tokens(plan_.targets);
   result.set_seconds(absl::ToDoubleSeconds(now - step_opened_));

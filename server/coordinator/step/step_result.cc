@@ -8,7 +8,7 @@
 namespace shoal::server {
 
 absl::StatusOr<StepTotals> Total(double loss_sum, const std::vector<proto::PrepareReply>& prepared,
-                                 const plan::ShardMap& map, int64_t targets) {
+                                 const plan::ShardMap& map, double weight) {
   const size_t count = map.servers.size();
   std::vector<const proto::PartitionGradient*> gradients(count, nullptr);
   for (size_t server = 0; server < prepared.size(); ++server) {
@@ -33,7 +33,7 @@ absl::StatusOr<StepTotals> Total(double loss_sum, const std::vector<proto::Prepa
     totals.non_finite += gradients[id]->non_finite();
   }
   totals.grad_norm = std::sqrt(sum_of_squares);
-  totals.loss = targets > 0 ? loss_sum / static_cast<double>(targets) : 0;
+  totals.loss = weight > 0 ? loss_sum / weight : 0;
   return totals;
 }
 

@@ -13,16 +13,16 @@
 namespace shoal::server {
 
 struct StepTotals {
-  double loss = 0;         // mean over the minibatch's target tokens
+  double loss = 0;         // mean over the minibatch's targets, weighted
   double grad_norm = 0;    // before clipping
   int64_t non_finite = 0;  // gradient elements
 };
 
-// `loss_sum`: over all targets. Sums squares in partition order, so that the order of arrival
-// changes no bit. `prepared` are by server. Internal unless each partition is reported once, by its
-// primary.
+// `loss_sum`: over all targets, which weigh `weight`. Sums squares in partition order, so that the
+// order of arrival changes no bit. `prepared` are by server. Internal unless each partition is
+// reported once, by its primary.
 absl::StatusOr<StepTotals> Total(double loss_sum, const std::vector<proto::PrepareReply>& prepared,
-                                 const plan::ShardMap& map, int64_t targets);
+                                 const plan::ShardMap& map, double weight);
 
 // Names what is not finite, for a message ("the loss is nan"); otherwise empty.
 std::string NonFinite(const StepTotals& totals);

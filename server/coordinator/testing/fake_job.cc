@@ -37,6 +37,7 @@ absl::StatusOr<plan::StepPlan> FakeSteps::Plan(int64_t step, const PlanInputs& i
     microbatch.targets += Targets(sample);
     plan.tokens += 10;
     plan.targets += Targets(sample);
+    plan.weight += static_cast<double>(Targets(sample));
   }
   int64_t number = 0;
   for (std::vector<plan::Microbatch>& microbatches : plan.workers) {
