@@ -21,7 +21,7 @@ class RunWatch {
   struct Options {
     absl::Duration patience = absl::Seconds(1);         // from a step's begin
     absl::Duration interval = absl::Milliseconds(500);  // between questions
-    // Between looks whether it lacks a server, and so between questions while it does: about as
+    // Between looks whether it lacks a server, and between the first few questions then: about as
     // long as a coordinator takes to know that a server is lost, and others to go on for it.
     absl::Duration look = absl::Milliseconds(100);
     std::function<bool()> lacks_server = [] { return false; };
@@ -44,6 +44,7 @@ class RunWatch {
   Clock& clock_;
   absl::Mutex mutex_;
   std::optional<absl::Time> next_ ABSL_GUARDED_BY(mutex_);  // question, during a step
+  int early_ ABSL_GUARDED_BY(mutex_) = 0;                   // questions for lack of a server
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses all of the above
 };

@@ -87,7 +87,6 @@ int64_t JoiningGroups::ready() const {
 void JoiningGroups::Reform(int64_t formation) {
   for (Group& group : groups_) {
     group.formation = formation;
-    group.asked.assign(group.workers.size(), false);
   }
 }
 

@@ -38,7 +38,8 @@ class JoiningGroups {
   int64_t size() const;   // workers
   int64_t ready() const;  // those of groups that are ready
   std::vector<Group> TakeReady();
-  // What they were told holds no more: all are to join anew, under this formation.
+  // What they were told holds no more: all are to join anew, under this formation, and take part
+  // meanwhile if they are ready.
   void Reform(int64_t formation);
 
  private:
