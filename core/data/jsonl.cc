@@ -19,7 +19,7 @@ absl::StatusOr<float> ParseWeight(const Json& json, std::string_view what) {
   const double number = json.is_number() ? json.get<double>() : -1;
   const bool in_range = number >= 0 && number <= static_cast<double>(formats::kMostWeight);
   const float weight = in_range ? static_cast<float>(number) : -1;
-  if (weight != 0 && !formats::IsWeight(weight)) {
+  if (number != 0 && !formats::IsWeight(weight)) {
     return InvalidArgument("{} is {}, not 0 or a number from {} to {}", what,
                            json.is_primitive() ? json.dump() : json.type_name(),
                            formats::kLeastWeight, formats::kMostWeight);
@@ -43,6 +43,11 @@ class Fields {
   std::string NameOf(const std::string& field) const {
     const auto found = options_.fields.find(field);
     return found == options_.fields.end() ? field : found->second;
+  }
+  // Whether another of our fields has that name of the file's.
+  bool IsTaken(const std::string& name) const {
+    return std::ranges::any_of(options_.fields,
+                               [&name](const auto& field) { return field.second == name; });
   }
   bool Has(const std::string& field) const { return object_.Find(NameOf(field)) != nullptr; }
   absl::StatusOr<std::string> String(const std::string& field) const {
@@ -378,7 +383,10 @@ absl::StatusOr<JsonlSample> ParseJsonlLine(std::string_view line, const JsonlOpt
         where, fields.NameOf("messages"), fields.NameOf("prompt"), fields.NameOf("input_ids"),
         KeysOf(json));
   }
-  SHOAL_ASSIGN_OR_RETURN(sample.weight, WeightOf(object, fields.NameOf("weight")));
+  if (const std::string name = fields.NameOf("weight");
+      options.fields.contains("weight") || !fields.IsTaken(name)) {
+    SHOAL_ASSIGN_OR_RETURN(sample.weight, WeightOf(object, name));
+  }
   sample.answer = fields.Answer();
   return sample;
 }

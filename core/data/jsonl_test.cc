@@ -71,8 +71,19 @@ TEST(JsonlTest, ReadsWeights) {
             1);
 }
 
+TEST(JsonlTest, AWeightThatIsAnotherFieldIsNone) {
+  const std::string line = R"({"prompt":"p","weight":"3 kg"})";
+  const auto taken = ParseJsonlLine(line, {.fields = {{"completion", "weight"}}}, "f:1");
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ(taken->weight, 1);
+  EXPECT_EQ(taken->messages[1].content, "3 kg");
+  const auto other = ParseJsonlLine(R"({"prompt":"p","completion":"c","weight":"3 kg"})",
+                                    {.fields = {{"weight", "loss_weight"}}}, "f:1");
+  EXPECT_TRUE(other.ok()) << other.status();
+}
+
 TEST(JsonlTest, RefusesWeightsThatAreNone) {
-  for (const char* bad : {"-1", "1e7", "1e-9", "1e300", "\"2\"", "true", "[1]"}) {
+  for (const char* bad : {"-1", "1e7", "1e-9", "1e-50", "1e300", "\"2\"", "true", "[1]"}) {
     EXPECT_THAT(Error(fmt::format(R"({{"prompt":"p","completion":"c","weight":{}}})", bad)),
                 HasSubstr("f.jsonl:7: weight is "))
         << bad;

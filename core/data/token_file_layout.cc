@@ -82,10 +82,9 @@ absl::Status CheckSources(const TokenFileHeader& header, std::span<const uint64_
 
 absl::Status CheckSums(const TokenFileIndex& index) {
   for (size_t i = 0; i < index.weights.size(); ++i) {
-    const double most = static_cast<double>(kMostWeight) * index.entries[i].targets;
-    const bool has_targets = index.entries[i].targets > 0;
-    if (!(index.weights[i] >= 0 && index.weights[i] <= most) ||
-        has_targets != (index.weights[i] > 0)) {
+    const double targets = index.entries[i].targets;
+    const double least = 0.5 * static_cast<double>(kLeastWeight) * targets;  // rounding is far less
+    if (!(index.weights[i] >= least && index.weights[i] <= kMostWeight * targets)) {
       return DataLoss("the {} targets of sample {} are said to weigh {}; prepare the data again",
                       index.entries[i].targets, i, index.weights[i]);
     }

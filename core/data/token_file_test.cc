@@ -256,7 +256,7 @@ TEST(TokenFile, RefusesWeightsThatLieWithAValidChecksum) {
   ASSERT_OK(with(5, 2));
   EXPECT_REFUSED(with(6, 2), "sample 0: its targets weigh 5 where the index says 6");
   EXPECT_REFUSED(with(5, std::numeric_limits<float>::quiet_NaN()), "position 0: the weight nan");
-  for (const double sum : {0.0, -5.0, 3e6, kNan}) {
+  for (const double sum : {0.0, 1e-300, -5.0, 3e6, kNan}) {
     EXPECT_REFUSED(with(sum, 2), "the 2 targets of sample 0 are said to weigh");
   }
   // Any flipped bit before the tokens is noticed.

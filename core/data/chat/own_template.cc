@@ -294,6 +294,28 @@ absl::StatusOr<Conversation> OwnTemplate::Tokenized(const Text& text,
   return out;
 }
 
+// Of what {% generation %} marks: all weigh the same, or there is one of each message.
+absl::StatusOr<std::vector<float>> OwnTemplate::WeightsOf(std::span<const ChatMessage> messages,
+                                                          size_t marked) const {
+  std::vector<float> weights;
+  for (const ChatMessage& message : messages) {
+    if (message.role == Role::kAssistant) {
+      weights.push_back(message.weight);
+    }
+  }
+  const float first = weights.empty() ? 1 : weights.front();
+  if (std::ranges::count(weights, first) == std::ssize(weights)) {
+    return std::vector<float>(marked, first);
+  }
+  if (marked != 0 && marked != weights.size()) {
+    return InvalidArgument(
+        "weights of messages differ, and what {} marks by {{% generation %}} is {} texts for {} "
+        "messages of the assistant: a weight of the whole sample is possible",
+        template_.name(), marked, weights.size());
+  }
+  return weights;
+}
+
 absl::StatusOr<Conversation> OwnTemplate::Encode(std::span<const ChatMessage> messages,
                                                  const OrderedJson& tools) const {
   SHOAL_ASSIGN_OR_RETURN(const Text text, Render(messages, tools, false));
@@ -304,10 +326,10 @@ absl::StatusOr<Conversation> OwnTemplate::Encode(std::span<const ChatMessage> me
       targets.push_back({span, weight});
     }
   };
-  for (const TextRange span : jinja::GenerationSpans(text)) {
-    const int32_t source = jinja::FirstSource(text, span);
-    const bool of_message = source > 0 && source < kOtherData;
-    learn(span, of_message ? messages[static_cast<size_t>(source) - 1].weight : 1);
+  const std::vector<TextRange> marked = jinja::GenerationSpans(text);
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<float> weights, WeightsOf(messages, marked.size()));
+  for (size_t i = 0; i < marked.size(); ++i) {
+    learn(marked[i], weights[i]);
   }
   int64_t silent = 0;
   const bool marks = with_tools_.has_value() && !tools.is_null() ? with_tools_->has_generation()

@@ -65,6 +65,8 @@ class OwnTemplate {
                                      const nlohmann::ordered_json& tools, bool prompt) const;
   absl::Status TakeArguments(const std::map<std::string, std::string>& arguments,
                              const std::string& text);
+  absl::StatusOr<std::vector<float>> WeightsOf(std::span<const ChatMessage> messages,
+                                               size_t marked) const;
   static float WeightAt(std::span<const Target> targets, TextRange span);
   // What add_generation_prompt adds, and what begins and ends a turn.
   absl::Status Probe(const formats::SpecialTokens& special);

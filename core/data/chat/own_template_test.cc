@@ -146,6 +146,22 @@ TEST(OwnTemplate, WhatIsLearntOfAMessageHasItsWeight) {
   }
 }
 
+TEST(OwnTemplate, WhatIsMarkedForSeveralMessagesHasOneWeight) {
+  const auto tokenizer = TokenizerOf("qwen2");
+  const auto own = Made(
+      "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ '<|im_start|>' + "
+      "m.content + '<|im_end|>' }}{% endgeneration %}{% endif %}{% endfor %}",
+      *tokenizer);
+  ASSERT_TRUE(own.ok()) << own.status();
+  std::vector<ChatMessage> chat = {{.role = Role::kAssistant, .content = "", .weight = 0},
+                                   {.role = Role::kAssistant, .content = "b", .weight = 0}};
+  EXPECT_THAT(Learnt(own->Encode(chat, nullptr).value(), *tokenizer), ElementsAre());
+  chat[0].weight = 2;
+  EXPECT_REFUSED(own->Encode(chat, nullptr).status(), "is 1 texts for 2 messages");
+  chat[1].weight = 2;
+  EXPECT_EQ(own->Encode(chat, nullptr).value().weights.front(), 2);
+}
+
 TEST(OwnTemplate, TheAssistantsReasoningAndCallsAreLearnt) {
   const auto tokenizer = TokenizerOf("qwen2");
   const auto own = Made(kQwen, *tokenizer);

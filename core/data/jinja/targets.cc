@@ -127,16 +127,6 @@ std::vector<TextRange> GenerationSpans(const Text& text) {
   return Joined(text, [](Origin origin) { return origin.generation; });
 }
 
-int32_t FirstSource(const Text& text, TextRange span) {
-  int32_t source = Origin::kTemplate;
-  ForRuns(text, [&](TextRange run, Origin origin) {
-    if (source == Origin::kTemplate && run.begin < span.end && span.begin < run.end) {
-      source = origin.source;
-    }
-  });
-  return source;
-}
-
 Prompt Prompt::From(std::string_view text, const std::vector<SpecialToken>& specials) {
   if (!specials.empty()) {
     return {text, specials[0].span.end, true};

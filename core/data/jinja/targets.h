@@ -26,9 +26,6 @@ std::vector<TextRange> TemplateSpans(const Text& text);
 // What was rendered within {% generation %}.
 std::vector<TextRange> GenerationSpans(const Text& text);
 
-// Who of the data wrote first in a stretch; kTemplate: nobody.
-int32_t FirstSource(const Text& text, TextRange span);
-
 // What add_generation_prompt adds.
 struct Prompt {
   // `specials` are those of `text`, in order.

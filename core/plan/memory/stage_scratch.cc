@@ -9,8 +9,8 @@ namespace shoal::plan {
 
 int64_t MicrobatchInputBytes(int64_t tokens) {
   TensorBytes input(DType::kF32, MicrobatchRows(tokens));
-  input.Floats(1).Floats(1);                           // ids, positions
-  input.Bytes(4 * tokens).Bytes(4 * tokens).Bytes(8);  // rows and labels of targets, loss
+  input.Floats(1).Floats(1);                                             // ids, positions
+  input.Bytes(4 * tokens).Bytes(4 * tokens).Bytes(4 * tokens).Bytes(8);  // of targets, and loss
   return input.bytes();
 }
 
