@@ -161,13 +161,20 @@ absl::StatusOr<ExitCode> RunPlan(const PlanCommandOptions& options, Streams& str
     const std::string warning = WarningOf(*planned.pipeline);
     streams.err << (warning.empty() ? "" : "shoal: warning: " + warning + "\n");
   }
+  const std::optional<sim::LossCosts> losses = PlanLossCosts(planned);
   if (options.kubernetes) {
     streams.out << KubernetesPatch(options.job_file, planned.job, planned.memory);
   } else if (options.json) {
     PrintJsonPlan(planned, streams);
+    if (losses.has_value()) {
+      PrintJsonLossCosts(*losses, streams);
+    }
     PrintJsonServerSizes(sizes, streams);
   } else {
     PrintPlan(planned, streams);
+    if (losses.has_value()) {
+      PrintLossCosts(planned, *losses, streams);
+    }
     if (!sizes.empty()) {
       PrintServerSizes(sizes, streams);
     }

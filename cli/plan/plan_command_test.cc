@@ -69,6 +69,24 @@ TEST_F(PlanCommandTest, SaysWhatEachNumberOfServersNeeds) {
   }
 }
 
+TEST_F(PlanCommandTest, SaysWhetherReplicasAreWorthIt) {
+  EXPECT_THAT(Plan().out, ::testing::Not(HasSubstr("A server is lost")));
+  const std::string devices = "devices: 3\ndevice_flops: 1e9\ndevice_link: {rate: 1GB/s}\n";
+  const auto cluster = [&](const std::string& hours) {
+    return Write("cluster.yaml", devices + "losses: {server_mtbf_hours: " + hours +
+                                     ", checkpoint_seconds: 0.5, restore_seconds: 120}\n");
+  };
+  EXPECT_THAT(Plan({"--cluster", cluster("3")}).out,
+              HasSubstr("A server is lost every 1h00m: checkpoints (best every 1m00s) cost 5.0% of "
+                        "the time, service.replicas: 2"));
+  EXPECT_THAT(Plan({"--cluster", cluster("3")}).out, HasSubstr("Choose service.replicas: 2\n"));
+  EXPECT_THAT(Plan({"--cluster", cluster("1000000")}).out, HasSubstr("Choose checkpoints\n"));
+  auto lines = PlanJson({"--cluster", cluster("3"), "--set", "service.replicas=2"});
+  ASSERT_EQ(lines["losses"].size(), 1u);
+  EXPECT_NEAR(lines["losses"][0]["checkpoints_share"], 1.0 / 60 + 1.0 / 30, 1e-6);
+  EXPECT_EQ(lines["losses"][0]["seconds_between"], 3600);
+}
+
 TEST_F(PlanCommandTest, PartsAddUpToTheWhole) {
   auto lines = PlanJson();
   ASSERT_EQ(lines["plan"].size(), 1u);

@@ -72,6 +72,39 @@ std::vector<ServersSize> PlanServerSizes(const plan::Job& job,
   return sizes;
 }
 
+std::optional<sim::LossCosts> PlanLossCosts(const JobReport& report) {
+  const plan::ClusterSpec& cluster = report.simulation.options.cluster;
+  if (cluster.losses.server_mtbf_hours == 0) {
+    return std::nullopt;
+  }
+  const sim::SimulatorOptions& simulated = report.simulation.options;
+  return sim::CompareLossCosts(
+      cluster, {.servers = cluster.servers > 0 ? cluster.servers : cluster.workers(),
+                .replicas = std::max<int64_t>(2, report.job.service.replicas),
+                .parameters = plan::ParameterCount(simulated.shape.value_or(simulated.spec)),
+                .step_seconds = report.verdict.best.mean_seconds});
+}
+
+void PrintLossCosts(const JobReport& report, const sim::LossCosts& costs, Streams& streams) {
+  const std::string replicas =
+      fmt::format("service.replicas: {}", std::max<int64_t>(2, report.job.service.replicas));
+  streams.out << fmt::format(
+      "A server is lost every {}: checkpoints (best every {}) cost {:.1f}% of the time, {} {:.1f}% "
+      "and {} more of each server (reckoned). Choose {}\n",
+      FormatSeconds(costs.seconds_between), FormatSeconds(costs.checkpoint_every_seconds),
+      100 * costs.checkpoints, replicas, 100 * costs.replicas, FormatBytes(costs.replica_bytes),
+      costs.replicas < costs.checkpoints ? replicas : "checkpoints");
+}
+
+void PrintJsonLossCosts(const sim::LossCosts& costs, Streams& streams) {
+  PrintJson(streams.out, {{"event", "losses"},
+                          {"seconds_between", costs.seconds_between},
+                          {"checkpoints_share", costs.checkpoints},
+                          {"checkpoint_every_seconds", costs.checkpoint_every_seconds},
+                          {"replicas_share", costs.replicas},
+                          {"replica_bytes", costs.replica_bytes}});
+}
+
 void PrintServerSizes(const std::vector<ServersSize>& sizes, Streams& streams) {
   const bool on_gpu = std::ranges::any_of(
       sizes, [](const ServersSize& size) { return size.largest_gpu_bytes > 0; });

@@ -1,15 +1,18 @@
-// What a job needs with more or fewer servers, and what scaling from size to size moves, for `shoal
-// plan --servers`.
+// What a job needs with more or fewer servers, what scaling from size to size moves (`shoal plan
+// --servers`), and what losses of servers cost it.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cli/plan/job_report.h"
 #include "cli/run/command.h"
 #include "core/job/job.h"
 #include "core/model/partition.h"
+#include "core/sim/server_losses.h"
 
 namespace shoal::cli {
 
@@ -38,6 +41,11 @@ std::vector<ServersSize> PlanServerSizes(const plan::Job& job,
                                          const std::vector<plan::PartitionSpec>& partitions,
                                          const ServersRange& range);
 
+// nullopt: the cluster file says nothing of losses.
+std::optional<sim::LossCosts> PlanLossCosts(const JobReport& report);
+
+void PrintLossCosts(const JobReport& report, const sim::LossCosts& costs, Streams& streams);
+void PrintJsonLossCosts(const sim::LossCosts& costs, Streams& streams);
 void PrintServerSizes(const std::vector<ServersSize>& sizes, Streams& streams);
 void PrintJsonServerSizes(const std::vector<ServersSize>& sizes, Streams& streams);
 

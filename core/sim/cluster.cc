@@ -21,6 +21,8 @@ constexpr int64_t kMaxWorkers = int64_t{1} << 16;
 constexpr NumberRange kFlopsRange{.low = 1, .high = 1e18};
 constexpr NumberRange kSpeedRange{.low = 1e-3, .high = 1e3};
 constexpr NumberRange kSecondsRange{.low = 0, .high = 1e3};
+constexpr NumberRange kHoursRange{.low = 1e-2, .high = 1e6};
+constexpr NumberRange kRestoreRange{.low = 0, .high = 86400};
 
 // A key of a section and what reads its value.
 struct Handler {
@@ -122,6 +124,12 @@ Handlers ServerKeys(ClusterSpec& cluster) {
   return handlers;
 }
 
+Handlers LossKeys(Losses& losses) {
+  return {NumberKey("server_mtbf_hours", kHoursRange, losses.server_mtbf_hours),
+          NumberKey("checkpoint_seconds", kSecondsRange, losses.checkpoint_seconds),
+          NumberKey("restore_seconds", kRestoreRange, losses.restore_seconds)};
+}
+
 absl::Status ClusterParser::ReadMap(const YAML::Node& map, const std::string& section,
                                     const Handlers& handlers) {
   if (!map.IsMap()) {
@@ -183,18 +191,19 @@ absl::Status ClusterParser::ReadServers(const YAML::Node& node) {
 }
 
 Handlers ClusterParser::TopKeys() {
-  const auto link = [&](const char* name, Link& out) {
-    return Handler{
-        name,
-        [this, name, &out](const YAML::Node& node) { return ReadMap(node, name, LinkKeys(out)); },
-        true};
+  const auto section = [&](const char* name, Handlers keys) {
+    return Handler{name,
+                   [this, name, keys = std::move(keys)](const YAML::Node& node) {
+                     return ReadMap(node, name, keys);
+                   },
+                   true};
   };
   return {
       {"devices", [&](const YAML::Node& node) { return ReadDevices(node); }, true},
       NumberKey("device_flops", kFlopsRange, device_flops_),
       CountKey("devices_per_node", cluster_.devices_per_node),
-      link("device_link", cluster_.device_link),
-      link("node_link", cluster_.node_link),
+      section("device_link", LinkKeys(cluster_.device_link)),
+      section("node_link", LinkKeys(cluster_.node_link)),
       {"servers", [&](const YAML::Node& node) { return ReadServers(node); }, true},
       ChoiceKey<Gathers>("gathers",
                          {{"flat", Gathers::kFlat}, {"node-cached", Gathers::kNodeCached}},
@@ -204,6 +213,7 @@ Handlers ClusterParser::TopKeys() {
           {{"hierarchical", LayerTransfers::kHierarchical}, {"flat", LayerTransfers::kFlat}},
           cluster_.layer_transfers),
       NumberKey("step_seconds", kSecondsRange, cluster_.step_seconds),
+      section("losses", LossKeys(cluster_.losses)),
   };
 }
 
@@ -230,6 +240,11 @@ absl::Status ClusterParser::Finish() {
     return InvalidArgument("{}: servers.rate is missing: what each server's network carries",
                            file_name_);
   }
+  for (const char* key : {"server_mtbf_hours", "checkpoint_seconds", "restore_seconds"}) {
+    if (seen_.contains("losses") && !seen_.contains(fmt::format("losses.{}", key))) {
+      return InvalidArgument("{}: losses.{} is missing", file_name_, key);
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -243,12 +258,13 @@ std::vector<std::string> ClusterParser::Keys() {
   for (const Handler& handler : TopKeys()) {
     const std::string& name = handler.name;
     const bool is_link = name == "device_link" || name == "node_link";
-    if (!is_link) {
+    if (!is_link && name != "losses") {
       keys.push_back(name);
     }
     const Handlers below = is_link             ? LinkKeys(cluster_.node_link)
                            : name == "devices" ? GroupKeys(cluster_.devices[0])
                            : name == "servers" ? ServerKeys(cluster_)
+                           : name == "losses"  ? LossKeys(cluster_.losses)
                                                : Handlers();
     for (const Handler& key : below) {
       keys.push_back(name + "." + key.name);
@@ -287,6 +303,12 @@ std::vector<double> ClusterSpec::Speeds() const {
 int64_t ClusterSpec::DevicesBeside(int64_t worker) const {
   const int64_t first = worker / node_size() * node_size();
   return std::min(node_size(), workers() - first);
+}
+
+double ClusterSpec::ServerBytesPerSecond() const {
+  return servers > 0   ? server_link.bytes_per_second
+         : nodes() > 1 ? node_link.bytes_per_second / static_cast<double>(node_size())
+                       : device_link.bytes_per_second;
 }
 
 absl::StatusOr<ClusterSpec> ParseCluster(std::string_view yaml, const std::string& file_name) {

@@ -40,6 +40,15 @@ enum class LayerTransfers {
   kFlat,          // gets and pushes, as with synchronization step: what Shoal's own baseline does
 };
 
+// What losses of servers cost; plan::CompareWithReplicas reckons with it.
+struct Losses {
+  double server_mtbf_hours = 0;   // mean time between two losses of one server; 0: not given
+  double checkpoint_seconds = 0;  // that a checkpoint keeps training waiting
+  double restore_seconds = 0;     // from a loss until training goes on from a checkpoint
+
+  bool operator==(const Losses&) const = default;
+};
+
 struct ClusterSpec {
   std::vector<DeviceGroup> devices = std::vector<DeviceGroup>(1);  // in order of worker index
   int64_t devices_per_node = 0;                                    // 0: all in one node
@@ -50,6 +59,7 @@ struct ClusterSpec {
   Gathers gathers = Gathers::kFlat;
   LayerTransfers layer_transfers = LayerTransfers::kHierarchical;
   double step_seconds = 0;  // prepare and commit, once all have finished
+  Losses losses;
 
   bool operator==(const ClusterSpec&) const = default;
 
@@ -60,6 +70,9 @@ struct ClusterSpec {
   std::vector<double> Speeds() const;
   int64_t node_size() const { return devices_per_node > 0 ? devices_per_node : workers(); }
   int64_t nodes() const { return (workers() + node_size() - 1) / node_size(); }
+  // Of each server, or of each device that has one beside it, to others: its share of a node's link
+  // where there are several nodes.
+  double ServerBytesPerSecond() const;
   // Returns the number of devices in that worker's node; the last node may have fewer than the
   // others.
   int64_t DevicesBeside(int64_t worker) const;

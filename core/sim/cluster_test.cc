@@ -26,7 +26,8 @@ TEST(Cluster, ReadsEveryKey) {
       "device_link: {rate: 250GB/s, latency_seconds: 1e-5}\n"
       "node_link: {rate: 800Gb/s, latency_seconds: 2e-5}\n"
       "servers: {count: 4, rate: 1GiB/s, latency_seconds: 3e-5}\n"
-      "gathers: node-cached\nlayer_transfers: flat\nstep_seconds: 0.25\n",
+      "gathers: node-cached\nlayer_transfers: flat\nstep_seconds: 0.25\n"
+      "losses: {server_mtbf_hours: 720, checkpoint_seconds: 0.5, restore_seconds: 120}\n",
       "c.yaml");
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   EXPECT_EQ(*cluster, (ClusterSpec{.devices = {{3, 1e14, 0.5}, {2, 2e14, 1}},
@@ -37,7 +38,8 @@ TEST(Cluster, ReadsEveryKey) {
                                    .server_link = {1073741824.0, 3e-5},
                                    .gathers = Gathers::kNodeCached,
                                    .layer_transfers = LayerTransfers::kFlat,
-                                   .step_seconds = 0.25}));
+                                   .step_seconds = 0.25,
+                                   .losses = {720, 0.5, 120}}));
   EXPECT_EQ(cluster->workers(), 5);
   EXPECT_EQ(cluster->nodes(), 3);
   EXPECT_EQ(cluster->DevicesBeside(1), 2);
@@ -71,6 +73,10 @@ TEST(Cluster, ErrorsNameTheLineAndWhatIsExpected) {
   EXPECT_THAT(ErrorOf("devices: 4\ndevices_per_node: 2"), HasSubstr("need node_link.rate"));
   EXPECT_THAT(ErrorOf("devices: 4\nnode_link: {rate: 1GB/s}\nservers: {count: 2}"),
               HasSubstr("servers.rate is missing"));
+  EXPECT_EQ(ErrorOf("devices: 4\nlosses: {server_mtbf_hours: 10, restore_seconds: 120}"),
+            "c.yaml: losses.checkpoint_seconds is missing");
+  EXPECT_THAT(ErrorOf("devices: 4\nlosses: {server_mtbf_hours: 0}"),
+              HasSubstr("c.yaml:2: losses.server_mtbf_hours is '0'"));
   EXPECT_THAT(ErrorOf("devices: 4\ndevices: 5"), HasSubstr("c.yaml:2: devices is given twice"));
   EXPECT_THAT(ErrorOf("devices: [1"), HasSubstr("not valid YAML"));
   EXPECT_THAT(ErrorOf("- 4"), HasSubstr("c.yaml:1: the cluster is not a map of keys"));
