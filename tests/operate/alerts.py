@@ -241,6 +241,19 @@ def uneven_shards(cluster, watch):
     uneven()
 
 
+def lose_replicas(cluster, watch):
+    """One of two servers is killed: the other goes on, and nobody backs it up."""
+    cluster.train('replicas', train=ENDLESS, service={'replicas': 2})
+    cluster.wait_for_steps(5)
+    watch.expected |= {'ShoalTargetDown', 'ShoalMemberLost'}
+    cluster.kill('server-1')
+    missing = watch.expect('ShoalUnderreplicated', shoal_job=processes.JOB)
+    cluster.wait_for_steps(5)
+    cluster.start_member('server-1')
+    missing()
+    cluster.stop('replicas')
+
+
 def drop_attempts(cluster, watch):
     """A worker for whom others wait at each layer leaves in the middle of a step, again and
     again."""
@@ -365,9 +378,9 @@ def skew(cluster, watch):
         resolved()
 
 
-SCENES = (stall, lose_members, fail, slow_worker, slow_server, uneven_shards, drop_attempts,
-          other_user, old_certificates, wrong_token, little_memory, damage_pushes, skew)
-SHORT = (stall, lose_members, fail, old_certificates, wrong_token, little_memory)
+SCENES = (stall, lose_members, lose_replicas, fail, slow_worker, slow_server, uneven_shards,
+          drop_attempts, other_user, old_certificates, wrong_token, little_memory, damage_pushes, skew)
+SHORT = (stall, lose_members, lose_replicas, fail, old_certificates, wrong_token, little_memory)
 LATENESS = {'ShoalStepStalled', 'ShoalTargetDown', 'ShoalMemberLost', 'ShoalStraggler',
             'ShoalIdleAbovePlan', 'ShoalCheckpointOld'}
 
