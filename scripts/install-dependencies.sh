@@ -34,7 +34,7 @@ if [ "${1:-}" = --tests ]; then
   packages+=(clang libclang-rt-14-dev)
   packages+=(clang-format clang-tidy python3)  # scripts/lint.sh
   wanted+=(qemu-system-x86 cpio busybox-static xz-utils kmod iproute2 util-linux ibverbs-providers)
-  wanted+=(gnuplot-nox zsh iptables etcd-server)
+  wanted+=(gnuplot-nox zsh iptables openssl etcd-server)
 elif [ $# -gt 0 ]; then
   echo "usage: $0 [--tests]" >&2
   exit 2

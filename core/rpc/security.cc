@@ -6,7 +6,9 @@
 #include <grpcpp/security/tls_certificate_verifier.h>
 #include <grpcpp/security/tls_credentials_options.h>
 
+#include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/rpc/certificates/certificate_files.h"
 #include "core/rpc/certificates/certificate_watch.h"
 #include "core/rpc/grpc_support.h"
 
@@ -118,6 +120,22 @@ absl::StatusOr<Security> Security::Create(Token token, const TlsOptions& options
   return security;
 }
 
+absl::StatusOr<Security> Security::ForOthers(const std::string& folder) {
+  const CertificatePaths paths = PathsIn(folder);
+  for (const std::string& file : {paths.ca, paths.certificate, paths.key}) {
+    SHOAL_RETURN_IF_ERROR(ReadFile(file, kMaxPemBytes).status());
+  }
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(std::make_shared<FileWatcherCertificateProvider>(
+      paths.key, paths.certificate, paths.ca,
+      static_cast<unsigned>(absl::ToInt64Seconds(TlsOptions().reload))));
+  options.watch_identity_key_cert_pairs();
+  options.watch_root_certs();
+  Security security;
+  security.for_others_ = grpc::experimental::TlsCredentials(options);
+  return security;
+}
+
 Security Security::WithToken(Token token) const {
   Security other = *this;
   other.token_ = std::move(token);
@@ -131,11 +149,14 @@ Security Security::WithCommandToken(Token token) const {
 }
 
 std::shared_ptr<grpc::ServerCredentials> Security::MakeServerCredentials() const {
-  return encrypted() ? tls_->MakeServerCredentials(refusals_) : grpc::InsecureServerCredentials();
+  return tls_ != nullptr ? tls_->MakeServerCredentials(refusals_)
+                         : grpc::InsecureServerCredentials();
 }
 
 std::shared_ptr<grpc::ChannelCredentials> Security::MakeChannelCredentials(Role peer) const {
-  return encrypted() ? tls_->MakeChannelCredentials(peer) : grpc::InsecureChannelCredentials();
+  return for_others_ != nullptr ? for_others_
+         : tls_ != nullptr      ? tls_->MakeChannelCredentials(peer)
+                                : grpc::InsecureChannelCredentials();
 }
 
 }  // namespace shoal::rpc

@@ -43,6 +43,11 @@ class Security {
   static absl::StatusOr<Security> Create(Token token, const TlsOptions& options, Role own,
                                          Metrics* metrics = nullptr);
 
+  // For calls to what is not Shoal's (etcd), with TLS as the web has it: its certificate names the
+  // host that is called and is of a CA in `folder`/ca.crt, and it is shown `folder`/tls.crt. An
+  // error names the file that is not there.
+  static absl::StatusOr<Security> ForOthers(const std::string& folder);
+
   // What calls show.
   const Token& token() const { return token_; }
   // What calls that only a coordinator makes have to show: the token, if there is no other.
@@ -50,7 +55,7 @@ class Security {
   Security WithToken(Token token) const;
   Security WithCommandToken(Token token) const;
   // Whether connections of gRPC are encrypted: only then may secrets travel in calls.
-  bool encrypted() const { return tls_ != nullptr; }
+  bool encrypted() const { return tls_ != nullptr || for_others_ != nullptr; }
   Refusals& refusals() const { return *refusals_; }
 
   // With TLS refuses peers without a good certificate.
@@ -64,6 +69,7 @@ class Security {
   Token command_token_;
   std::shared_ptr<Refusals> refusals_;
   std::shared_ptr<const Tls> tls_;
+  std::shared_ptr<grpc::ChannelCredentials> for_others_;
 };
 
 }  // namespace shoal::rpc

@@ -49,6 +49,7 @@ struct Flags {
   std::string advertise;
   std::string port_file;
   std::string state;
+  std::string etcd_tls;
   double lease_seconds = 10;
   bool stay = false;
 };
@@ -132,12 +133,14 @@ absl::StatusOr<std::unique_ptr<StateStore>> AwaitLead(EtcdCandidate& candidate,
 
 // Blocks until this coordinator leads; null: a signal came first.
 absl::StatusOr<std::unique_ptr<StateStore>> StandBy(const EtcdAddress& etcd,
+                                                    const rpc::Security& to_etcd,
                                                     const std::string& address,
                                                     StandbyService& service, Process& process) {
   EtcdCandidate candidate(
-      {.at = etcd, .address = address, .lost = [&process](const absl::Status& why) {
-         LeadNoMore(process, why);
-       }});
+      {.at = etcd,
+       .security = to_etcd,
+       .address = address,
+       .lost = [&process](const absl::Status& why) { LeadNoMore(process, why); }});
   absl::Notification stop;
   absl::StatusOr<std::unique_ptr<StateStore>> led;
   {
@@ -174,6 +177,17 @@ void Run(Coordinator& coordinator, Process& process) {
   }
 }
 
+absl::StatusOr<rpc::Security> SecurityOfEtcd(const Flags& flags, bool has_etcd) {
+  if (flags.etcd_tls.empty()) {
+    return rpc::Security();
+  }
+  if (!has_etcd) {
+    return InvalidArgument("--etcd-tls: is of --state etcd://HOST:PORT/NAME, which is not given");
+  }
+  auto security = rpc::Security::ForOthers(flags.etcd_tls);
+  return security.ok() ? security : Annotate(security.status(), "--etcd-tls");
+}
+
 // Returns the exit code. An error: it could not be started like this.
 absl::StatusOr<int> Serve(const Flags& flags, Process& process) {
   Metrics metrics;
@@ -181,6 +195,7 @@ absl::StatusOr<int> Serve(const Flags& flags, Process& process) {
                          rpc::LoadSecurity(flags.program, rpc::Role::kCoordinator, metrics));
   SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, flags.listen, metrics).status());
   SHOAL_ASSIGN_OR_RETURN(const auto etcd, ParseEtcdUrl(flags.state));
+  SHOAL_ASSIGN_OR_RETURN(const rpc::Security to_etcd, SecurityOfEtcd(flags, etcd.has_value()));
   StandbyService service;
   std::unique_ptr<Coordinator> coordinator;  // outlives the port
   Port port;
@@ -190,7 +205,7 @@ absl::StatusOr<int> Serve(const Flags& flags, Process& process) {
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<StateStore> store,
       etcd.has_value()
-          ? StandBy(*etcd, AdvertisedAddress(flags, port.server->port()), service, process)
+          ? StandBy(*etcd, to_etcd, AdvertisedAddress(flags, port.server->port()), service, process)
           : OpenOwnState(flags.state));
   if (store == nullptr) {
     LogInfo("ended");
@@ -254,6 +269,9 @@ int Main(int argc, char** argv) {
       "--state", flags.state,
       "File for the durable record of the job, or for several coordinators that stand "
       "by for each other etcd://HOST:PORT[,HOST:PORT...]/NAME; without it there is none");
+  app.add_option("--etcd-tls", flags.etcd_tls,
+                 "Folder with ca.crt, of the CA of etcd's certificates, and with tls.crt and "
+                 "tls.key, which etcd is shown; without it etcd is spoken to in plain text");
   app.add_option("--lease-seconds", flags.lease_seconds,
                  "Lease of members until a job says its own")
       ->capture_default_str()

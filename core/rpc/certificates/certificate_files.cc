@@ -26,11 +26,14 @@ absl::Status CheckWhose(const Identity& own, Role role, const std::string& domai
 
 }  // namespace
 
+CertificatePaths PathsIn(const std::string& folder) {
+  return {.certificate = folder + "/tls.crt", .key = folder + "/tls.key", .ca = folder + "/ca.crt"};
+}
+
 CertificatePaths PathsOf(const std::string& folder, Role role) {
   std::error_code error;
   const std::string own = fmt::format("{}/{}", folder, RoleName(role));
-  const std::string& in = std::filesystem::is_directory(own, error) ? own : folder;
-  return {.certificate = in + "/tls.crt", .key = in + "/tls.key", .ca = in + "/ca.crt"};
+  return PathsIn(std::filesystem::is_directory(own, error) ? own : folder);
 }
 
 absl::StatusOr<Certificates> ReadCertificates(const CertificatePaths& paths, Role role,

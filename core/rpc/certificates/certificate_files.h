@@ -19,6 +19,7 @@ struct CertificatePaths {
   std::string key;
   std::string ca;
 };
+CertificatePaths PathsIn(const std::string& folder);
 // In `folder`, or, where that has folders for all roles as `shoal tls init` makes them, in the one
 // for this role.
 CertificatePaths PathsOf(const std::string& folder, Role role);

@@ -306,7 +306,7 @@ absl::StatusOr<std::optional<EtcdAddress>> ParseEtcdUrl(const std::string& state
 EtcdCandidate::EtcdCandidate(EtcdOptions options)
     : options_(std::move(options)),
       prefix_(fmt::format("/shoal/{}/", options_.at.name)),
-      etcd_(rpc::Channel::Create(options_.at.endpoints, rpc::Security(), rpc::Role::kCoordinator,
+      etcd_(rpc::Channel::Create(options_.at.endpoints, options_.security, rpc::Role::kCoordinator,
                                  "etcd")) {}
 
 absl::StatusOr<std::unique_ptr<StateStore>> EtcdCandidate::Try() {

@@ -4,9 +4,11 @@
 #include <signal.h>
 
 #include <atomic>
+#include <filesystem>
 #include <thread>
 
 #include "core/base/clock.h"
+#include "core/base/process/subprocess.h"
 #include "core/base/status.h"
 #include "core/base/testing/folder.h"
 #include "gmock/gmock.h"
@@ -277,6 +279,65 @@ TEST_F(EtcdStore, TheNextEndpointIsAskedWhereOneIsGone) {
   const std::unique_ptr<StateStore> store = Lead(a);
   ASSERT_NE(store, nullptr);
   EXPECT_TRUE(store->BeginJob("job-1", "request").ok());
+}
+
+// A certificate that is its own CA, for any side, of the host 127.0.0.1.
+void MakeCertificate(const TemporaryFolder& folder) {
+  const auto made =
+      RunCommand({.name = "openssl",
+                  .arguments = {"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                                "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=etcd", "-addext",
+                                "subjectAltName=IP:127.0.0.1", "-keyout", folder / "tls.key",
+                                "-out", folder / "tls.crt"}},
+                 kLimit);
+  ASSERT_TRUE(made.ok()) << made.status();
+  std::filesystem::copy_file(folder / "tls.crt", folder / "ca.crt");
+}
+
+class EtcdTls : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!testing::EtcdProcess::Exists() || !ProgramExists("openssl")) {
+      GTEST_SKIP() << "no etcd or no openssl here: scripts/install-dependencies.sh --tests";
+    }
+  }
+  EtcdCandidate Candidate(const testing::EtcdProcess& etcd, const rpc::Security& security) {
+    return EtcdCandidate({.at = {etcd.endpoint(), "test"}, .security = security, .address = "a:1"});
+  }
+  const TemporaryFolder folder_;
+  const TemporaryFolder certificates_;
+};
+
+TEST_F(EtcdTls, StateIsWrittenOverConnectionsThatBothSidesTrust) {
+  MakeCertificate(certificates_);
+  testing::EtcdProcess etcd(folder_ / "etcd", certificates_.path());
+  const absl::Status started = etcd.Start();
+  ASSERT_TRUE(started.ok()) << started;
+  auto store = Candidate(etcd, etcd.security()).Try();
+  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_NE(*store, nullptr);
+  EXPECT_TRUE((*store)->BeginJob("job-1", "request").ok());
+  EXPECT_EQ((*store)->Load()->jobs.size(), 1U);
+  EXPECT_TRUE(absl::IsUnavailable(Candidate(etcd, {}).Try().status())) << "plain text";
+  const TemporaryFolder others;
+  MakeCertificate(others);
+  EXPECT_TRUE(
+      absl::IsUnavailable(Candidate(etcd, *rpc::Security::ForOthers(others.path())).Try().status()))
+      << "another CA's";
+  EXPECT_THAT(
+      std::string(Message(
+          EtcdCandidate(
+              {.at = {"localhost" + etcd.endpoint().substr(etcd.endpoint().find(':')), "test"},
+               .security = etcd.security()})
+              .Try()
+              .status())),
+      HasSubstr("it is not who it should be"));
+}
+
+TEST(EtcdTlsFiles, AMissingFileIsNamed) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(std::string(Message(rpc::Security::ForOthers(folder.path()).status())),
+              HasSubstr(folder / "ca.crt"));
 }
 
 }  // namespace

@@ -26,13 +26,17 @@ int FreePairOfPorts() {
 
 }  // namespace
 
-EtcdProcess::EtcdProcess(std::string folder)
-    : folder_(std::move(folder)), port_(FreePairOfPorts()) {}
+EtcdProcess::EtcdProcess(std::string folder, std::string tls)
+    : folder_(std::move(folder)), tls_(std::move(tls)), port_(FreePairOfPorts()) {}
+
+rpc::Security EtcdProcess::security() const {
+  return tls_.empty() ? rpc::Security() : rpc::Security::ForOthers(tls_).value();
+}
 
 std::string EtcdProcess::endpoint() const { return fmt::format("127.0.0.1:{}", port_); }
 
 absl::Status EtcdProcess::Start(const std::vector<std::string>& more) {
-  const std::string clients = "http://" + endpoint();
+  const std::string clients = (tls_.empty() ? "http://" : "https://") + endpoint();
   const std::string peers = fmt::format("http://127.0.0.1:{}", port_ + 1);
   Command command = {.name = "etcd",
                      .arguments = {"etcd", "--data-dir", folder_, "--listen-client-urls", clients,
@@ -40,6 +44,14 @@ absl::Status EtcdProcess::Start(const std::vector<std::string>& more) {
                                    "--initial-advertise-peer-urls", peers, "--initial-cluster",
                                    "default=" + peers, "--log-level", "error"},
                      .log_file = folder_ + ".log"};
+  if (!tls_.empty()) {
+    for (const auto& [flag, file] : {std::pair("--cert-file", "tls.crt"),
+                                     {"--key-file", "tls.key"},
+                                     {"--trusted-ca-file", "ca.crt"}}) {
+      command.arguments.insert(command.arguments.end(), {flag, tls_ + "/" + file});
+    }
+    command.arguments.emplace_back("--client-cert-auth");
+  }
   command.arguments.insert(command.arguments.end(), more.begin(), more.end());
   SHOAL_ASSIGN_OR_RETURN(child_, Subprocess::Start(command));
   const absl::Time deadline = RealClock().Now() + kLimit;
@@ -58,7 +70,7 @@ absl::Status EtcdProcess::Start(const std::vector<std::string>& more) {
 }
 
 std::shared_ptr<rpc::Channel> EtcdProcess::Connect() const {
-  return rpc::Channel::Create(endpoint(), rpc::Security(), rpc::Role::kCoordinator, "etcd");
+  return rpc::Channel::Create(endpoint(), security(), rpc::Role::kCoordinator, "etcd");
 }
 
 void EtcdProcess::Put(const std::string& key, const std::string& value) const {

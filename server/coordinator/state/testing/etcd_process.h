@@ -18,8 +18,9 @@ class EtcdProcess {
   // Whether this machine has the program.
   static bool Exists() { return ProgramExists("etcd"); }
 
-  // Not started yet. It keeps to its port and its data over starts.
-  explicit EtcdProcess(std::string folder);
+  // Not started yet. It keeps to its port and its data over starts. `tls`: the folder of the
+  // certificate that it shows and that those who call it show; empty: plain text.
+  explicit EtcdProcess(std::string folder, std::string tls = "");
 
   // Returns once it answers. From the main thread alone. `more`: flags.
   absl::Status Start(const std::vector<std::string>& more = {});
@@ -29,6 +30,7 @@ class EtcdProcess {
 
   // HOST:PORT
   std::string endpoint() const;
+  rpc::Security security() const;
   std::shared_ptr<rpc::Channel> Connect() const;
   void Put(const std::string& key, const std::string& value) const;
   void Delete(const std::string& key) const;
@@ -37,6 +39,7 @@ class EtcdProcess {
 
  private:
   const std::string folder_;
+  const std::string tls_;
   int port_ = 0;  // and the next, for its peers
   std::unique_ptr<Subprocess> child_;
 };
