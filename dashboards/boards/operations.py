@@ -27,8 +27,10 @@ NOW = Row('Now', (
 ))
 
 MEMBERS = Row('Members', (
-    Panel('Processes that answer, by role', 'Good: flat lines. A dip is a restart.', 'short',
-          (Query('sum by (component) (up{WHO, component!=""})', '{{component}}s'),), decimals=0),
+    Panel('Processes that answer, by role', 'Good: flat lines. A dip is a restart. Of coordinators '
+          'that stand by for each other one leads.', 'short',
+          (Query('sum by (component) (up{WHO, component!=""})', '{{component}}s'),
+           Query('sum(shoal_coordinator_leads{JOB})', 'leaders')), decimals=0),
     Panel('Members with a lease', 'What the coordinator counts on. Good: the same lines as of '
           'processes that answer; a member is missing here until it has registered.', 'short',
           (Query('sum by (role) (shoal_coordinator_members{JOB})', '{{role}}s'),), decimals=0),

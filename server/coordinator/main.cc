@@ -191,6 +191,8 @@ absl::StatusOr<rpc::Security> SecurityOfEtcd(const Flags& flags, bool has_etcd) 
 // Returns the exit code. An error: it could not be started like this.
 absl::StatusOr<int> Serve(const Flags& flags, Process& process) {
   Metrics metrics;
+  Metrics::Gauge& leads =
+      metrics.gauge("shoal_coordinator_leads", "1: this coordinator leads, 0: it stands by.");
   SHOAL_ASSIGN_OR_RETURN(const rpc::Security security,
                          rpc::LoadSecurity(flags.program, rpc::Role::kCoordinator, metrics));
   SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, flags.listen, metrics).status());
@@ -232,9 +234,11 @@ absl::StatusOr<int> Serve(const Flags& flags, Process& process) {
     SHOAL_RETURN_IF_ERROR(Listen(flags, security, service, port));
   }
   port.health->SetLeads(true);
+  leads.Set(1);
   Run(*coordinator, process);
   port.health->SetReady(false);
   port.health->SetLeads(false);
+  leads.Set(0);
   coordinator->Stop();
   port.server->Shutdown(absl::Seconds(1));
   if (const absl::Status why = coordinator->superseded(); !why.ok()) {
