@@ -211,6 +211,9 @@ struct UnitSpec {
   // Elements, including the padding that makes each tensor start at a multiple of kTensorAlignment
   // elements; padding is zero and has zero gradient.
   int64_t count = 0;
+  // No tensor of it trains (plan::JobUnits): its weights are of version 0 forever, and nobody
+  // computes, pushes or keeps anything by which they would change.
+  bool frozen = false;
 
   // Returns the tensor of that role, null if the unit has none.
   const TensorSpec* Find(Role role) const;

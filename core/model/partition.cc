@@ -18,7 +18,8 @@ std::vector<PartitionSpec> BuildPartitions(const std::vector<UnitSpec>& units,
       partitions.push_back({.id = static_cast<int>(partitions.size()),
                             .unit = unit.index,
                             .offset = offset,
-                            .count = std::min(piece, unit.count - offset)});
+                            .count = std::min(piece, unit.count - offset),
+                            .frozen = unit.frozen});
     }
   }
   return partitions;

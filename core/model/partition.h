@@ -14,8 +14,12 @@ namespace shoal::plan {
 struct PartitionSpec {
   int id = 0;  // index into the job's list; partitions are numbered unit by unit
   int unit = 0;
-  int64_t offset = 0;  // elements from the unit's start; a multiple of kPartitionAlignment
-  int64_t count = 0;   // elements; a multiple of kTensorAlignment
+  int64_t offset = 0;   // elements from the unit's start; a multiple of kPartitionAlignment
+  int64_t count = 0;    // elements; a multiple of kTensorAlignment
+  bool frozen = false;  // as its unit
+
+  // Elements that have a master weight, moments and a sum of gradients.
+  int64_t trained() const { return frozen ? 0 : count; }
 
   bool operator==(const PartitionSpec&) const = default;
 };

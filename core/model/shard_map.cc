@@ -18,11 +18,16 @@ ShardMap PlaceShards(const std::vector<PartitionSpec>& partitions, int servers,
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return partitions[a].count > partitions[b].count; });
+  std::ranges::stable_partition(order, [&](size_t index) { return !partitions[index].frozen; });
   const auto server_count = static_cast<size_t>(servers);
   std::vector<int64_t> load(server_count, 0);
   ShardMap map{.generation = generation,
                .servers = std::vector<std::vector<int>>(partitions.size())};
+  bool frozen = false;
   for (const size_t index : order) {
+    if (partitions[index].frozen && !std::exchange(frozen, true)) {
+      std::ranges::fill(load, 0);
+    }
     // Among equally loaded servers it starts with one that depends on the partition, which spreads
     // a unit's partitions.
     size_t best = index % server_count;

@@ -21,8 +21,9 @@ struct ShardMap {
 };
 
 // Spreads partitions over servers so that bytes are as even as whole partitions allow (largest
-// first, onto the least loaded). Puts each unit's partitions on different servers where possible,
-// so that a get of one unit reads from several at once. Deterministic.
+// first, onto the least loaded), those that train and those that are frozen by themselves. Puts
+// each unit's partitions on different servers where possible, so that a get of one unit reads from
+// several at once. Deterministic.
 ShardMap PlaceShards(const std::vector<PartitionSpec>& partitions, int servers, int64_t generation);
 
 // Returns `map` with `replicas` holders of each partition, or one on each of these servers where

@@ -171,7 +171,7 @@ int64_t MovedBytes(const std::vector<PartitionSpec>& partitions,
                    std::span<const Relocation> relocations) {
   int64_t moved = 0;
   for (const Relocation& relocation : relocations) {
-    moved += partitions[static_cast<size_t>(relocation.partition)].count;
+    moved += partitions[static_cast<size_t>(relocation.partition)].trained();
   }
   return moved * kMovedBytes;
 }
@@ -195,7 +195,7 @@ int64_t MovedBytes(const std::vector<PartitionSpec>& partitions, const ShardMap&
   for (const PartitionSpec& partition : partitions) {
     const std::vector<int>& before = from.servers[static_cast<size_t>(partition.id)];
     const std::vector<int>& after = to.servers[static_cast<size_t>(partition.id)];
-    moved += partition.count * std::ranges::count_if(after, [&](int server) {
+    moved += partition.trained() * std::ranges::count_if(after, [&](int server) {
                return std::ranges::find(before, server) == before.end();
              });
   }

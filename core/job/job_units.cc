@@ -1,0 +1,21 @@
+#include "core/job/job_units.h"
+
+#include <algorithm>
+
+namespace shoal::plan {
+
+std::vector<UnitSpec> JobUnits(const ModelSpec& spec, const TrainOptions& train) {
+  const auto is_frozen = [&train](const TensorSpec& tensor) {
+    const auto group = std::ranges::find_if(train.groups, [&tensor](const ParameterGroup& other) {
+      return Matches(other, tensor.name);
+    });
+    return group != train.groups.end() && group->freeze;
+  };
+  std::vector<UnitSpec> units = BuildUnits(spec);
+  for (UnitSpec& unit : units) {
+    unit.frozen = std::ranges::all_of(unit.tensors, is_frozen);
+  }
+  return units;
+}
+
+}  // namespace shoal::plan

@@ -1,0 +1,15 @@
+// The units of a job's model: which of them train follows from train.groups, and from here alone.
+#pragma once
+
+#include <vector>
+
+#include "core/job/job.h"
+#include "core/model/model_spec.h"
+
+namespace shoal::plan {
+
+// BuildUnits, with those frozen whose every tensor is of a frozen group. A unit with one that
+// trains is not: servers keep what is frozen of it as it is.
+std::vector<UnitSpec> JobUnits(const ModelSpec& spec, const TrainOptions& train);
+
+}  // namespace shoal::plan
