@@ -32,9 +32,11 @@ absl::Status CollectiveSink::MakeBuffers() {
   int64_t ranges = 0;
   for (const plan::UnitSpec& spec : env_.units) {
     int64_t& count = padded[static_cast<size_t>(spec.index)];
-    count = count == 0 ? 0 : shards_.padded(spec.index);
-    sums += ShardBytes(spec.index);
-    ranges += shards_.of(spec.index).whole.count * 4;
+    if (count > 0) {
+      count = shards_.padded(spec.index);
+      sums += ShardBytes(spec.index);
+      ranges += shards_.of(spec.index).whole.count * 4;
+    }
   }
   const int per_size =
       options_.rule.push_per_step ? static_cast<int>(env_.units.size()) : options_.buffers_per_size;
@@ -49,6 +51,9 @@ absl::Status CollectiveSink::MakeBuffers() {
   std::byte* sum = sum_memory_.data();
   std::byte* range = host_memory_.data();
   for (const plan::UnitSpec& spec : env_.units) {
+    if (!rule_.Wants(spec.index)) {
+      continue;
+    }
     const plan::WorkerShards::Unit& shard = shards_.of(spec.index);
     at(spec.index) = {.sum = sum, .host = shard.own.count > 0 ? range : nullptr};
     sum += ShardBytes(spec.index);

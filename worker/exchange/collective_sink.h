@@ -50,6 +50,10 @@ class CollectiveSink final : public StepGradients {
   absl::Status EndStep() override;
   void Cancel(const absl::Status& why) override { lasting_.Update(why).IgnoreError(); }
 
+  bool Wants(int unit) override {
+    EnterGradient(*env_.time_kinds, unit);
+    return rule_.Wants(unit);
+  }
   absl::StatusOr<std::span<float>> Accumulator(int unit) override;
   absl::StatusOr<UnitGradient> Gradient(int unit) override;
   absl::Status Done(int unit) override { return Push(unit, rule_.Done(unit)); }

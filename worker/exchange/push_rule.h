@@ -27,7 +27,7 @@ class PushRule {
     bool push_per_step = false;
     // With push per microbatch: contributions are not summed either (plan::PushesEachContribution).
     bool push_each_contribution = false;
-    // By unit, per microbatch; 0: not this worker's unit (plan::StageContributions).
+    // By unit, per microbatch; 0: not this worker's unit (plan::StageContributions), or frozen.
     std::vector<int> contributions;
     // By unit, of all workers: plan::KeysPerPack.
     std::vector<int> keys_per_pack;
@@ -36,6 +36,9 @@ class PushRule {
   };
   explicit PushRule(const Options& options)
       : options_(options), done_(options.contributions.size(), 0) {}
+
+  // Whether there are contributions to the unit's gradient.
+  bool Wants(int unit) const { return options_.contributions[static_cast<size_t>(unit)] > 0; }
 
   void BeginStep(const PushWork& work);
   // What follows is of this pack.

@@ -49,6 +49,10 @@ class ServiceSink final : public StepGradients, private client::GradientReturn {
   absl::Status EndStep() override { return absl::OkStatus(); }
   void Cancel(const absl::Status& why) override;
 
+  bool Wants(int unit) override {
+    EnterGradient(*time_kinds_, unit);
+    return rule_.Wants(unit);
+  }
   absl::StatusOr<std::span<float>> Accumulator(int unit) override;
   absl::Status Done(int unit) override { return Push(unit, rule_.Done(unit)); }
   absl::Status DoneTied() override { return Push(0, rule_.Done(0, /*tied=*/true)); }

@@ -53,7 +53,7 @@ class StepWeights : public UnitSource {
   virtual void Cancel(const absl::Status& why) = 0;
 };
 
-// Call when a gradient of the unit is requested; the first one begins the backward pass.
+// Call when the backward has come to the unit; the first one begins the backward pass.
 inline void EnterGradient(TimeKindClock& time_kinds, int unit) {
   time_kinds.AtUnit(unit);
   if (time_kinds.kind() == TimeKind::kForward) {

@@ -70,9 +70,7 @@ absl::Status Chunk::Backward(const ChunkCall& call, std::byte* activations,
     gradients.output = given;
     SHOAL_ASSIGN_OR_RETURN(const UnitGradient unit_gradient, GradientOf(model_, call.sink, unit));
     SHOAL_RETURN_IF_ERROR(BackwardBlockInput(call, unit, saved, gradients, d_in));
-    BlockBackwardWeights(model_.ops(), model_.spec(), model_.layout(unit), saved, gradients,
-                         unit_gradient);
-    SHOAL_RETURN_IF_ERROR(ContributionDone(model_, call.sink, unit));
+    SHOAL_RETURN_IF_ERROR(AddBlockGradient(call, unit, saved, gradients, unit_gradient));
     given = d_in;
   }
   return has_embedding() ? BackwardEmbedding(call, given) : model_.ops().Check();
@@ -107,9 +105,7 @@ absl::Status Chunk::BackwardWeights(const ChunkCall& call, std::byte* activation
   for (int unit = body().end() - 1; unit >= std::max(units_.first, 1); --unit) {
     const auto [saved, made] = memory.SplitBackward(unit, activations, gradients, call.scratch);
     SHOAL_ASSIGN_OR_RETURN(const UnitGradient unit_gradient, GradientOf(model_, call.sink, unit));
-    BlockBackwardWeights(model_.ops(), model_.spec(), model_.layout(unit), saved, made,
-                         unit_gradient);
-    SHOAL_RETURN_IF_ERROR(ContributionDone(model_, call.sink, unit));
+    SHOAL_RETURN_IF_ERROR(AddBlockGradient(call, unit, saved, made, unit_gradient));
   }
   return has_embedding() ? BackwardEmbedding(call, memory.OutputGradient(0, gradients))
                          : absl::OkStatus();
@@ -131,9 +127,20 @@ absl::Status Chunk::BackwardBlockInput(const ChunkCall& call, int unit, const Bl
   return absl::OkStatus();
 }
 
+absl::Status Chunk::AddBlockGradient(const ChunkCall& call, int unit, const BlockActivations& a,
+                                     const BlockGradients& g, const UnitGradient& gradient) const {
+  if (!gradient.sums.empty()) {
+    BlockBackwardWeights(model_.ops(), model_.spec(), model_.layout(unit), a, g, gradient);
+  }
+  return ContributionDone(model_, call.sink, unit);
+}
+
 absl::Status Chunk::BackwardEmbedding(const ChunkCall& call, ConstMatrix d_output) const {
   const plan::ModelSpec& spec = model_.spec();
   SHOAL_ASSIGN_OR_RETURN(const UnitGradient gradient, GradientOf(model_, call.sink, 0));
+  if (gradient.sums.empty()) {
+    return model_.ops().Check();
+  }
   if (gradient.empty) {  // rows of tokens that the microbatch does not have
     model_.ops().stream().Zero(gradient.sums.data(),
                                static_cast<int64_t>(gradient.sums.size_bytes()));

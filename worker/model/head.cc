@@ -92,16 +92,20 @@ absl::Status HeadBackward(Transformer& model, const MicrobatchInput& microbatch,
   const plan::ModelSpec& spec = model.spec();
   ZeroBeside(model, of_matrix, model.head_matrix_offset(), spec.vocabulary * spec.hidden);
   ForwardNorm(model, head, last, scratch);
+  const bool wants_matrix = !of_matrix.sums.empty();
   LinearCrossEntropy(
       model.ops(), scratch.normed, head.matrix(), microbatch.targets(),
       static_cast<float>(loss_scale), model.logits_softcap(), scratch.chunk, d_normed,
-      {.sums = of_matrix.sums.data() + model.head_matrix_offset(), .empty = of_matrix.empty},
+      {.sums = wants_matrix ? of_matrix.sums.data() + model.head_matrix_offset() : nullptr,
+       .empty = of_matrix.empty},
       {microbatch.loss_sum()});
   model.ops().RmsNormBackward(d_normed, last, head.norm(), scratch.inverse_rms, ConstMatrix(),
                               d_last, scratch.d_norm);
-  model.ops().AddColumnSums(scratch.d_norm, gradient.sums.data());
+  if (!gradient.sums.empty()) {
+    model.ops().AddColumnSums(scratch.d_norm, gradient.sums.data());
+  }
   SHOAL_RETURN_IF_ERROR(ContributionDone(model, sink, unit));
-  return matrix_unit == unit ? absl::OkStatus() : sink.DoneTied();
+  return matrix_unit != unit && wants_matrix ? sink.DoneTied() : absl::OkStatus();
 }
 
 absl::StatusOr<double> ReadLoss(Transformer& model, const MicrobatchInput& microbatch) {

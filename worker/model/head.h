@@ -49,7 +49,7 @@ absl::Status HeadLoss(Transformer& model, const MicrobatchInput& microbatch, Uni
                       ConstMatrix last, const HeadScratch& scratch);
 
 // The loss, and backward down to d_last[T, H] (overwritten); d_normed[T, H] is scratch. Calls Done
-// for the head and, with tied embeddings, for unit 0 after it.
+// for the head and, with tied embeddings, for unit 0 after it, where their gradients are wanted.
 absl::Status HeadBackward(Transformer& model, const MicrobatchInput& microbatch, double loss_scale,
                           UnitSource& source, GradientSink& sink, ConstMatrix last,
                           const HeadScratch& scratch, Matrix d_normed, Matrix d_last);

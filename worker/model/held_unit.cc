@@ -45,6 +45,9 @@ BlockWeights HeldUnit::block(const Transformer& model) const {
 }
 
 absl::StatusOr<UnitGradient> GradientOf(const Transformer& model, GradientSink& sink, int unit) {
+  if (!sink.Wants(unit)) {
+    return UnitGradient();
+  }
   SHOAL_ASSIGN_OR_RETURN(const UnitGradient gradient, sink.Gradient(unit));
   const plan::UnitSpec& expected = model.units()[static_cast<size_t>(unit)];
   if (static_cast<int64_t>(gradient.sums.size()) != expected.count) {
@@ -56,7 +59,7 @@ absl::StatusOr<UnitGradient> GradientOf(const Transformer& model, GradientSink& 
 
 absl::Status ContributionDone(Transformer& model, GradientSink& sink, int unit) {
   SHOAL_RETURN_IF_ERROR(model.ops().Check());
-  return sink.Done(unit);
+  return sink.Wants(unit) ? sink.Done(unit) : absl::OkStatus();
 }
 
 }  // namespace shoal::worker

@@ -33,10 +33,10 @@ class HeldUnit {
   WeightsView view_;
 };
 
-// Returns where the unit's gradient goes, after checking its size.
+// Returns where the unit's gradient goes, after checking its size; no sums if it is not wanted.
 absl::StatusOr<UnitGradient> GradientOf(const Transformer& model, GradientSink& sink, int unit);
 
-// Call when all work on the contribution is on the compute stream.
+// Call when all work on the contribution, if it is wanted, is on the compute stream.
 absl::Status ContributionDone(Transformer& model, GradientSink& sink, int unit);
 
 }  // namespace shoal::worker

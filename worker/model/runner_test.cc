@@ -4,7 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
+#include <utility>
 
+#include "core/base/check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/model/access/unit_walk.h"
@@ -154,6 +157,44 @@ TEST(RunMicrobatch, WritesAllOfAnEmptyGradientAndAddsToItAfterwards) {
       for (const plan::UnitSpec& unit : model->units()) {
         EXPECT_TRUE(std::ranges::equal(written.gradient(unit.index), added.gradient(unit.index)))
             << unit.name;
+      }
+    }
+  }
+}
+
+// Wants no gradient of some units.
+class FreezingSink final : public MemoryGradientSink {
+ public:
+  FreezingSink(const std::vector<plan::UnitSpec>& units, std::set<int> frozen)
+      : MemoryGradientSink(units), frozen_(std::move(frozen)) {}
+  bool Wants(int unit) override { return !frozen_.contains(unit); }
+  absl::StatusOr<std::span<float>> Accumulator(int unit) override {
+    SHOAL_CHECK(Wants(unit));
+    return MemoryGradientSink::Accumulator(unit);
+  }
+
+ private:
+  const std::set<int> frozen_;
+};
+
+TEST(RunMicrobatch, WhatIsFrozenChangesNoOtherGradient) {
+  for (const plan::ModelSpec& spec : {SmallSpec(true), SmallSpec(false), FullSpec()}) {
+    const auto model = MakeModel(spec);
+    MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 5);
+    const PackedBatch batch = RandomBatch(spec, {40, 7}, 6, /*masked=*/true);
+    MemoryGradientSink all(model->units());
+    const MicrobatchResult result = *RunMicrobatch(*model, batch, 0.125, weights, all);
+    const int head = model->head_unit();
+    for (const std::set<int>& frozen : {std::set{0}, {1}, {0, 1}, {head}, {0, head}, {1, head}}) {
+      FreezingSink some(model->units(), frozen);
+      const auto run = RunMicrobatch(*model, batch, 0.125, weights, some);
+      ASSERT_TRUE(run.ok()) << run.status();
+      EXPECT_EQ(run->loss_sum, result.loss_sum);
+      for (const plan::UnitSpec& unit : model->units()) {
+        const bool trains = !frozen.contains(unit.index);
+        EXPECT_EQ(std::ranges::equal(some.gradient(unit.index), all.gradient(unit.index)), trains)
+            << unit.name;
+        EXPECT_EQ(std::ranges::count(some.done(), unit.index) > 0, trains) << unit.name;
       }
     }
   }
@@ -370,6 +411,7 @@ class RecordingSink final : public GradientSink {
  public:
   RecordingSink(GradientSink& inner, std::vector<std::string>& calls)
       : inner_(inner), calls_(calls) {}
+  bool Wants(int unit) override { return inner_.Wants(unit); }
   absl::StatusOr<std::span<float>> Accumulator(int unit) override {
     return inner_.Accumulator(unit);
   }
@@ -387,20 +429,23 @@ TEST(WalkUnits, AsksWhatRunMicrobatchAsks) {
   for (const plan::ModelSpec& spec : {SmallSpec(), FullSpec()}) {
     const auto model = MakeModel(spec);
     MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 3);
-    MemoryGradientSink gradients(model->units());
-    std::vector<std::string> run;
-    std::vector<std::string> walked;
-    {
-      RecordingSource source(weights, run);
-      RecordingSink sink(gradients, run);
-      const PackedBatch batch = RandomBatch(spec, {7, 4}, 4, /*masked=*/false);
-      ASSERT_TRUE(RunMicrobatch(*model, batch, 1.0, source, sink).ok());
+    for (const std::set<int>& frozen : {std::set<int>(), {0, 1}, {0, 1, model->head_unit()}}) {
+      SCOPED_TRACE(frozen.size());
+      FreezingSink gradients(model->units(), frozen);
+      std::vector<std::string> run;
+      std::vector<std::string> walked;
+      {
+        RecordingSource source(weights, run);
+        RecordingSink sink(gradients, run);
+        const PackedBatch batch = RandomBatch(spec, {7, 4}, 4, /*masked=*/false);
+        ASSERT_TRUE(RunMicrobatch(*model, batch, 1.0, source, sink).ok());
+      }
+      RecordingSource source(weights, walked);
+      RecordingSink sink(gradients, walked);
+      ASSERT_TRUE(WalkUnits(spec, source, sink, nullptr).ok());
+      EXPECT_EQ(walked, run);
+      EXPECT_EQ(weights.held(), 0);
     }
-    RecordingSource source(weights, walked);
-    RecordingSink sink(gradients, walked);
-    ASSERT_TRUE(WalkUnits(spec, source, sink, nullptr).ok());
-    EXPECT_EQ(walked, run);
-    EXPECT_EQ(weights.held(), 0);
   }
 }
 

@@ -155,8 +155,10 @@ class EmulatedStage final : public StageModel {
         SHOAL_RETURN_IF_ERROR(Contribute(head_, At(microbatch).gradient));
         if (options_.spec.tied_embeddings) {
           SHOAL_RETURN_IF_ERROR(Touch(0));
-          SHOAL_RETURN_IF_ERROR(sink_->Accumulator(0).status());  // adds nothing
-          SHOAL_RETURN_IF_ERROR(sink_->DoneTied());
+          if (sink_->Wants(0)) {
+            SHOAL_RETURN_IF_ERROR(sink_->Accumulator(0).status());  // adds nothing
+            SHOAL_RETURN_IF_ERROR(sink_->DoneTied());
+          }
         }
       } else if (unit != 0) {
         SHOAL_RETURN_IF_ERROR(Touch(unit));
@@ -185,6 +187,9 @@ class EmulatedStage final : public StageModel {
   }
 
   absl::Status Contribute(int unit, float gradient) {
+    if (!sink_->Wants(unit)) {
+      return absl::OkStatus();
+    }
     SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, sink_->Accumulator(unit));
     for (float& element : accumulator) {
       element += gradient;

@@ -59,6 +59,9 @@ struct UnitGradient {
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
+  // Whether a gradient of the unit, to which the backward has come, is wanted. Of what is frozen
+  // none is: nobody computes it, and nothing else here is called for it.
+  virtual bool Wants(int /*unit*/) { return true; }
   // Returns the fp32 buffer to which work on the compute stream must ADD a contribution to the
   // unit's gradient (the caller must accumulate, never overwrite). The sink zeroes it the first
   // time, before that work. It stays in place until Done(unit). The host must not touch it if the

@@ -26,6 +26,15 @@ class Held {
   const absl::StatusOr<WeightsView> view_;
 };
 
+// Returns where the unit's gradient goes; empty if it is not wanted.
+absl::StatusOr<std::span<float>> AccumulatorOf(GradientSink& sink, int unit) {
+  return sink.Wants(unit) ? sink.Accumulator(unit) : std::span<float>();
+}
+
+absl::Status Done(GradientSink& sink, int unit) {
+  return sink.Wants(unit) ? sink.Done(unit) : absl::OkStatus();
+}
+
 absl::Status WalkHead(const plan::ModelSpec& spec, UnitSource& source, GradientSink& sink,
                       UnitWork* work) {
   const int head = static_cast<int>(spec.layers) + 1;
@@ -36,16 +45,17 @@ absl::Status WalkHead(const plan::ModelSpec& spec, UnitSource& source, GradientS
     tied.emplace(source, 0);
     SHOAL_RETURN_IF_ERROR(tied->status());
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, sink.Accumulator(head));
-  if (spec.tied_embeddings) {
+  SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, AccumulatorOf(sink, head));
+  const bool adds_tied = spec.tied_embeddings && sink.Wants(0);
+  if (adds_tied) {
     SHOAL_RETURN_IF_ERROR(sink.Accumulator(0).status());
   }
   if (work != nullptr) {
     work->Forward(head);
     work->Backward(head, accumulator);
   }
-  SHOAL_RETURN_IF_ERROR(sink.Done(head));
-  return spec.tied_embeddings ? sink.DoneTied() : absl::OkStatus();
+  SHOAL_RETURN_IF_ERROR(Done(sink, head));
+  return adds_tied ? sink.DoneTied() : absl::OkStatus();
 }
 
 }  // namespace
@@ -62,7 +72,7 @@ absl::Status WalkUnits(const plan::ModelSpec& spec, UnitSource& source, Gradient
   }
   SHOAL_RETURN_IF_ERROR(WalkHead(spec, source, sink, work));
   for (int unit = blocks; unit > 0; --unit) {
-    SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, sink.Accumulator(unit));
+    SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, AccumulatorOf(sink, unit));
     {
       const Held weights(source, unit);
       SHOAL_RETURN_IF_ERROR(weights.status());
@@ -70,13 +80,13 @@ absl::Status WalkUnits(const plan::ModelSpec& spec, UnitSource& source, Gradient
         work->Backward(unit, accumulator);
       }
     }
-    SHOAL_RETURN_IF_ERROR(sink.Done(unit));
+    SHOAL_RETURN_IF_ERROR(Done(sink, unit));
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, sink.Accumulator(0));
+  SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, AccumulatorOf(sink, 0));
   if (work != nullptr) {
     work->Backward(0, accumulator);
   }
-  return sink.Done(0);
+  return Done(sink, 0);
 }
 
 }  // namespace shoal::worker

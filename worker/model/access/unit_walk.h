@@ -16,7 +16,7 @@ class UnitWork {
  public:
   virtual ~UnitWork() = default;
   virtual void Forward(int unit) = 0;
-  // Adds the unit's gradient to the accumulator.
+  // Adds the unit's gradient to the accumulator, which is empty if it is not wanted.
   virtual void Backward(int unit, std::span<float> accumulator) = 0;
 };
 
