@@ -123,11 +123,16 @@ absl::Status Checkpoint::Read(Section section, int unit, int64_t offset,
       return OutOfRange("{}: unit {} has no element {}", state_->folder, unit, offset);
     }
     const int64_t count = std::min(partition.count - begin, static_cast<int64_t>(out.size()));
-    SHOAL_RETURN_IF_ERROR(state_->cache.Copy(
-        &piece, piece.record.bytes(),
-        [&](std::span<std::byte> record) { return piece.shard->Read(piece.record, record); },
-        (static_cast<int64_t>(section) * partition.count + begin) * 4,
-        std::as_writable_bytes(out.first(static_cast<size_t>(count)))));
+    const std::span<float> part = out.first(static_cast<size_t>(count));
+    if (partition.frozen && section != Section::kMaster) {
+      std::ranges::fill(part, 0.0F);
+    } else {
+      SHOAL_RETURN_IF_ERROR(state_->cache.Copy(
+          &piece, piece.record.bytes(),
+          [&](std::span<std::byte> record) { return piece.shard->Read(piece.record, record); },
+          (static_cast<int64_t>(section) * partition.count + begin) * 4,
+          std::as_writable_bytes(part)));
+    }
     out = out.subspan(static_cast<size_t>(count));
     offset += count;
     ++next;

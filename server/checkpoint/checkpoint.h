@@ -92,7 +92,8 @@ class Checkpoint {
   const std::string& folder() const;
   absl::StatusOr<std::string> JobYaml() const;
 
-  // Reads elements [offset, offset + out.size()) of a section of a unit's flat vector. Keeps one
+  // Reads elements [offset, offset + out.size()) of a section of a unit's flat vector; moments of
+  // what was frozen are zero. Keeps one
   // record in memory for each thread that reads.
   absl::Status Read(Section section, int unit, int64_t offset, std::span<float> out) const;
 

@@ -16,7 +16,7 @@ namespace shoal::server {
 namespace {
 
 constexpr uint64_t kMagic = 0x504B434C414F4853;  // "SHOALCKP"
-constexpr uint32_t kFormatVersion = 1;
+constexpr uint32_t kFormatVersion = 2;           // of 1, every record has moments
 constexpr uint64_t kMaxRecords = 1 << 24;
 constexpr int64_t kDataAlignment = 64;
 
@@ -37,7 +37,8 @@ struct RecordBytes {
   int64_t count;
   int64_t place;
   uint64_t hash;
-  uint64_t reserved[3];
+  uint64_t frozen;  // 1: has no moments
+  uint64_t reserved[2];
 };
 static_assert(sizeof(RecordBytes) == 64);
 
@@ -107,8 +108,9 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(
                               .unit = partition.unit,
                               .offset = partition.offset,
                               .count = partition.count,
-                              .place = state->end});
-    state->end = RoundUp(state->end + partition.count * 4 * kSections, kDataAlignment);
+                              .place = state->end,
+                              .frozen = partition.frozen ? uint64_t{1} : 0});
+    state->end = RoundUp(state->end + DataBytes(partition), kDataAlignment);
   }
   return std::unique_ptr<ShardWriter>(new ShardWriter(std::move(state)));
 }
@@ -118,8 +120,10 @@ absl::Status ShardWriter::Add(std::span<const float> master, std::span<const flo
   SHOAL_CHECK(state_->next < state_->records.size());
   RecordBytes& record = state_->records[state_->next++];
   int64_t place = record.place;
+  const int64_t moments = record.frozen != 0 ? 0 : record.count;
+  SHOAL_CHECK(std::ssize(master) == record.count && std::ssize(first_moment) == moments &&
+              std::ssize(second_moment) == moments);
   for (const auto& section : {master, first_moment, second_moment}) {
-    SHOAL_CHECK(static_cast<int64_t>(section.size()) == record.count);
     SHOAL_RETURN_IF_ERROR(
         WriteAt(state_->fd.get(), section.data(), section.size_bytes(), place, state_->path));
     place += static_cast<int64_t>(section.size_bytes());
@@ -158,9 +162,9 @@ absl::StatusOr<int64_t> ShardTableBytes(std::span<const std::byte> head, int64_t
   if (header.magic != kMagic) {
     return DataLoss("{}: not a checkpoint shard", name);
   }
-  if (header.version != kFormatVersion) {
-    return DataLoss("{}: format version {}, this program reads {}", name, header.version,
-                    kFormatVersion);
+  if (header.version < 1 || header.version > kFormatVersion) {
+    return DataLoss("{}: format version {}, this program reads those up to {}", name,
+                    header.version, kFormatVersion);
   }
   if (header.records > kMaxRecords ||
       header.records * sizeof(RecordBytes) > static_cast<uint64_t>(file_bytes) - sizeof(header)) {
@@ -183,19 +187,20 @@ absl::StatusOr<ShardTable> ParseShard(std::span<const std::byte> head, int64_t f
   for (uint64_t i = 0; i < header.records; ++i) {
     RecordBytes record;
     std::memcpy(&record, head.data() + sizeof(header) + i * sizeof(record), sizeof(record));
+    const plan::PartitionSpec partition = {.id = record.partition,
+                                           .unit = record.unit,
+                                           .offset = record.offset,
+                                           .count = record.count,
+                                           .frozen = record.frozen != 0};
     const bool counts_fit = record.partition >= 0 && record.unit >= 0 && record.offset >= 0 &&
-                            record.count > 0 && record.count <= file_bytes / (4 * kSections);
-    if (!counts_fit || record.place < table_bytes || record.place % 4 != 0 ||
-        record.place > file_bytes - record.count * 4 * kSections) {
+                            record.count > 0 && record.count <= file_bytes / 4 &&
+                            DataBytes(partition) <= file_bytes;
+    if (!counts_fit || record.frozen > 1 || record.place < table_bytes || record.place % 4 != 0 ||
+        record.place > file_bytes - DataBytes(partition)) {
       return DataLoss("{}: record {} (partition {}) does not lie within the file", name, i,
                       record.partition);
     }
-    table.records.push_back({.partition = {.id = record.partition,
-                                           .unit = record.unit,
-                                           .offset = record.offset,
-                                           .count = record.count},
-                             .place = record.place,
-                             .hash = record.hash});
+    table.records.push_back({.partition = partition, .place = record.place, .hash = record.hash});
   }
   return table;
 }

@@ -4,7 +4,8 @@
 //   header   64 bytes: magic "SHOALCKP", format version, step, number of records
 //   records  64 bytes each: partition, unit, offset and count in the unit, place in the file,
 //            XXH3-64 of its data
-//   data     per record: fp32 master weights, first moments, second moments
+//   data     per record: fp32 master weights, first moments, second moments; of a partition that
+//            is frozen only the weights
 //
 // The manifest holds the hash of header and records, and the records hold the hashes of the data,
 // so one number vouches for the file. Reading treats the file as hostile: every field is checked
@@ -24,9 +25,14 @@
 
 namespace shoal::server {
 
-// The three arrays kept for each partition, each `count` floats.
+// The arrays kept for each partition, each `count` floats.
 enum class Section { kMaster = 0, kFirstMoment = 1, kSecondMoment = 2 };
 inline constexpr int kSections = 3;
+
+// Of a partition in a shard.
+inline int64_t DataBytes(const plan::PartitionSpec& partition) {
+  return partition.count * 4 * (partition.frozen ? 1 : kSections);
+}
 
 struct ShardEntry {
   std::string file;  // relative to the checkpoint's folder
@@ -46,7 +52,8 @@ class ShardWriter {
       const std::vector<plan::PartitionSpec>& partitions);
   ~ShardWriter();
 
-  // Adds the next partition, in the order announced; each span has the partition's count.
+  // Adds the next partition, in the order announced; each span has the partition's count, and those
+  // of moments none of what is frozen.
   absl::Status Add(std::span<const float> master, std::span<const float> first_moment,
                    std::span<const float> second_moment);
   // Call after adding all announced partitions: writes header and records, and syncs the file.
@@ -63,7 +70,7 @@ struct ShardRecord {
   int64_t place = 0;  // byte offset of the data
   uint64_t hash = 0;
 
-  int64_t bytes() const { return partition.count * 4 * kSections; }
+  int64_t bytes() const { return DataBytes(partition); }
 };
 
 // Holds header and records.

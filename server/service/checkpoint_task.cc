@@ -60,7 +60,7 @@ absl::StatusOr<ShardEntry> CheckpointTask::Write() {
   std::vector<float> scratch[kSections];  // if the host cannot access the state itself
   for (size_t p = 0; p < specs.size(); ++p) {
     std::span<const float> arrays[kSections];
-    for (int section = 0; section < kSections; ++section) {
+    for (int section = 0; section < (specs[p].frozen ? 1 : kSections); ++section) {
       SHOAL_ASSIGN_OR_RETURN(arrays[section],
                              store_->Read(p, static_cast<StateArray>(section), scratch[section]));
     }
