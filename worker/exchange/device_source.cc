@@ -308,6 +308,15 @@ void DeviceSource::FinishReaders() {
   }
 }
 
+// Whether the next step finds it on the device, once this one is over.
+bool DeviceSource::Stays(int unit) {
+  const Unit& held = at(unit);
+  return options_.uses.keep_for_step && env_.units[static_cast<size_t>(unit)].frozen &&
+         held.data != nullptr && error_.ok() &&
+         (held.copied == nullptr ||
+          (held.copied->WaitDone(options_.timeout) && held.copied->Wait().ok()));
+}
+
 void DeviceSource::Close() {
   std::deque<Fetch> dropped;
   bool reading = false;
@@ -315,6 +324,10 @@ void DeviceSource::Close() {
     absl::MutexLock lock(&mutex_);
     dropped.swap(fetches_);
     for (size_t unit = 0; unit < units_.size(); ++unit) {
+      if (Stays(static_cast<int>(unit))) {
+        units_[unit].uses = 0;
+        continue;
+      }
       if (units_[unit].data != nullptr) {  // kept for the step, or left by a failed attempt
         LetGo(static_cast<int>(unit), ending_);
       }

@@ -9,7 +9,8 @@
 // Get blocks until the unit has landed or its copy is enqueued; the compute stream waits for the
 // copy. So neither thread waits for the device while there are buffers.
 //
-// Fetches are ServiceSource's: the client keeps nothing, and fetching a unit again waits until its
+// With step residency, units that are frozen stay on the device over the steps. Else fetches are
+// ServiceSource's: the client keeps nothing, and fetching a unit again waits until its
 // last use, or copy, has left the client's buffer.
 //
 // Threads: see StepWeights. Failure: after a failed fetch or copy, the next Get returns its error
@@ -62,11 +63,11 @@ class DeviceSource final : public StepWeights {
 
  private:
   struct Unit {
-    bool started = false;                 // available or on its way
-    int uses = 0;                         // started, not released
-    std::byte* data = nullptr;            // null: not landed, or its copy not enqueued
-    std::shared_ptr<const Event> copied;  // null: landed
-    int last_server = 0;                  // as the client's view has it
+    bool started = false;           // available or on its way
+    int uses = 0;                   // started, not released
+    std::byte* data = nullptr;      // null: not landed, or its copy not enqueued
+    std::shared_ptr<Event> copied;  // null: landed
+    int last_server = 0;            // as the client's view has it
   };
   struct Fetch {
     int unit = 0;
@@ -99,6 +100,7 @@ class DeviceSource final : public StepWeights {
   void LetGo(int unit, std::shared_ptr<Event> after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes the client fetch due units, in order, as far as it has buffers.
   void Prefetch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Stays(int unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsLeavingClient(int unit) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Unit& at(int unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return units_[static_cast<size_t>(unit)];

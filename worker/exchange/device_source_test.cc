@@ -31,6 +31,7 @@ class Seen {
 
 class DeviceSourceTest : public DeviceAccess {
  protected:
+  explicit DeviceSourceTest(const client::RigOptions& options = {}) : DeviceAccess(options) {}
   void Leave() override {
     source_.reset();
     client_.reset();
@@ -101,6 +102,43 @@ TEST_P(DeviceSourceTest, FetchesAlongAnyOrder) {
                 << "use " << i;
           }
         }
+      }
+    }
+  }
+}
+
+// With a rig of which a unit is frozen.
+class FrozenDeviceSourceTest : public DeviceSourceTest {
+ protected:
+  static constexpr int kFrozen = 1;
+  FrozenDeviceSourceTest() : DeviceSourceTest({.frozen = {kFrozen}}) {}
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, FrozenDeviceSourceTest, testing::ValuesIn(AccessCases()), NameOf);
+
+TEST_P(FrozenDeviceSourceTest, StaysOnTheDeviceOverTheSteps) {
+  for (const bool keep : {false, true}) {
+    MakeDevice(4);
+    MakeSource(keep, 2);
+    const std::vector<int> uses = {0, 1, 2, 3, 2, 1};
+    for (int step = 1; step <= 3; ++step) {
+      BeginStep();
+      const int64_t before = client_->statistics().fetches;
+      source_->BeginStep(uses);
+      std::vector<Seen> seen(uses.size());
+      for (size_t i = 0; i < uses.size(); ++i) {
+        const absl::Status used = Use(uses[i], seen[i]);
+        ASSERT_TRUE(used.ok()) << used;
+      }
+      ASSERT_TRUE(compute_->Synchronize().ok());
+      ASSERT_TRUE(source_->EndStep().ok());
+      EXPECT_EQ(client_->statistics().fetches - before,
+                FetchesOf(uses, 2, keep) - (keep && step > 1 ? 1 : 0));
+      for (size_t i = 0; i < uses.size(); ++i) {
+        const int64_t last = CountOf(uses[i]) - 1;
+        ASSERT_EQ(seen[i][static_cast<size_t>(last)],
+                  client::FakeServer::Weight(uses[i] == kFrozen ? 0 : step_ - 1, uses[i], last))
+            << "use " << i << " of step " << step_;
       }
     }
   }

@@ -28,7 +28,8 @@ std::string NameOf(const testing::TestParamInfo<AccessCase>& info) {
   return info.param.device.name + (info.param.direct ? "Direct" : "");
 }
 
-DeviceAccess::DeviceAccess() : rig_({}, MakeShm(GetParam().device)) {}
+DeviceAccess::DeviceAccess(const client::RigOptions& options)
+    : rig_(options, MakeShm(GetParam().device)) {}
 
 void DeviceAccess::MakeDevice(uint64_t seed, int64_t fail_at_copy) {
   Leave();

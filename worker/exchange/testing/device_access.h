@@ -30,7 +30,7 @@ class DeviceAccess : public testing::TestWithParam<AccessCase> {
  protected:
   static constexpr int kUnits = 4;
 
-  DeviceAccess();
+  explicit DeviceAccess(const client::RigOptions& options = {});
   void TearDown() override { Leave(); }
 
   // Destroys the test's object between client and device, and the client.
