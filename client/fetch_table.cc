@@ -35,7 +35,8 @@ void FetchTable::Begin(int64_t version) {
   for (size_t i = 0; i < units_.size(); ++i) {
     Unit& unit = units_[i];
     unit.uses = 0;
-    const bool same = unit.version == version || SHOAL_PLANTED("weights-kept");
+    const bool same =
+        unit.version == this->version(static_cast<int>(i)) || SHOAL_PLANTED("weights-kept");
     const bool keep = options_.keep_for_step && same &&
                       (unit.state == State::kReady || unit.state == State::kConverting);
     if (unit.state != State::kAbsent && unit.state != State::kDraining && !keep) {
@@ -65,7 +66,7 @@ bool FetchTable::Start(int index) {
     return false;
   }
   unit.state = State::kFetching;
-  unit.version = version_;
+  unit.version = version(index);
   unit.error = absl::OkStatus();
   const UnitLayout& layout = layout_->unit(index);
   unit.missing = static_cast<int>(layout.partitions.size());
@@ -130,7 +131,7 @@ transport::ReadOperation FetchTable::DataRead(int id, const DataConnection& conn
   const DataConnection::Location& location = connection.locations[static_cast<size_t>(id)];
   return {.id = OperationId(id, false),
           .region = location.weights_region,
-          .offset = location.buffer[version_ & 1],
+          .offset = location.buffer[unit.version & 1],
           .into = {unit.wire + spec.offset * size, static_cast<size_t>(spec.count * size)}};
 }
 
@@ -255,8 +256,8 @@ void FetchTable::Judge(int id, absl::Time now, Outcome& outcome) {
   const plan::PartitionSpec& spec = layout_->partition(id);
   Unit& unit = fetch(spec.unit);
   const transport::PartitionHeader& header = headers_[static_cast<size_t>(id)];
-  const auto buffer = static_cast<size_t>(version_ & 1);
-  if (header.version[buffer] == static_cast<uint64_t>(version_) &&
+  const auto buffer = static_cast<size_t>(unit.version & 1);
+  if (header.version[buffer] == static_cast<uint64_t>(unit.version) &&
       header.sequence[buffer] % 2 == 0 && transport::AreZero(header.reserved)) {
     partition.state = Partition::State::kValid;
     outcome.took = now - partition.posted;
@@ -274,7 +275,7 @@ void FetchTable::Judge(int id, absl::Time now, Outcome& outcome) {
     Fail(spec.unit,
          FailedPrecondition(
              "get {} (partition {}) from {}: wanted version {}, found version {}{} in {} reads",
-             layout_->unit(spec.unit).name, id, ServerName(layout_->server_of(id)), version_,
+             layout_->unit(spec.unit).name, id, ServerName(layout_->server_of(id)), unit.version,
              static_cast<int64_t>(header.version[buffer]),
              header.sequence[buffer] % 2 == 0 ? "" : " being written", partition.reads));
     outcome.completed = true;

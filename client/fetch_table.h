@@ -3,7 +3,8 @@
 // guards all of it.
 //
 // Keeps a unit while it has uses (Prefetch or Get without Release), or until the step's end, by
-// residency. Frees a buffer once no read into it is in flight.
+// residency; with step residency one that is frozen stays. Frees a buffer once no read into it is
+// in flight.
 //
 // Reads a partition's data, then its header. If that has another version than requested, reads both
 // again, after a delay and a bounded number of times.
@@ -42,8 +43,8 @@ class FetchTable {
   FetchTable(const Options& options, const Layout* layout, BufferPool* view_buffers,
              BufferPool* wire_buffers, std::span<transport::PartitionHeader> headers);
 
-  // Requests weights of `version` from now on and ends all uses. Keeps resident units of that
-  // version if units are kept for the step.
+  // Requests weights of `version` from now on, of frozen units 0, and ends all uses. Keeps resident
+  // units of the version asked for if units are kept for the step.
   void Begin(int64_t version);
 
   State state(int unit) const { return fetch(unit).state; }
@@ -85,7 +86,8 @@ class FetchTable {
   void FailServer(int server, const absl::Status& status);
   // Servers yet to deliver: "server-1 and server-2".
   std::string Missing(int unit) const;
-  int64_t version() const { return version_; }
+  // That is asked for.
+  int64_t version(int unit) const { return layout_->unit(unit).frozen ? 0 : version_; }
 
  private:
   struct Unit {

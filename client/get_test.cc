@@ -71,6 +71,32 @@ TEST_P(GetTest, CountsEveryByte) {
   }
 }
 
+TEST_P(GetTest, ReadsVersionZeroOfWhatIsFrozenAndKeepsItWithTheStep) {
+  for (const bool keep : {false, true}) {
+    RigOptions options = Options();
+    options.frozen = {0, 2};
+    ClientRig rig(options);
+    auto client = *rig.NewClient({.keep_for_step = keep});
+    for (int64_t step = 1; step <= 4; ++step) {
+      rig.Publish(step - 1);
+      const int64_t before = client->statistics().fetches;
+      ASSERT_TRUE(client->BeginStep(step, 1, 5).ok());
+      for (int unit = 0; unit < rig.units(); ++unit) {
+        const auto view = client->Get(unit);
+        ASSERT_TRUE(view.ok()) << view.status();
+        ExpectWeights(*view, DType::kF32, options.frozen.contains(unit) ? 0 : step - 1, unit);
+        client->Release(unit);
+      }
+      EXPECT_EQ(client->statistics().fetches - before,
+                rig.units() - (keep && step > 1 ? std::ssize(options.frozen) : 0));
+    }
+    rig.OpenAttempt(4, 1);
+    const std::vector<float> gradient = IntegerGradient(rig.unit_specs[2], 1);
+    EXPECT_THAT(std::string(client->Push(2, gradient, {}).message()),
+                HasSubstr("push block.1: it is frozen (train.groups) and takes no gradient"));
+  }
+}
+
 // A pipeline stage has some of the model's units, and buffers only for these.
 TEST_P(GetTest, KeepsBuffersForTheUnitsThatAreGot) {
   for (const bool keep : {false, true}) {

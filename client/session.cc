@@ -256,7 +256,7 @@ absl::StatusOr<Session::View> Session::Get(int unit) {
   absl::Status error;
   if (!AwaitFor(&mutex_, absl::Condition(&done), options_.get_timeout)) {
     error = DeadlineExceeded("get {} (version {}) from {}: no answer within {}", name,
-                             fetches_->version(), fetches_->Missing(unit),
+                             fetches_->version(unit), fetches_->Missing(unit),
                              absl::FormatDuration(options_.get_timeout));
   } else if (fetches_->state(unit) == FetchTable::State::kFailed) {
     error = fetches_->error(unit);
@@ -285,6 +285,10 @@ bool Session::Acknowledged(int64_t pack) const {
 absl::Status Session::Enqueue(int unit, const void* gradient,
                               const plan::Contribution& contribution, GradientReturn* done) {
   SHOAL_CHECK(!options_.read_only);
+  if (layout_.unit(unit).frozen) {
+    return InvalidArgument("push {}: it is frozen (train.groups) and takes no gradient",
+                           layout_.unit(unit).name);
+  }
   absl::MutexLock lock(&mutex_);
   const BlockedTimer timer(clock_, &statistics_.push_wait_seconds);
   SHOAL_RETURN_IF_ERROR(Failure());

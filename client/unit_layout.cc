@@ -32,7 +32,8 @@ absl::StatusOr<Layout> MakeLayout(const std::vector<plan::UnitSpec>& units,
     return ranges.empty() ? plan::ElementRange{.count = units[unit].count} : ranges[unit];
   };
   for (size_t unit = 0; unit < units.size(); ++unit) {
-    layout.units.push_back({.name = units[unit].name, .count = range_of(unit).count});
+    layout.units.push_back(
+        {.name = units[unit].name, .count = range_of(unit).count, .frozen = units[unit].frozen});
   }
   for (plan::PartitionSpec& partition : layout.partitions) {
     const std::vector<int>& holders = map.servers[static_cast<size_t>(partition.id)];

@@ -23,6 +23,7 @@ struct UnitPiece {
 struct UnitLayout {
   std::string name;             // "block.3"
   int64_t count = 0;            // elements, of its range
+  bool frozen = false;          // of version 0 forever
   std::vector<int> partitions;  // ascending: the order in the vector
   std::vector<UnitPiece> pieces;
 };

@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "core/job/job_units.h"
 #include "core/plan/memory/memory_plan.h"
 #include "core/plan/memory/stage_scratch.h"
 #include "gtest/gtest.h"
@@ -16,20 +17,25 @@ namespace shoal {
 namespace {
 
 TEST(MemoryPlan, ServersAllocateWhatIsPlanned) {
-  const auto partitions = plan::BuildPartitions(plan::BuildUnits(*plan::NamedShape("6m")), 300'000);
-  for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
-    for (const DType wire : {DType::kF32, DType::kBF16}) {
-      plan::ServiceOptions service;
-      service.accumulate = accumulate;
-      service.wire_type = wire;
-      const plan::ServerMemory planned =
-          plan::PlanServerMemory(partitions, /*slot_bytes=*/0, service, 2);
-      const server::StoreBytes counted =
-          server::CountStoreBytes(partitions, {.wire_type = wire, .accumulate = accumulate});
-      EXPECT_EQ(planned.weights, counted.weights);
-      EXPECT_EQ(planned.master, counted.master);
-      EXPECT_EQ(planned.moments, counted.moments);
-      EXPECT_EQ(planned.gradients, counted.gradients);
+  for (const bool freezes : {false, true}) {
+    const auto partitions = plan::BuildPartitions(
+        plan::JobUnits(*plan::NamedShape("6m"),
+                       {.groups = {{.match = "*.layers.[0-2].*", .freeze = freezes}}}),
+        300'000);
+    for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
+      for (const DType wire : {DType::kF32, DType::kBF16}) {
+        plan::ServiceOptions service;
+        service.accumulate = accumulate;
+        service.wire_type = wire;
+        const plan::ServerMemory planned =
+            plan::PlanServerMemory(partitions, /*slot_bytes=*/0, service, 2);
+        const server::StoreBytes counted =
+            server::CountStoreBytes(partitions, {.wire_type = wire, .accumulate = accumulate});
+        EXPECT_EQ(planned.weights, counted.weights);
+        EXPECT_EQ(planned.master, counted.master);
+        EXPECT_EQ(planned.moments, counted.moments);
+        EXPECT_EQ(planned.gradients, counted.gradients);
+      }
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "cli/run/preflight.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
+#include "core/job/job_units.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/partition.h"
 #include "core/model/shard_map.h"
@@ -82,7 +83,7 @@ absl::StatusOr<JobReport> MakePlan(const PlanCommandOptions& options) {
   const auto spec = formats::ReadModelSpec(planned.job.model);
   SHOAL_RETURN_IF_ERROR(AtKey(spec.status(), "model", options.job_file, options.overrides));
   planned.spec = *spec;
-  planned.units = plan::BuildUnits(planned.spec);
+  planned.units = plan::JobUnits(planned.spec, planned.job.train);
   planned.partitions = plan::BuildPartitions(planned.units, planned.job.service.partition_bytes);
   planned.shards =
       plan::PlaceShards(planned.partitions, static_cast<int>(planned.job.cluster.servers), 1);

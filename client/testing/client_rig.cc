@@ -15,11 +15,19 @@ std::unique_ptr<transport::Transport> NewTransport(const std::string& name) {
   return *std::move(made);
 }
 
+std::vector<plan::UnitSpec> UnitsOf(const RigOptions& options) {
+  std::vector<plan::UnitSpec> units = plan::BuildUnits(*plan::NamedShape("tiny"));
+  for (plan::UnitSpec& unit : units) {
+    unit.frozen = options.frozen.contains(unit.index);
+  }
+  return units;
+}
+
 }  // namespace
 
 ClientRig::ClientRig(const RigOptions& rig_options, std::unique_ptr<transport::Transport> transport)
     : options(rig_options),
-      unit_specs(plan::BuildUnits(*plan::NamedShape("tiny"))),
+      unit_specs(UnitsOf(options)),
       partitions(plan::BuildPartitions(unit_specs, options.partition_bytes)),
       map(plan::PlaceShards(partitions, options.servers, options.generation)),
       layout(*MakeLayout(unit_specs, partitions, map, options.servers)),

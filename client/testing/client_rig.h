@@ -29,6 +29,7 @@ struct RigOptions {
   int64_t slots = 4;
   std::string transport = "shm";
   int64_t generation = 5;
+  std::set<int> frozen;  // units
 };
 
 class ClientRig {

@@ -70,7 +70,7 @@ int64_t FakeServer::BufferOffset(int partition, int64_t version) const {
 // ThreadSanitizer must ignore it here and in SetWriting.
 __attribute__((no_sanitize("thread"))) void FakeServer::Publish(int64_t version) {
   for (const plan::PartitionSpec& partition : layout_->partitions) {
-    if (layout_->server_of(partition.id) != options_.index) {
+    if (layout_->server_of(partition.id) != options_.index || (partition.frozen && version > 0)) {
       continue;
     }
     SetWriting(partition.id, version, true);

@@ -48,11 +48,14 @@ plan::StepPlan PlanWithCounts(const std::vector<size_t>& counts) {
 TEST(Simulator, BytesAreThoseOfPlanTraffic) {
   for (const char* shape : {"tiny", "124m", "1.3b"}) {
     for (const plan::WorkerPolicy& policy : kPolicies) {
-      for (const int64_t prefetch : {0, 1, 2, 5, 64}) {
+      for (const auto& [prefetch, frozen] :
+           {std::pair(0, ""), std::pair(1, ""), std::pair(2, "*.layers.[01].*"), std::pair(5, ""),
+            std::pair(5, "*embed*"), std::pair(64, "*"), std::pair(64, "")}) {
         SimulatorOptions options = Options(FreeCluster(4));
         options.spec = *plan::NamedShape(shape);
         options.policy = policy;
         options.job.train.prefetch_units = prefetch;
+        options.job.train.groups = {{.match = frozen, .freeze = true}};
         const std::vector<size_t> counts = {5, 1, 0, 3};
         const StepResult result =
             Simulator(options).RunPlan(PlanWithCounts(counts), Synchronization::kStep);
@@ -64,7 +67,7 @@ TEST(Simulator, BytesAreThoseOfPlanTraffic) {
           get += traffic.get_bytes;
           push += traffic.push_bytes;
         }
-        EXPECT_EQ(result.bytes.get, get) << shape << " prefetch " << prefetch;
+        EXPECT_EQ(result.bytes.get, get) << shape << " prefetch " << prefetch << " " << frozen;
         EXPECT_EQ(result.bytes.push, push);
         EXPECT_EQ(result.microbatches, 9);
       }

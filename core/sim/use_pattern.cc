@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/dtype.h"
+#include "core/job/job_units.h"
 
 namespace shoal::sim {
 namespace {
@@ -36,7 +37,9 @@ void PlaceGets(const std::vector<plan::UnitSpec>& units, int64_t element, UsePat
       const bool held =
           last_use[unit] >= 0 &&
           (pattern.keep_for_step || position - last_use[unit] <= pattern.prefetch_units);
-      (first ? use.first_get_bytes : use.later_get_bytes) = held ? 0 : units[unit].count * element;
+      const bool stays = units[unit].frozen && pattern.keep_for_step;  // over the run
+      (first ? use.first_get_bytes : use.later_get_bytes) =
+          held || stays ? 0 : units[unit].count * element;
       last_use[unit] = position++;
     }
   }
@@ -45,22 +48,27 @@ void PlaceGets(const std::vector<plan::UnitSpec>& units, int64_t element, UsePat
 void PlacePushes(const plan::ModelSpec& spec, const std::vector<plan::UnitSpec>& units,
                  const plan::Job& job, UsePattern& pattern) {
   const int64_t element = SizeOf(job.service.gradient_type);
-  const auto bytes = [&](int unit) { return units[static_cast<size_t>(unit)].count * element; };
+  // Returns whether there is one.
+  const auto push = [&](Use& use, int unit, BufferClass buffer) {
+    const plan::UnitSpec& spec_of = units[static_cast<size_t>(unit)];
+    if (!spec_of.frozen) {
+      use.pushes.push_back({unit, buffer, spec_of.count * element});
+    }
+    return !spec_of.frozen;
+  };
   const int head = static_cast<int>(spec.layers) + 1;
   for (Use& use : pattern.uses) {
     if (use.end.heads > use.begin.heads) {
-      use.waits_for_head_buffer = true;
-      use.waits_for_embedding_buffer = spec.tied_embeddings;
-      use.pushes.push_back({head, BufferClass::kHead, bytes(head)});
+      use.waits_for_head_buffer = push(use, head, BufferClass::kHead);
+      use.waits_for_embedding_buffer = spec.tied_embeddings && !units.front().frozen;
       if (spec.tied_embeddings && plan::PushesEachContribution(job)) {
-        use.pushes.push_back({0, BufferClass::kEmbedding, bytes(0)});
+        push(use, 0, BufferClass::kEmbedding);
       }
     } else if (use.backward && use.end.blocks > use.begin.blocks) {
-      use.waits_for_block_buffer = true;
-      use.pushes.push_back({use.unit, BufferClass::kBlock, bytes(use.unit)});
+      use.waits_for_block_buffer = push(use, use.unit, BufferClass::kBlock);
     }
   }
-  pattern.uses.back().pushes.push_back({0, BufferClass::kEmbedding, bytes(0)});
+  push(pattern.uses.back(), 0, BufferClass::kEmbedding);
 }
 
 }  // namespace
@@ -77,7 +85,7 @@ UsePattern BuildUsePattern(const plan::ModelSpec& spec, const plan::Job& job,
   for (const int unit : plan::UseOrder(spec)) {
     pattern.uses.push_back({.unit = unit});
   }
-  const std::vector<plan::UnitSpec> units = plan::BuildUnits(spec);
+  const std::vector<plan::UnitSpec> units = plan::JobUnits(spec, job.train);
   PlaceCompute(spec, pattern);
   PlaceGets(units, SizeOf(job.service.wire_type), pattern);
   PlacePushes(spec, units, job, pattern);

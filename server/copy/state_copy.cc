@@ -95,18 +95,18 @@ absl::StatusOr<proto::ReadStateReply> ReadState(const JobStore& store,
                            request.count(), request.offset(), static_cast<int>(request.array()),
                            request.partition(), count);
   }
-  const PartitionState& state = held->extent->store->state();
+  const Store& from = *held->extent->store;
   const auto elements = static_cast<size_t>(request.count());
   std::vector<float> scratch;
   std::span<const float> part;
   if (request.array() == proto::ReadStateRequest::ARRAY_GRADIENT) {
     scratch.resize(elements);
-    SHOAL_RETURN_IF_ERROR(state.ReadGradient(held->index, request.offset(), scratch));
+    SHOAL_RETURN_IF_ERROR(from.state().ReadGradient(held->index, request.offset(), scratch));
     part = scratch;
   } else {
     SHOAL_ASSIGN_OR_RETURN(
         const std::span<const float> array,
-        state.Read(held->index, static_cast<StateArray>(request.array()), scratch));
+        from.Read(held->index, static_cast<StateArray>(request.array()), scratch));
     part = array.subspan(static_cast<size_t>(request.offset()), elements);
   }
   proto::ReadStateReply reply;

@@ -15,14 +15,14 @@
 #include "gtest/gtest.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/checkpoint/checkpoint_directory.h"
-#include "server/service/testing/cluster.h"
+#include "server/service/testing/freezes.h"
 
 namespace shoal::server {
 namespace {
 
 using testing::HasSubstr;
 
-class CheckpointServiceTest : public testing::Test {
+class CheckpointServiceTest : public FreezesTest {
  protected:
   CheckpointServiceTest() : folder_(testing::TempDir() + "checkpoint-service-" + SecureToken()) {}
   ~CheckpointServiceTest() override { std::filesystem::remove_all(folder_); }
@@ -36,6 +36,9 @@ class CheckpointServiceTest : public testing::Test {
       TestingClient client(&cluster.service(server), &cluster.client_transport(), 1, 1);
       ASSERT_OK(client.Connect());
       for (const int partition : plan::PartitionsOf(cluster.shard_map(), server)) {
+        if (cluster.partitions()[static_cast<size_t>(partition)].frozen) {
+          continue;
+        }
         const auto answer =
             client.SendAndWait({.partition = partition,
                                 .step = step,
@@ -86,6 +89,22 @@ class CheckpointServiceTest : public testing::Test {
     return writing_->Complete(manifest, plan::ToYaml(cluster.job()));
   }
 
+  static int64_t ElementsOf(const TestingCluster& cluster) {
+    int64_t elements = 0;
+    for (const plan::PartitionSpec& partition : cluster.partitions()) {
+      elements += partition.count;
+    }
+    return elements;
+  }
+  // Of shards.
+  static double BytesIn(const std::string& folder) {
+    uintmax_t bytes = 0;
+    for (const char* shard : {"/server-0000.shard", "/server-0001.shard"}) {
+      bytes += std::filesystem::file_size(folder + shard);
+    }
+    return static_cast<double>(bytes);
+  }
+
   // Returns all state in a checkpoint, unit by unit.
   static std::vector<float> State(const std::string& folder) {
     const auto checkpoint = Checkpoint::Open(folder);
@@ -107,10 +126,12 @@ class CheckpointServiceTest : public testing::Test {
   std::optional<CheckpointDirectory> writing_;
 };
 
+INSTANTIATE_TEST_SUITE_P(All, CheckpointServiceTest, testing::Bool(), FreezesTest::NameOf);
+
 // A checkpoint of step 2 holds step 2 although steps 3 and 4 commit while it is written. Resumed on
 // another number of servers, with units cut elsewhere, training ends as if uninterrupted, bit for
 // bit.
-TEST_F(CheckpointServiceTest, ResumesBitForBitOnAnyNumberOfServers) {
+TEST_P(CheckpointServiceTest, ResumesBitForBitOnAnyNumberOfServers) {
   std::vector<float> at_two, at_four;
   {
     TestingCluster cluster(model(), 2, plan::Accumulate::kExact);
@@ -122,6 +143,8 @@ TEST_F(CheckpointServiceTest, ResumesBitForBitOnAnyNumberOfServers) {
     Step(cluster, 4);
     const std::string two = Finish(cluster, 2, folder).value();
     EXPECT_TRUE(VerifyCheckpoint(two).empty());
+    EXPECT_EQ(State(two).size(), 3 * ElementsOf(cluster));
+    EXPECT_NEAR(BytesIn(two), 8 * cluster.trained_elements() + 4 * ElementsOf(cluster), 1e4);
     at_two = State(two);
     at_four = State(Finish(cluster, 4, Begin(cluster, 4)).value());
   }
@@ -139,7 +162,7 @@ TEST_F(CheckpointServiceTest, ResumesBitForBitOnAnyNumberOfServers) {
   EXPECT_NE(at_two, at_four);
 }
 
-TEST_F(CheckpointServiceTest, PublishesTheCheckpointsVersion) {
+TEST_P(CheckpointServiceTest, PublishesTheCheckpointsVersion) {
   TestingCluster cluster(model(), 1, plan::Accumulate::kFloat);
   ASSERT_OK(cluster.Configure());
   Step(cluster, 1);
@@ -157,7 +180,7 @@ TEST_F(CheckpointServiceTest, PublishesTheCheckpointsVersion) {
   ASSERT_OK(resumed.BeginAttempt(2, 1));
 }
 
-TEST_F(CheckpointServiceTest, RefusesWhatDoesNotFit) {
+TEST_P(CheckpointServiceTest, RefusesWhatDoesNotFit) {
   TestingCluster cluster(model(), 1, plan::Accumulate::kFloat);
   EXPECT_FALSE(cluster.service(0).WriteCheckpoint(Request(0, folder_, true)).ok());
   ASSERT_OK(cluster.Configure());
@@ -177,7 +200,7 @@ TEST_F(CheckpointServiceTest, RefusesWhatDoesNotFit) {
 }
 
 // Else a server that ends meanwhile leaves a part of a shard in a checkpoint that is complete.
-TEST_F(CheckpointServiceTest, ABeginThatComesLateWritesNoShardAgain) {
+TEST_P(CheckpointServiceTest, ABeginThatComesLateWritesNoShardAgain) {
   TestingCluster cluster(model(), 1, plan::Accumulate::kFloat);
   ASSERT_OK(cluster.Configure());
   Step(cluster, 1);
@@ -196,7 +219,7 @@ TEST_F(CheckpointServiceTest, ABeginThatComesLateWritesNoShardAgain) {
 }
 
 // A pipe that nobody reads stands for a disk that hangs.
-TEST_F(CheckpointServiceTest, AStopDoesNotWaitForAHungDisk) {
+TEST_P(CheckpointServiceTest, AStopDoesNotWaitForAHungDisk) {
   UniqueFd disk;  // outlives the writer, which may come to it late
   TestingCluster cluster(model(), 1, plan::Accumulate::kFloat);
   ASSERT_OK(cluster.Configure());
@@ -216,7 +239,7 @@ TEST_F(CheckpointServiceTest, AStopDoesNotWaitForAHungDisk) {
   disk.Reset(open(shard.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // it writes again
 }
 
-TEST_F(CheckpointServiceTest, ADamagedCheckpointIsNamedOnRestore) {
+TEST_P(CheckpointServiceTest, ADamagedCheckpointIsNamedOnRestore) {
   TestingCluster cluster(model(), 2, plan::Accumulate::kFloat);
   ASSERT_OK(cluster.Configure());
   Step(cluster, 1);

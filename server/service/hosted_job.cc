@@ -75,6 +75,17 @@ void HostedJob::FollowTransports() {
   }
 }
 
+std::string HostedJob::WhyRefused(absl::StatusCode code) const {
+  switch (code) {
+    case absl::StatusCode::kDataLoss:
+      return "its payload is not what was sent, which is sent again over a new connection";
+    case absl::StatusCode::kUnimplemented:
+      return "it is frozen (train.groups) and takes no gradient";
+    default:
+      return core_->state().Describe();
+  }
+}
+
 PushVerdict HostedJob::TakePush(const ClientIdentity& client, const transport::PushHeader& header,
                                 const PushPayload& payload) {
   const absl::Time start = options_.clock->Now();
@@ -85,10 +96,7 @@ PushVerdict HostedJob::TakePush(const ClientIdentity& client, const transport::P
           "push of {} is refused with {}: partition {} step {} attempt {} key {} generation "
           "{}; {}",
           client.name, absl::StatusCodeToString(verdict.code), header.partition, header.step,
-          header.attempt, header.key, header.generation,
-          verdict.code == absl::StatusCode::kDataLoss
-              ? "its payload is not what was sent, which is sent again over a new connection"
-              : core_->state().Describe());
+          header.attempt, header.key, header.generation, WhyRefused(verdict.code));
     });
     metrics_.CountRequest("push", verdict.code);
   } else {

@@ -144,6 +144,7 @@ class HostedJob {
                                                     const ClientIdentity& client, int64_t bytes,
                                                     bool in_gpu);
 
+  std::string WhyRefused(absl::StatusCode code) const;
   PushVerdict TakePush(const ClientIdentity& client, const transport::PushHeader& header,
                        const PushPayload& payload);
 
@@ -162,6 +163,7 @@ class HostedJob {
   proto::ConfigureReply reply_;
   plan::Job job_;
   std::vector<plan::UnitSpec> units_;
+  plan::UnitReader base_;                        // of what is frozen
   std::vector<plan::PartitionSpec> partitions_;  // of the job
   StoreOptions store_options_;
   int64_t slot_bytes_ = 0;

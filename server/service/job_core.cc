@@ -200,7 +200,7 @@ absl::StatusOr<proto::FetchReply> JobCore::Fetch(const proto::FetchRequest& requ
     here = here && arriving.version() == request.version();
     for (const auto& partition : arriving.partitions()) {
       const bool moves = from_others.contains(partition->spec().id);
-      reply.set_bytes(reply.bytes() + (moves ? partition->spec().count * kStateBytes : 0));
+      reply.set_bytes(reply.bytes() + (moves ? partition->spec().trained() * kStateBytes : 0));
     }
   }
   if (!here) {
@@ -273,7 +273,7 @@ absl::StatusOr<proto::ReplicateReply> JobCore::Replicate(const proto::ReplicateR
   replicated_ = true;
   proto::ReplicateReply reply;
   for (const JobStore::Held& held : backups_.held()) {
-    reply.set_bytes(reply.bytes() + held.partition->spec().count * kGradientBytes);
+    reply.set_bytes(reply.bytes() + held.partition->spec().trained() * kGradientBytes);
   }
   return reply;
 }
@@ -409,6 +409,9 @@ PushVerdict JobCore::TakePush(const ClientIdentity& client, const transport::Pus
     return {.code = StatusCode::kNotFound};
   }
   const auto bytes = static_cast<size_t>(partition->spec().count * SizeOf(options_.gradient_type));
+  if (partition->spec().frozen) {
+    return {.code = StatusCode::kUnimplemented};
+  }
   if (header.count != partition->spec().count || bytes > payload.bytes.size()) {
     return {.code = StatusCode::kInvalidArgument};
   }

@@ -6,6 +6,7 @@
 #include "core/base/bytes.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/job/job_units.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/memory/server_memory.h"
 #include "core/transport/registry/job_transport.h"
@@ -72,8 +73,9 @@ absl::StatusOr<Source> OpenSource(const plan::Job& job, const std::string& check
     const auto read = [model](int unit, int64_t offset, std::span<float> out) {
       return model->ReadUnit(unit, offset, out);
     };
-    return Source{
-        .version = 0, .spec = model->spec(), .state = {.master = read, .m = nullptr, .v = nullptr}};
+    return Source{.version = 0,
+                  .spec = model->spec(),
+                  .state = {.master = read, .m = nullptr, .v = nullptr, .base = read}};
   }
   SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<Checkpoint> checkpoint,
                          Checkpoint::Open(checkpoint_folder));
@@ -86,7 +88,8 @@ absl::StatusOr<Source> OpenSource(const plan::Job& job, const std::string& check
                 .spec = checkpoint->manifest().spec,
                 .state = {.master = section(Section::kMaster),
                           .m = section(Section::kFirstMoment),
-                          .v = section(Section::kSecondMoment)}};
+                          .v = section(Section::kSecondMoment),
+                          .base = section(Section::kMaster)}};
 }
 
 }  // namespace
@@ -118,7 +121,8 @@ absl::Status HostedJob::Load() {
                            request_.servers());
   }
   SHOAL_ASSIGN_OR_RETURN(const Source source, OpenSource(job_, request_.checkpoint()));
-  units_ = plan::BuildUnits(source.spec);
+  base_ = source.state.base;
+  units_ = plan::JobUnits(source.spec, job_.train);
   partitions_ = plan::BuildPartitions(units_, job_.service.partition_bytes);
   SHOAL_ASSIGN_OR_RETURN(
       const plan::ShardMap map,

@@ -157,7 +157,9 @@ absl::Status HostedJob::FetchExtents(const proto::FetchRequest& request) {
       comes.push_back(partition->spec());
     }
     SHOAL_RETURN_IF_ERROR(CheckGivers(comes, givers));
-    SHOAL_RETURN_IF_ERROR(arriving.Load(request.version(), FetchedFrom(comes, givers, wanted)));
+    StoreSource source = FetchedFrom(comes, givers, wanted);
+    source.base = base_;
+    SHOAL_RETURN_IF_ERROR(arriving.Load(request.version(), source));
     LogInfo("{} partitions have come, as of version {}", comes.size(), request.version());
   }
   return absl::OkStatus();

@@ -143,5 +143,29 @@ TEST_F(PushIntegrityTest, WhatComesWithoutAHashIsNotChecked) {
   EXPECT_EQ(client.WaitFor(0, header.push_id), (TestingClient::Answer{}));
 }
 
+// The step goes on without it: nothing of it is in Prepare.
+TEST_F(PushIntegrityTest, APushOfWhatIsFrozenIsRefused) {
+  TestingCluster::groups = {{.match = "*embed_tokens*", .freeze = true}};
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  TestingCluster::groups.clear();
+  ASSERT_TRUE(cluster.partitions()[0].frozen);
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  TestingClient client = Client(cluster);
+  ASSERT_OK(client.Connect());
+  EXPECT_EQ(client.SendAndWait(MakePush(cluster)),
+            (TestingClient::Answer{.code = absl::StatusCode::kUnimplemented}));
+  auto prepare = OfTestingJob<proto::PrepareRequest>();
+  prepare.set_step(1);
+  prepare.set_attempt(1);
+  const auto prepared = cluster.service(0).Prepare(prepare);
+  ASSERT_OK(prepared.status());
+  for (const proto::PartitionGradient& partition : prepared->partitions()) {
+    EXPECT_FALSE(cluster.partitions()[static_cast<size_t>(partition.partition())].frozen);
+  }
+  EXPECT_THAT(cluster.MetricsText(0),
+              HasSubstr("shoal_ps_requests_total{code=\"OK\",op=\"push\"} 0"));
+}
+
 }  // namespace
 }  // namespace shoal::server

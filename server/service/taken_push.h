@@ -23,7 +23,7 @@ struct PushPayload {
 };
 
 struct PushVerdict {
-  // kDataLoss: not the payload that was sent.
+  // kDataLoss: not the payload that was sent. kUnimplemented: the partition is frozen.
   absl::StatusCode code = absl::StatusCode::kOk;
   bool applied_before = false;
 };

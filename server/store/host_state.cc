@@ -86,6 +86,10 @@ absl::Status HostState::CopyToHost(size_t /*partition*/, const WeightsBuffers& /
   return Unimplemented("partitions lie in memory of the host");
 }
 
+absl::Status HostState::CopyToShared(const WeightsBuffers& /*weights*/, int64_t /*bytes*/) {
+  return Unimplemented("partitions lie in memory of the host");
+}
+
 absl::Status HostState::Load(size_t partition, const StoreSource& source,
                              const WeightsBuffers& weights) {
   const plan::PartitionSpec& spec = layout_.partitions[partition];

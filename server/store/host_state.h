@@ -34,6 +34,7 @@ class HostState final : public PartitionState {
                       std::span<const WeightsBuffers> weights) override;
   absl::Status Finish() override { return absl::OkStatus(); }
   absl::Status CopyToHost(size_t partition, const WeightsBuffers& weights) override;
+  absl::Status CopyToShared(const WeightsBuffers& weights, int64_t bytes) override;
   absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,
                                               std::vector<float>& scratch) const override;
   void Drop(size_t partition) override;

@@ -109,7 +109,7 @@ absl::StatusOr<std::vector<PartitionChecksum>> JobStore::Checksums() const {
 absl::StatusOr<std::span<const float>> JobStore::Read(size_t index, StateArray array,
                                                       std::vector<float>& scratch) const {
   const Held& held = held_[index];
-  return held.extent->store->state().Read(held.index, array, scratch);
+  return held.extent->store->Read(held.index, array, scratch);
 }
 
 absl::Status JobStore::LoadGradient(const plan::UnitReader& gradient) {

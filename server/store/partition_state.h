@@ -61,6 +61,9 @@ struct StoreSource {
   plan::UnitReader master;
   plan::UnitReader m;
   plan::UnitReader v;
+  // Of partitions that are frozen: files, which are read again whenever their fp32 weights are
+  // asked for, since nobody keeps these.
+  plan::UnitReader base;
 };
 
 enum class StateArray { kMaster = 0, kFirstMoment = 1, kSecondMoment = 2 };
@@ -68,7 +71,7 @@ enum class StateArray { kMaster = 0, kFirstMoment = 1, kSecondMoment = 2 };
 // What every kind is made from. Arrays of partitions lie one after the other, in this order.
 struct StateLayout {
   StoreOptions options;
-  std::vector<plan::PartitionSpec> partitions;
+  std::vector<plan::PartitionSpec> partitions;  // those that are frozen with a count of 0
   std::vector<UpdateRule> rules;
   std::vector<std::vector<UpdateRange>> updates;  // by partition
 
@@ -81,7 +84,7 @@ struct StateLayout {
 inline constexpr int64_t kStatePage = 4096;
 inline constexpr int64_t kStateStagger = 256;
 inline int64_t StateArrayBytes(int64_t count, int64_t element) {
-  return RoundUp(count * element, kStatePage) + kStateStagger;
+  return count == 0 ? 0 : RoundUp(count * element, kStatePage) + kStateStagger;
 }
 
 // Where a pushed gradient lies: in host memory, or in memory of AllocateShared.
@@ -142,6 +145,8 @@ class PartitionState {
   // weights.host = weights.shared, for a whole partition, after all earlier work. May run
   // concurrently with Add, but not with Update and Finish.
   virtual absl::Status CopyToHost(size_t partition, const WeightsBuffers& weights) = 0;
+  // weights.shared = weights.host, of so many bytes, before anybody reads it.
+  virtual absl::Status CopyToShared(const WeightsBuffers& weights, int64_t bytes) = 0;
 
   // Returns a whole array: in place if the host reaches it, else copied into `scratch`.
   virtual absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
+#include "core/base/bf16.h"
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -23,6 +24,12 @@ int64_t HeadersBytes(size_t partitions) {
       transport::kBufferAlignment);
 }
 
+// Of the weights of a partition: how many there are, and the size of each.
+int64_t Buffers(const plan::PartitionSpec& spec) { return spec.frozen ? 1 : 2; }
+int64_t BufferBytes(const plan::PartitionSpec& spec, DType wire_type) {
+  return RoundUp(spec.count * SizeOf(wire_type), transport::kBufferAlignment);
+}
+
 }  // namespace
 
 StoreBytes CountStoreBytes(std::span<const plan::PartitionSpec> held, const StoreOptions& options) {
@@ -30,12 +37,11 @@ StoreBytes CountStoreBytes(std::span<const plan::PartitionSpec> held, const Stor
   bytes.weights = HeadersBytes(held.size());
   for (const plan::PartitionSpec& spec : held) {
     if (!options.backup) {
-      bytes.weights +=
-          2 * RoundUp(spec.count * SizeOf(options.wire_type), transport::kBufferAlignment);
+      bytes.weights += Buffers(spec) * BufferBytes(spec, options.wire_type);
     }
-    bytes.master += StateArrayBytes(spec.count, sizeof(float));
-    bytes.moments += 2 * StateArrayBytes(spec.count, sizeof(float));
-    bytes.gradients += StateArrayBytes(spec.count, options.sum_element());
+    bytes.master += StateArrayBytes(spec.trained(), sizeof(float));
+    bytes.moments += 2 * StateArrayBytes(spec.trained(), sizeof(float));
+    bytes.gradients += StateArrayBytes(spec.trained(), options.sum_element());
   }
   return bytes;
 }
@@ -54,7 +60,8 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(std::span<const plan::UnitS
   SHOAL_CHECK(static_cast<int64_t>(weights.size()) >= weights_bytes);
   StateLayout layout = {
       .options = options, .partitions = {held.begin(), held.end()}, .rules = store->rules_.all()};
-  for (const plan::PartitionSpec& spec : held) {
+  for (plan::PartitionSpec& spec : layout.partitions) {
+    spec.count = spec.trained();
     layout.updates.push_back(store->rules_.Of(units[static_cast<size_t>(spec.unit)], spec));
   }
   SHOAL_ASSIGN_OR_RETURN(store->state_, make_state(layout, pool));
@@ -83,18 +90,17 @@ void Store::AddPartitions(std::span<const plan::PartitionSpec> held) {
   int64_t wire = HeadersBytes(held.size());
   for (const plan::PartitionSpec& spec : held) {
     SHOAL_CHECK(partitions_.empty() || partitions_.back()->spec().id < spec.id);
-    const int64_t wire_bytes =
-        RoundUp(spec.count * SizeOf(options_.wire_type), transport::kBufferAlignment);
+    const int64_t wire_bytes = BufferBytes(spec, options_.wire_type);
     const size_t index = partitions_.size();
     const WeightsOffsets place = {
         .header = static_cast<int64_t>(index * sizeof(transport::PartitionHeader)),
-        .buffers = {wire, wire + wire_bytes}};
+        .buffers = {wire, wire + (Buffers(spec) - 1) * wire_bytes}};
     const Partition::Memory memory = {
         .header = reinterpret_cast<transport::PartitionHeader*>(host + place.header),
         .wire = {at(place.buffers[0]), at(place.buffers[1])}};
     index_[spec.id] = index;
     partitions_.push_back(std::make_unique<Partition>(spec, place, memory, *state_, index));
-    wire += 2 * wire_bytes;
+    wire += Buffers(spec) * wire_bytes;
   }
 }
 
@@ -127,8 +133,10 @@ absl::Status Store::Load(int64_t version, const StoreSource& source) {
     absl::MutexLock lock(&weights_mutex_);
     return keeps_host_weights_;
   }();
-  SHOAL_RETURN_IF_ERROR(
-      ForEachPartition([&](size_t p) { return LoadPartition(p, version, source, to_host); }));
+  base_ = source.base;
+  SHOAL_RETURN_IF_ERROR(ForEachPartition([&](size_t p) {
+    return Trains(p) ? LoadPartition(p, version, source, to_host) : LoadFrozen(p);
+  }));
   version_ = version;
   return absl::OkStatus();
 }
@@ -148,10 +156,48 @@ absl::Status Store::LoadPartition(size_t index, int64_t version, const StoreSour
   return absl::OkStatus();
 }
 
+// On the host too where clients reach it elsewhere: it is written once.
+absl::Status Store::LoadFrozen(size_t index) {
+  if (options_.backup) {
+    return absl::OkStatus();
+  }
+  Partition& partition = *partitions_[index];
+  const WeightsBuffers& weights = partition.memory().wire[0];
+  const auto count = static_cast<size_t>(partition.spec().count);
+  partition.BeginWrite(0);
+  if (options_.wire_type == DType::kF32) {
+    SHOAL_RETURN_IF_ERROR(base_(partition.spec().unit, partition.spec().offset,
+                                {reinterpret_cast<float*>(weights.host), count}));
+  } else {
+    std::vector<float> scratch;
+    SHOAL_ASSIGN_OR_RETURN(const std::span<const float> master,
+                           Read(index, StateArray::kMaster, scratch));
+    Convert(master, reinterpret_cast<BFloat16*>(weights.host));
+  }
+  if (weights.shared != nullptr) {
+    SHOAL_RETURN_IF_ERROR(
+        state_->CopyToShared(weights, partition.spec().count * SizeOf(options_.wire_type)));
+  }
+  partition.EndWrite(0);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::span<const float>> Store::Read(size_t partition, StateArray array,
+                                                   std::vector<float>& scratch) const {
+  const plan::PartitionSpec& spec = partitions_[partition]->spec();
+  if (!spec.frozen) {
+    return state_->Read(partition, array, scratch);
+  }
+  scratch.assign(static_cast<size_t>(spec.count), 0.0F);
+  if (array == StateArray::kMaster) {
+    SHOAL_RETURN_IF_ERROR(base_(spec.unit, spec.offset, scratch));
+  }
+  return std::span<const float>(scratch);
+}
+
 absl::Status Store::LoadGradient(const plan::UnitReader& gradient) {
-  return ForEachPartition([&](size_t p) {
-    return partitions_[p] == nullptr ? absl::OkStatus() : state_->LoadGradient(p, gradient);
-  });
+  return ForEachPartition(
+      [&](size_t p) { return Trains(p) ? state_->LoadGradient(p, gradient) : absl::OkStatus(); });
 }
 
 void Store::Drop(size_t partition) {
@@ -169,13 +215,13 @@ void Store::Clear() {
 }
 
 absl::StatusOr<std::vector<PartitionStatistics>> Store::Seal() {
-  for (const auto& partition : partitions_) {
-    SHOAL_RETURN_IF_ERROR(partition == nullptr ? absl::OkStatus() : partition->Seal());
+  for (size_t p = 0; p < partitions_.size(); ++p) {
+    SHOAL_RETURN_IF_ERROR(Trains(p) ? partitions_[p]->Seal() : absl::OkStatus());
   }
   SHOAL_ASSIGN_OR_RETURN(const std::vector<GradientStatistics> gradients, state_->Statistics());
   std::vector<PartitionStatistics> statistics;
   for (size_t p = 0; p < partitions_.size(); ++p) {
-    if (partitions_[p] != nullptr) {
+    if (Trains(p)) {
       statistics.push_back({.partition = partitions_[p]->spec().id,
                             .gradient = gradients[p],
                             .pushes = partitions_[p]->pushes()});
@@ -203,7 +249,7 @@ absl::Status Store::KeepHostWeights() {
   // Copies both versions: what a Commit in progress has enqueued is copied after it, the rest will
   // come.
   for (size_t p = 0; p < partitions_.size(); ++p) {
-    if (partitions_[p] == nullptr) {
+    if (!Trains(p)) {
       continue;
     }
     for (const WeightsBuffers& weights : partitions_[p]->memory().wire) {
@@ -279,20 +325,31 @@ absl::Status Store::Skip(int64_t step, const Ready& ready) {
 absl::Status Store::Publish(int64_t step, std::span<const AdamWScalars> scalars,
                             const Ready& ready) {
   SHOAL_CHECK(step == version_ + 1 || SHOAL_PLANTED("commit-twice"));
-  for (const auto& partition : partitions_) {
-    if (partition != nullptr) {
-      partition->BeginWrite(step);
+  for (size_t p = 0; p < partitions_.size(); ++p) {
+    if (Trains(p)) {
+      partitions_[p]->BeginWrite(step);
     }
   }
   failure_ = Update(step, scalars, ready);
   SHOAL_RETURN_IF_ERROR(failure_);
-  for (const auto& partition : partitions_) {
-    if (partition != nullptr) {
-      partition->EndWrite(step);
+  for (size_t p = 0; p < partitions_.size(); ++p) {
+    if (Trains(p)) {
+      partitions_[p]->EndWrite(step);
     }
   }
   version_ = step;
   return absl::OkStatus();
+}
+
+uint64_t Store::HashOfFrozen(size_t partition) const {
+  const auto count = static_cast<size_t>(partitions_[partition]->spec().count);
+  const std::byte* const weights = partitions_[partition]->memory().wire[0].host;
+  if (options_.wire_type == DType::kF32) {
+    return XXH3_64bits(weights, count * sizeof(float));
+  }
+  std::vector<float> wide(count);
+  Convert(std::span(reinterpret_cast<const BFloat16*>(weights), count), wide.data());
+  return XXH3_64bits(wide.data(), count * sizeof(float));
 }
 
 absl::StatusOr<std::vector<PartitionChecksum>> Store::Checksums() const {
@@ -300,6 +357,12 @@ absl::StatusOr<std::vector<PartitionChecksum>> Store::Checksums() const {
   std::vector<PartitionChecksum> checksums(partitions_.size(), {.partition = -1});
   SHOAL_RETURN_IF_ERROR(ForEachPartition([&](size_t p) -> absl::Status {
     if (partitions_[p] == nullptr) {
+      return absl::OkStatus();
+    }
+    if (!Trains(p)) {
+      if (!options_.backup) {
+        checksums[p] = {.partition = partitions_[p]->spec().id, .hash = HashOfFrozen(p)};
+      }
       return absl::OkStatus();
     }
     std::vector<float> scratch;

@@ -14,6 +14,9 @@
 // same layout as the host's, for clients that reach it there; headers are the host's. The host's
 // buffers are filled only once KeepHostWeights has been called.
 //
+// Of a partition that is frozen there is one buffer of weights, version 0, and nothing else: it
+// takes no push and is in no Seal, no Commit. A backup of it holds nothing.
+//
 // Failure: only the state can fail (a GPU's). A Seal that fails loses the attempt; a Commit that
 // fails leaves nothing usable (failure()): buffers of the version stay marked as being written.
 #pragma once
@@ -38,7 +41,7 @@ namespace shoal::server {
 
 // Bytes that a server needs for its partitions, computed before it allocates any.
 struct StoreBytes {
-  int64_t weights = 0;  // the region that clients read, both versions
+  int64_t weights = 0;  // the region that clients read: both versions, or the one of what is frozen
   int64_t master = 0;
   int64_t moments = 0;
   int64_t gradients = 0;
@@ -58,7 +61,8 @@ struct PartitionStatistics {
 
 struct PartitionChecksum {
   int partition = 0;
-  uint64_t hash = 0;  // XXH3-64 of the fp32 master weights
+  // XXH3-64 of the fp32 master weights; of what is frozen, of its published ones in fp32.
+  uint64_t hash = 0;
 };
 
 class Store {
@@ -82,6 +86,9 @@ class Store {
   const StoreOptions& options() const { return options_; }
   PartitionState& state() { return *state_; }
   const PartitionState& state() const { return *state_; }
+  // As PartitionState has it; of what is frozen, out of the source that Load was given.
+  absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,
+                                              std::vector<float>& scratch) const;
   int64_t version() const { return version_; }
   // The region of shared weights, or null.
   const std::shared_ptr<std::byte>& shared_weights() const { return shared_weights_; }
@@ -114,8 +121,14 @@ class Store {
   void AddPartitions(std::span<const plan::PartitionSpec> held);
   // Runs the work on each partition, in threads; returns any partition's first failure.
   absl::Status ForEachPartition(const std::function<absl::Status(size_t)>& work) const;
+  // Whether it is here and has a state.
+  bool Trains(size_t partition) const {
+    return partitions_[partition] != nullptr && !partitions_[partition]->spec().frozen;
+  }
   absl::Status LoadPartition(size_t index, int64_t version, const StoreSource& source,
                              bool to_host);
+  absl::Status LoadFrozen(size_t index);
+  uint64_t HashOfFrozen(size_t partition) const;
   absl::Status Publish(int64_t step, std::span<const AdamWScalars> scalars, const Ready& ready);
   absl::Status Update(int64_t step, std::span<const AdamWScalars> scalars, const Ready& ready)
       ABSL_LOCKS_EXCLUDED(weights_mutex_);
@@ -135,6 +148,7 @@ class Store {
   ThreadPool* const pool_;
   int64_t version_ = -1;
   absl::Status failure_;
+  plan::UnitReader base_;  // of what is frozen
   std::unique_ptr<PartitionState> state_;
   std::shared_ptr<std::byte> shared_weights_;
   std::span<std::byte> host_weights_;

@@ -11,6 +11,7 @@
 
 #include "core/base/time_kind.h"
 #include "core/data/token_file.h"
+#include "core/job/job_units.h"
 #include "fmt/format.h"
 #include "tests/in_process/reference.h"
 #include "tests/in_process/tiny_job.h"
@@ -360,6 +361,42 @@ TEST_F(TrainingTest, AFrozenTensorKeepsItsBitsAndTheOthersTrain) {
     EXPECT_NE(all.weights[unit], none.weights[unit]) << "unit " << unit;
   }
   EXPECT_EQ(none.steps.back().grad_norm(), 0);
+}
+
+// Its gradient is neither computed nor pushed, and what trains has the bits that it has where that
+// is done and changes nothing.
+TEST_F(TrainingTest, AFrozenUnitIsFetchedOnceAndChangesNoBitOfTheOthers) {
+  job_.service.accumulate = plan::Accumulate::kExact;
+  job_.train.clip_norm = 0;
+  job_.train.residency = plan::Residency::kStep;
+  for (const std::string match : {"model.layers.0.*", "*embed_tokens*", "*[dm].weight"}) {
+    job_.train.groups = {{.match = match, .learning_rate_scale = 0, .weight_decay = 0}};
+    const ClusterRun still = Run({.servers = 1, .workers = 1});
+    job_.train.groups = {{.match = match, .freeze = true}};
+    int64_t trained = 0;
+    int64_t frozen = 0;
+    for (const plan::UnitSpec& unit : plan::JobUnits(*plan::NamedShape("tiny"), job_.train)) {
+      (unit.frozen ? frozen : trained) += unit.count;
+    }
+    EXPECT_GT(frozen, 0);
+    for (const auto& [servers, workers] : {std::pair(1, 1), std::pair(3, 1), std::pair(3, 2)}) {
+      SCOPED_TRACE(fmt::format("{}: {} servers, {} workers", match, servers, workers));
+      const ClusterRun run = Run({.servers = servers, .workers = workers});
+      EXPECT_EQ(run.checksums, still.checksums);
+      EXPECT_EQ(run.weights, still.weights);
+      if (workers == 1) {  // it has work in each step
+        EXPECT_THAT(run.worker_metrics,
+                    HasSubstr(fmt::format("shoal_client_get_bytes_total{{transport=\"shm\"}} {}\n",
+                                          4 * (job_.train.steps * trained + frozen))));
+      }
+    }
+    job_.train.residency = plan::Residency::kLayer;
+    EXPECT_EQ(Run({.servers = 2, .workers = 2}).checksums, still.checksums);
+    job_.train.residency = plan::Residency::kStep;
+  }
+  job_.train.groups = {{.match = "*", .freeze = true}};
+  EXPECT_THAT(Run({.servers = 2, .workers = 1}).worker_metrics,
+              HasSubstr("shoal_client_push_bytes_total{transport=\"shm\"} 0\n"));
 }
 
 TEST_F(TrainingTest, WorkersCountTheirTimeAndBytes) {

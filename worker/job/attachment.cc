@@ -6,6 +6,7 @@
 #include "core/base/status.h"
 #include "core/job/shard_map_message.h"
 #include "core/model/partition.h"
+#include "core/plan/schedule/stage_units.h"
 #include "core/transport/registry/job_transport.h"
 #include "fmt/ranges.h"
 #include "worker/exchange/collective_sink.h"
@@ -241,7 +242,7 @@ absl::Status Attachment::MakeSourceAndSink() {
   const PushRule::Options rule = {
       .push_per_step = context_.policy.push == plan::PushPolicy::kStep,
       .push_each_contribution = plan::PushesEachContribution(context_.job),
-      .contributions = options_.contributions,
+      .contributions = plan::TrainedContributions(context_.units, options_.contributions),
       .keys_per_pack = plan::KeysPerPack(context_.spec, context_.job),
       .on_done = options_.on_unit_done};
   const StepEnvironment environment = {.units = context_.units,

@@ -8,6 +8,7 @@
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/job/job_units.h"
 #include "core/model/tensor_bytes.h"
 #include "core/model/unit_shards.h"
 #include "core/plan/memory/activation_bytes.h"
@@ -45,18 +46,22 @@ bool OnGpu(const Job& job) { return job.train.device == DeviceKind::kCuda; }
 // Returns the buffers for weights and gradients.
 WorkerMemory UnitBuffers(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
                          const std::vector<int>& contributions) {
-  const std::vector<UnitSpec> units = BuildUnits(spec);
+  const std::vector<UnitSpec> units = JobUnits(spec, job.train);
+  const std::vector<int> trained = TrainedContributions(units, contributions);
   const DType compute = ComputeDType(job);
   const auto all = static_cast<int64_t>(units.size());
   const int64_t weight_buffers = BuffersPerSize(job.train);
   const auto buffers = [&](int64_t element, int64_t per_size) {
     return BufferBytes(units, contributions, element, per_size);
   };
+  const auto gradient_buffers = [&](int64_t per_size) {
+    return BufferBytes(units, trained, 4, per_size);
+  };
   WorkerMemory memory;
   const int64_t weights =
       buffers(SizeOf(compute), policy.residency == Residency::kStep ? all : weight_buffers);
   const int64_t gradients =
-      buffers(4, policy.push == PushPolicy::kStep ? all : kGradientBuffersPerSize);
+      gradient_buffers(policy.push == PushPolicy::kStep ? all : kGradientBuffersPerSize);
   if (OnGpu(job)) {
     memory.weights = buffers(SizeOf(compute), weight_buffers);
     memory.gpu = {
@@ -65,7 +70,7 @@ WorkerMemory UnitBuffers(const ModelSpec& spec, const Job& job, const WorkerPoli
         .workspace =
             kGpuWorkspaceBytes +
             (MayFuseAttention(job) ? FusedAttentionBytes(spec, job.data.microbatch_tokens) : 0)};
-    memory.gradients = buffers(4, kGradientBuffersPerSize);
+    memory.gradients = gradient_buffers(kGradientBuffersPerSize);
   } else {
     memory.weights = weights;
     memory.gradients = gradients;
@@ -81,13 +86,15 @@ WorkerMemory UnitBuffers(const ModelSpec& spec, const Job& job, const WorkerPoli
 void AddShards(const ModelSpec& spec, const Job& job, int workers, WorkerMemory& memory) {
   const int64_t partition = job.service.partition_bytes / 4;
   const int64_t compute = SizeOf(ComputeDType(job));
-  for (const UnitSpec& unit : BuildUnits(spec)) {
+  for (const UnitSpec& unit : JobUnits(spec, job.train)) {
     const int64_t shard = ShardElements(unit.count, workers);
     const int64_t whole = std::min(unit.count, shard + 2 * partition);
     memory.gpu.weights += compute * (shard + whole);
-    memory.gpu.gradients += 4 * shard;
     memory.weights += Pages(compute * whole);
-    memory.gradients += Pages(4 * whole);
+    if (!unit.frozen) {
+      memory.gpu.gradients += 4 * shard;
+      memory.gradients += Pages(4 * whole);
+    }
   }
 }
 
@@ -100,7 +107,7 @@ std::vector<int> AllContributions(const ModelSpec& spec) {
 StepTraffic TrafficOf(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
                       std::span<const int> uses, const std::vector<int>& contributions,
                       int64_t microbatches) {
-  const std::vector<UnitSpec> units = BuildUnits(spec);
+  const std::vector<UnitSpec> units = JobUnits(spec, job.train);
   const int64_t wire = SizeOf(job.service.wire_type);
   StepTraffic traffic;
   std::vector<int64_t> last_use(units.size(), -1);
@@ -108,14 +115,15 @@ StepTraffic TrafficOf(const ModelSpec& spec, const Job& job, const WorkerPolicy&
     const auto unit = static_cast<size_t>(uses[static_cast<size_t>(position)]);
     const int64_t held_for =
         policy.residency == Residency::kStep ? position + 1 : job.train.prefetch_units;
-    if (last_use[unit] < 0 || position - last_use[unit] > held_for) {
+    const bool stays = units[unit].frozen && policy.residency == Residency::kStep;
+    if (!stays && (last_use[unit] < 0 || position - last_use[unit] > held_for)) {
       ++traffic.fetches;
       traffic.get_bytes += units[unit].count * wire;
     }
     last_use[unit] = position;
   }
   const int64_t rounds = policy.push == PushPolicy::kStep ? 1 : microbatches;
-  const std::vector<int> per_pack = PushesPerPack(job, contributions);
+  const std::vector<int> per_pack = PushesPerPack(job, TrainedContributions(units, contributions));
   const auto pushes_of = [&](int unit) { return rounds * per_pack[static_cast<size_t>(unit)]; };
   for (const UnitSpec& unit : units) {
     traffic.push_bytes += pushes_of(unit.index) * unit.count * SizeOf(job.service.gradient_type);
@@ -268,7 +276,8 @@ std::vector<int> PushesPerPack(const Job& job, std::vector<int> contributions) {
 }
 
 std::vector<int> KeysPerPack(const ModelSpec& spec, const Job& job) {
-  return PushesPerPack(job, AllContributions(spec));
+  return PushesPerPack(job,
+                       TrainedContributions(JobUnits(spec, job.train), AllContributions(spec)));
 }
 
 std::vector<int> UseOrder(const ModelSpec& spec) {
@@ -313,7 +322,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
                                       std::span<const StageNeeds> stages) {
   SHOAL_CHECK(servers > 0 && workers >= 0);
   const std::vector<PartitionSpec> partitions =
-      BuildPartitions(BuildUnits(spec), job.service.partition_bytes);
+      BuildPartitions(JobUnits(spec, job.train), job.service.partition_bytes);
   const ShardMap map = WithBackups(partitions, PlaceShards(partitions, servers, 1),
                                    FirstServers(servers), job.service.replicas);
   MemoryPlan plan;

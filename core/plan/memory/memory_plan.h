@@ -80,7 +80,8 @@ struct WorkerMemory {
   int64_t weights = 0;
   // if wire and compute type differ: BuffersPerSize buffers of w x each unit size
   int64_t wire = 0;
-  // elements of 4 B: all of P with push per step, else kGradientBuffersPerSize of each unit size
+  // elements of 4 B, of units that train: all of them with push per step, else
+  // kGradientBuffersPerSize of each unit size
   int64_t gradients = 0;
   // L x (c T (4 H + 2 Q + 2 K + 3 I) + 4 T (2 + heads)), the same once without L for the gradients
   // of one block, and a few rows of H; docs/pipeline.md has what norms of q, k and outputs add
@@ -135,8 +136,8 @@ WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const Worke
 // what nor on how layers are split over stages. So it is with several stages, of which one may have
 // both ends of the model and meet packs at each in another order. Only with push per microbatch.
 bool PushesEachContribution(const Job& job);
-// By unit: how many pushes a worker that makes these contributions (StageContributions) makes for a
-// pack, and the keys that a pack has in all (core/model/contribution.h).
+// By unit: how many pushes a worker that makes these contributions (TrainedContributions) makes for
+// a pack, and the keys that a pack has in all (core/model/contribution.h).
 std::vector<int> PushesPerPack(const Job& job, std::vector<int> contributions);
 std::vector<int> KeysPerPack(const ModelSpec& spec, const Job& job);
 
@@ -171,9 +172,10 @@ struct StepTraffic {
 };
 
 // For one worker in one step with that many microbatches.
-// - Step residency fetches each unit once. Layer residency fetches it for each use, unless it is
-//   still held because it was used at most `prefetch_units` uses before.
-// - Gradients go out once per unit and step, or per microbatch (or contribution).
+// - Step residency fetches each unit once; a frozen one once a run, which is not counted. Layer
+//   residency fetches it for each use, unless it is still held because it was used at most
+//   `prefetch_units` uses before.
+// - Gradients of what trains go out once per unit and step, or per microbatch (or contribution).
 // - A worker without microbatches moves nothing.
 StepTraffic PlanTraffic(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
                         int64_t microbatches);

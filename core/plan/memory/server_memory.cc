@@ -19,7 +19,7 @@ int64_t ServerPages(int64_t bytes) { return RoundUp(bytes, kServerPage); }
 // staggers its arrays, so that those traversed together do not map to the same cache sets.
 int64_t StateArray(int64_t count, int64_t element) {
   constexpr int64_t kStagger = 256;
-  return ServerPages(count * element) + kStagger;
+  return count == 0 ? 0 : ServerPages(count * element) + kStagger;
 }
 
 // Returns the size of the region of weights that clients read.
@@ -27,7 +27,7 @@ int64_t WeightsBytes(std::span<const PartitionSpec> held, DType wire) {
   int64_t bytes =
       ServerPages(static_cast<int64_t>(std::max<size_t>(1, held.size())) * kPartitionHeader);
   for (const PartitionSpec& partition : held) {
-    bytes += 2 * ServerPages(partition.count * SizeOf(wire));
+    bytes += (partition.frozen ? 1 : 2) * ServerPages(partition.count * SizeOf(wire));
   }
   return bytes;
 }
@@ -61,14 +61,17 @@ ServerGpuMemory PlanServerGpuMemory(std::span<const PartitionSpec> held, Accumul
   const bool exact = accumulate == Accumulate::kExact;
   ServerGpuMemory memory;
   memory.weights = shared_wire.has_value() ? SharedGpuBytes(WeightsBytes(held, *shared_wire)) : 0;
+  int64_t largest = 0;
   for (const PartitionSpec& partition : held) {
-    memory.master += StateArray(partition.count, 4);
-    memory.moments += 2 * StateArray(partition.count, 4);
-    memory.gradients += StateArray(partition.count, exact ? 8 : 4);
-    memory.workspace += RoundUp(partition.count, kStatisticsChunk) / kStatisticsChunk * 16 +
-                        (exact ? RoundUp(partition.count, kExactBlock) / kExactBlock * 8 : 0);
+    const int64_t count = partition.trained();
+    memory.master += StateArray(count, 4);
+    memory.moments += 2 * StateArray(count, 4);
+    memory.gradients += StateArray(count, exact ? 8 : 4);
+    memory.workspace += RoundUp(count, kStatisticsChunk) / kStatisticsChunk * 16 +
+                        (exact ? RoundUp(count, kExactBlock) / kExactBlock * 8 : 0);
+    largest = std::max(largest, count);
   }
-  memory.workspace += kServerGpuStreams * (exact ? 8 : 4) * LargestCount(held);
+  memory.workspace += kServerGpuStreams * (exact ? 8 : 4) * largest;
   return memory;
 }
 
@@ -108,7 +111,7 @@ std::vector<ServerMemory> PlanServers(const Job& job, const std::vector<Partitio
         planned.emplace_back(PlanServerMemory(held, slot_bytes, job.service, clients, reached));
     std::map<int, std::vector<PartitionSpec>> backed;  // by primary
     for (const int id : BackupsOf(map, server)) {
-      memory.backups += kBackupBytes * partitions[static_cast<size_t>(id)].count;
+      memory.backups += kBackupBytes * partitions[static_cast<size_t>(id)].trained();
       backed[map.primary(id)].push_back(partitions[static_cast<size_t>(id)]);
     }
     for (const auto& [primary, promoted] : backed) {

@@ -56,11 +56,11 @@ struct ServerGpuMemory {
   int64_t total() const { return weights + master + moments + gradients + workspace + slots; }
 };
 
-// A server's memory, over the partitions that it holds, with n their elements; "pages" means
-// rounded up to 4096 bytes each.
+// A server's memory, over the partitions that it holds, with n the elements of those that train;
+// "pages" means rounded up to 4096 bytes each.
 struct ServerMemory {
-  // Both versions in the wire type, pages, and 64 B of header for each partition. If clients reach
-  // them in a GPU, allocated when a client comes that does not.
+  // Both versions in the wire type, one of what is frozen, pages, and 64 B of header for each
+  // partition. If clients reach them in a GPU, allocated when a client comes that does not.
   int64_t weights = 0;
   int64_t master = 0;     // 4 n, pages
   int64_t moments = 0;    // 2 x 4 n, pages

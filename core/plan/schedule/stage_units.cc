@@ -73,4 +73,12 @@ std::vector<int> StageContributions(const ModelSpec& spec, std::span<const UnitR
   return contributions;
 }
 
+std::vector<int> TrainedContributions(std::span<const UnitSpec> units,
+                                      std::vector<int> contributions) {
+  for (const UnitSpec& unit : units) {
+    contributions[static_cast<size_t>(unit.index)] *= unit.frozen ? 0 : 1;
+  }
+  return contributions;
+}
+
 }  // namespace shoal::plan

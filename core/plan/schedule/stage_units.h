@@ -34,5 +34,8 @@ std::vector<int> StageUseOrder(const ModelSpec& spec, const StageActions& action
 // for a unit that the stage does not use and whose weights it does not get. With tied embeddings
 // unit 0 gets one from the head and one from the embedding, which may be on two stages.
 std::vector<int> StageContributions(const ModelSpec& spec, std::span<const UnitRange> chunks);
+// Returns those that there are where units are frozen: none to these.
+std::vector<int> TrainedContributions(std::span<const UnitSpec> units,
+                                      std::vector<int> contributions);
 
 }  // namespace shoal::plan

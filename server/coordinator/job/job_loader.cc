@@ -6,6 +6,7 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/data/token_file.h"
+#include "core/job/job_units.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/partition.h"
 #include "core/plan/memory/memory_plan.h"
@@ -320,7 +321,7 @@ absl::StatusOr<proto::PipelinePlan> ChoosePipeline(const proto::SubmitJobRequest
 absl::StatusOr<PushPlan> PushPlanOf(const plan::ModelSpec& spec, const plan::Job& job,
                                     const std::optional<proto::PipelinePlan>& pipeline) {
   PushPlan pushes;
-  const std::vector<plan::UnitSpec> units = plan::BuildUnits(spec);
+  const std::vector<plan::UnitSpec> units = plan::JobUnits(spec, job.train);
   pushes.partitions = plan::BuildPartitions(units, job.service.partition_bytes);
   for (const plan::UnitSpec& unit : units) {
     pushes.unit_elements.push_back(unit.count);
@@ -332,8 +333,9 @@ absl::StatusOr<PushPlan> PushPlanOf(const plan::ModelSpec& spec, const plan::Job
   SHOAL_ASSIGN_OR_RETURN(const plan::ChosenPipeline chosen,
                          plan::FromMessage(*pipeline, spec, job));
   for (int stage = 0; stage < static_cast<int>(job.cluster.pipeline.stages); ++stage) {
-    pushes.per_pack.push_back(
-        plan::PushesPerPack(job, plan::StageContributions(spec, chosen.ChunksOf(stage))));
+    pushes.per_pack.push_back(plan::PushesPerPack(
+        job,
+        plan::TrainedContributions(units, plan::StageContributions(spec, chosen.ChunksOf(stage)))));
   }
   return pushes;
 }

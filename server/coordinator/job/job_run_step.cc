@@ -415,7 +415,8 @@ void JobRun::OnPrepared(const std::vector<proto::PrepareReply>& replies) {
     }
     return;
   }
-  const auto totals = Total(ledger_->LossSum(), replies, job_.shard_map, plan_.weight);
+  const auto totals =
+      Total(ledger_->LossSum(), replies, job_.pushes.partitions, job_.shard_map, plan_.weight);
   if (!totals.ok()) {
     Fail(fmt::format("step {}: {}", step_, Message(totals.status())));
     return;

@@ -8,13 +8,15 @@
 namespace shoal::server {
 
 absl::StatusOr<StepTotals> Total(double loss_sum, const std::vector<proto::PrepareReply>& prepared,
+                                 const std::vector<plan::PartitionSpec>& partitions,
                                  const plan::ShardMap& map, double weight) {
-  const size_t count = map.servers.size();
+  const size_t count = partitions.size();
   std::vector<const proto::PartitionGradient*> gradients(count, nullptr);
   for (size_t server = 0; server < prepared.size(); ++server) {
     for (const proto::PartitionGradient& gradient : prepared[server].partitions()) {
       const auto id = static_cast<size_t>(gradient.partition());
-      if (gradient.partition() < 0 || id >= count || gradients[id] != nullptr ||
+      if (gradient.partition() < 0 || id >= count || partitions[id].frozen ||
+          gradients[id] != nullptr ||
           map.primary(gradient.partition()) != static_cast<int>(server)) {
         return Internal("server {} reports partition {}, which is not its own", server,
                         gradient.partition());
@@ -25,6 +27,9 @@ absl::StatusOr<StepTotals> Total(double loss_sum, const std::vector<proto::Prepa
   StepTotals totals;
   double sum_of_squares = 0;
   for (size_t id = 0; id < count; ++id) {
+    if (partitions[id].frozen) {
+      continue;
+    }
     if (gradients[id] == nullptr) {
       return Internal("server {} did not report its partition {}",
                       map.primary(static_cast<int>(id)), id);

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/model/partition.h"
 #include "core/model/shard_map.h"
 #include "proto/server.pb.h"
 
@@ -19,9 +20,10 @@ struct StepTotals {
 };
 
 // `loss_sum`: over all targets, which weigh `weight`. Sums squares in partition order, so that the
-// order of arrival changes no bit. `prepared` are by server. Internal unless each partition is
-// reported once, by its primary.
+// order of arrival changes no bit. `prepared` are by server. Internal unless each partition that
+// trains is reported once, by its primary, and no other.
 absl::StatusOr<StepTotals> Total(double loss_sum, const std::vector<proto::PrepareReply>& prepared,
+                                 const std::vector<plan::PartitionSpec>& partitions,
                                  const plan::ShardMap& map, double weight);
 
 // Names what is not finite, for a message ("the loss is nan"); otherwise empty.

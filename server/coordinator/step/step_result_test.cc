@@ -24,13 +24,14 @@ void AddPartition(proto::PrepareReply& reply, int id, double sum_of_squares,
 }
 
 TEST(StepResultTest, SumsInPartitionOrder) {
+  const std::vector<plan::PartitionSpec> partitions(3);
   const plan::ShardMap map = {.generation = 1, .servers = {{1}, {0}, {1}}};
   proto::PrepareReply first;
   AddPartition(first, 1, 1e16);
   proto::PrepareReply second;
   AddPartition(second, 2, 1.0);  // not ascending: the order of arrival must not matter
   AddPartition(second, 0, 1.0);
-  const auto totals = Total(4.0, {first, second}, map, 8);
+  const auto totals = Total(4.0, {first, second}, partitions, map, 8);
   ASSERT_TRUE(totals.ok()) << totals.status();
   EXPECT_EQ(totals->grad_norm, std::sqrt((1.0 + 1e16) + 1.0));
   EXPECT_EQ(totals->loss, 0.5);
@@ -38,19 +39,26 @@ TEST(StepResultTest, SumsInPartitionOrder) {
 }
 
 TEST(StepResultTest, EachPartitionIsReportedOnceByItsPrimary) {
+  std::vector<plan::PartitionSpec> partitions(2);
   const plan::ShardMap map = {.generation = 1, .servers = {{0}, {1}}};
   proto::PrepareReply first;
   AddPartition(first, 0, 1);
   proto::PrepareReply second;
-  EXPECT_THAT(std::string(Message(Total(0, {first, second}, map, 1).status())),
+  EXPECT_THAT(std::string(Message(Total(0, {first, second}, partitions, map, 1).status())),
               HasSubstr("did not report its partition 1"));
+  partitions[1].frozen = true;
+  EXPECT_EQ(Total(0, {first, second}, partitions, map, 1)->grad_norm, 1);
+  AddPartition(second, 1, 1);
+  EXPECT_FALSE(Total(0, {first, second}, partitions, map, 1).ok());
+  second.Clear();
+  partitions[1].frozen = false;
   AddPartition(second, 0, 1);
-  EXPECT_FALSE(Total(0, {first, second}, map, 1).ok());
+  EXPECT_FALSE(Total(0, {first, second}, partitions, map, 1).ok());
   AddPartition(first, 99, 1);
-  EXPECT_FALSE(Total(0, {first, second}, map, 1).ok());
+  EXPECT_FALSE(Total(0, {first, second}, partitions, map, 1).ok());
   proto::PrepareReply negative;
   AddPartition(negative, -1, 1);
-  EXPECT_FALSE(Total(0, {negative, second}, map, 1).ok());
+  EXPECT_FALSE(Total(0, {negative, second}, partitions, map, 1).ok());
 }
 
 TEST(StepResultTest, NamesWhatIsNotFinite) {

@@ -6,6 +6,7 @@
 #include "core/base/memory/host_memory.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/job/job_units.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/transport/registry/registry.h"
 
@@ -27,7 +28,8 @@ TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Acc
   job_.service.threads_per_server = 2;
   job_.service.memory =
       gpus == nullptr ? plan::PartitionMemory::kHost : plan::PartitionMemory::kCuda;
-  partitions_ = plan::BuildPartitions(plan::BuildUnits(spec_), partition_bytes);
+  job_.train.groups = groups;
+  partitions_ = plan::BuildPartitions(plan::JobUnits(spec_, job_.train), partition_bytes);
   shard_map_ = plan::PlaceShards(partitions_, servers, /*generation=*/1);
   client_transport_ = *transport::CreateTransport(over.name, {.gpu_memory = over.client_gpus});
   if (over.client_gpus != nullptr) {

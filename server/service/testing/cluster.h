@@ -34,6 +34,8 @@ class TestingCluster {
  public:
   // If set, later clusters keep their partitions in these.
   inline static GpuOpener gpus;
+  // Of later clusters.
+  inline static std::vector<plan::ParameterGroup> groups;
 
   // `folder` holds the model, created on first use.
   TestingCluster(const std::string& folder, int servers, plan::Accumulate accumulate,
@@ -66,6 +68,15 @@ class TestingCluster {
                       double clip = 1.0);
   // By partition.
   std::vector<uint64_t> Checksums();
+
+  // Of those that train.
+  int64_t trained_elements() const {
+    int64_t elements = 0;
+    for (const plan::PartitionSpec& partition : partitions_) {
+      elements += partition.trained();
+    }
+    return elements;
+  }
 
   // The gradient that worker `worker` pushes as its `sequence`-th of a partition; a function of the
   // arguments.

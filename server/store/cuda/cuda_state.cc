@@ -52,6 +52,7 @@ class CudaState final : public PartitionState {
                       std::span<const WeightsBuffers> weights) override;
   absl::Status Finish() override;
   absl::Status CopyToHost(size_t partition, const WeightsBuffers& weights) override;
+  absl::Status CopyToShared(const WeightsBuffers& weights, int64_t bytes) override;
   absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,
                                               std::vector<float>& scratch) const override;
   std::unique_ptr<Pinned> Pin(std::span<std::byte> memory) override;
@@ -224,6 +225,9 @@ absl::StatusOr<std::vector<GradientStatistics>> CudaState::Statistics() {
   constexpr const char* kWhat = "measuring gradients";
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
   for (size_t p = 0; p < arrays_.size(); ++p) {
+    if (arrays_[p].count == 0) {
+      continue;
+    }
     StagingStream& staged = StreamOf(p);
     absl::MutexLock lock(&staged.mutex);
     SHOAL_RETURN_IF_ERROR(PutFrozenZeros(p, staged.stream));
@@ -299,6 +303,9 @@ absl::Status CudaState::Update(size_t first, size_t last, std::span<const AdamWS
                                std::span<const WeightsBuffers> weights) {
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
   for (size_t p = first; p < last; ++p) {
+    if (arrays_[p].count == 0) {
+      continue;
+    }
     StagingStream& staged = StreamOf(p);
     absl::MutexLock lock(&staged.mutex);
     SHOAL_RETURN_IF_ERROR(PutUpdate(p, staged, scalars, weights[p - first]));
@@ -321,6 +328,18 @@ absl::Status CudaState::CopyToHost(size_t partition, const WeightsBuffers& weigh
     SHOAL_RETURN_IF_ERROR(PutCopyToHost(arrays_[partition], staged, weights.host, weights.shared));
   }
   return context_->Synchronize(staged.stream, "copying weights to the host");
+}
+
+absl::Status CudaState::CopyToShared(const WeightsBuffers& weights, int64_t bytes) {
+  constexpr const char* kWhat = "copying weights from the host";
+  StagingStream& staged = streams_[0];
+  absl::MutexLock lock(&staged.mutex);
+  SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
+  SHOAL_RETURN_IF_ERROR(
+      context_->Check(cudaMemcpyAsync(weights.shared, weights.host, static_cast<size_t>(bytes),
+                                      cudaMemcpyHostToDevice, staged.stream),
+                      kWhat));
+  return context_->Synchronize(staged.stream, kWhat);
 }
 
 }  // namespace

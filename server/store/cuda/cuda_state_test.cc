@@ -10,10 +10,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/base/random.h"
 #include "core/gpu/fake_cuda/fake_cuda.h"
+#include "core/job/job_units.h"
 #include "core/model/model_spec.h"
 #include "core/plan/memory/server_memory.h"
 #include "gmock/gmock.h"
@@ -40,8 +42,9 @@ absl::Status ReadRandom(int unit, int64_t offset, std::span<float> out) {
 
 // A store over one kind of state.
 struct Held {
-  Held(const StoreOptions& options, const StateFactory& make_state) {
-    units = plan::BuildUnits(*plan::NamedShape("tiny"));
+  Held(const StoreOptions& options, const StateFactory& make_state, bool freezes_blocks = false) {
+    units = plan::JobUnits(*plan::NamedShape("tiny"),
+                           {.groups = {{.match = "model.layers.*", .freeze = freezes_blocks}}});
     partitions = plan::BuildPartitions(units, 20'000);
     weights = *PageBuffer::Allocate(CountStoreBytes(partitions, options).weights);
     made = Store::Create(units, partitions, options, weights.bytes(), &pool, make_state);
@@ -243,6 +246,34 @@ TEST(CudaState, WeightsThatCouldNotBeCopiedToTheHostAreWhenAskedForAgain) {
                                  Fetch(gpu.store->shared_weights().get() + first, weights.size())));
 }
 
+TEST(CudaState, WhatIsFrozenIsSharedFromTheStart) {
+  for (const bool shared : {false, true}) {
+    for (const DType wire : {DType::kF32, DType::kBF16}) {
+      gpu::SetFakeGpus({});
+      Held gpu({.wire_type = wire, .shared_weights = shared}, OnGpu(), /*freezes_blocks=*/true);
+      Held host({.wire_type = wire}, HostState::Create, /*freezes_blocks=*/true);
+      for (Held* held : {&gpu, &host}) {
+        ASSERT_TRUE(held->store->Load(3, {.master = ReadRandom, .base = ReadRandom}).ok());
+      }
+      for (size_t p = 0; p < gpu.partitions.size(); ++p) {
+        const plan::PartitionSpec& spec = gpu.partitions[p];
+        const WeightsBuffers& weights = gpu.store->partitions()[p]->memory().wire[0];
+        const auto bytes = static_cast<size_t>(spec.count * SizeOf(wire));
+        if (!spec.frozen) {
+          continue;
+        }
+        const std::byte* const expected = host.store->partitions()[p]->memory().wire[0].host;
+        EXPECT_EQ(std::memcmp(weights.host, expected, bytes), 0);
+        ASSERT_EQ(weights.shared != nullptr, shared);
+        if (shared) {
+          EXPECT_EQ(std::memcmp(Fetch(weights.shared, bytes).data(), expected, bytes), 0);
+        }
+      }
+      ASSERT_TRUE(gpu.store->KeepHostWeights().ok());
+    }
+  }
+}
+
 // Peers may have it open for longer than the server exists.
 TEST(CudaState, SharedMemoryOutlivesTheState) {
   gpu::SetFakeGpus({});
@@ -275,8 +306,9 @@ TEST(CudaState, PinnedMemoryOutlivesTheState) {
 TEST(CudaState, TakesWhatIsPlannedAndGivesItBack) {
   gpu::SetFakeGpus({});
   for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
-    for (const bool shared : {false, true}) {
-      Held gpu({.accumulate = accumulate, .shared_weights = shared}, OnGpu());
+    for (const auto& [shared, freezes] :
+         {std::pair(false, false), std::pair(true, false), std::pair(true, true)}) {
+      Held gpu({.accumulate = accumulate, .shared_weights = shared}, OnGpu(), freezes);
       ASSERT_TRUE(gpu.made.ok());
       const int64_t planned =
           plan::PlanServerGpuMemory(gpu.partitions, accumulate,
