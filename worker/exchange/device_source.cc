@@ -308,13 +308,24 @@ void DeviceSource::FinishReaders() {
   }
 }
 
-// Whether the next step finds it on the device, once this one is over.
-bool DeviceSource::Stays(int unit) {
-  const Unit& held = at(unit);
-  return options_.uses.keep_for_step && env_.units[static_cast<size_t>(unit)].frozen &&
-         held.data != nullptr && error_.ok() &&
-         (held.copied == nullptr ||
-          (held.copied->WaitDone(options_.timeout) && held.copied->Wait().ok()));
+// Whether the next step finds the unit's copy on the device. The client keeps what has landed.
+bool DeviceSource::Stays(int unit) const {
+  return options_.uses.keep_for_step && !options_.landed && error_.ok() &&
+         env_.units[static_cast<size_t>(unit)].frozen;
+}
+
+// Of the step, or left by a failed attempt.
+void DeviceSource::LetGoOfRest() {
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+    if (at(unit).data != nullptr && Stays(unit)) {
+      at(unit).uses = 0;
+      continue;
+    }
+    if (at(unit).data != nullptr) {
+      LetGo(unit, ending_);
+    }
+    at(unit) = {};
+  }
 }
 
 void DeviceSource::Close() {
@@ -323,16 +334,7 @@ void DeviceSource::Close() {
   {
     absl::MutexLock lock(&mutex_);
     dropped.swap(fetches_);
-    for (size_t unit = 0; unit < units_.size(); ++unit) {
-      if (Stays(static_cast<int>(unit))) {
-        units_[unit].uses = 0;
-        continue;
-      }
-      if (units_[unit].data != nullptr) {  // kept for the step, or left by a failed attempt
-        LetGo(static_cast<int>(unit), ending_);
-      }
-      units_[unit] = {};
-    }
+    LetGoOfRest();
     reading = !readers_.empty();
   }
   for (const Fetch& fetch : dropped) {
@@ -347,9 +349,11 @@ void DeviceSource::Close() {
       lasting_ = lasting_.ok() ? status : lasting_;
       readers_.clear();  // the client's buffers stay in use
     }
+    error_ = error_.ok() ? status : error_;
     reading = !readers_.empty();
   }
   absl::MutexLock lock(&mutex_);
+  LetGoOfRest();        // where a copy has failed
   if (lasting_.ok()) {  // a failure was reported; the next attempt starts clean
     inward_->Synchronize().IgnoreError();
     buffers_.FreeAfter(ending_);

@@ -100,7 +100,8 @@ class DeviceSource final : public StepWeights {
   void LetGo(int unit, std::shared_ptr<Event> after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes the client fetch due units, in order, as far as it has buffers.
   void Prefetch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Stays(int unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Stays(int unit) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LetGoOfRest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsLeavingClient(int unit) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Unit& at(int unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return units_[static_cast<size_t>(unit)];

@@ -144,6 +144,48 @@ TEST_P(FrozenDeviceSourceTest, StaysOnTheDeviceOverTheSteps) {
   }
 }
 
+// A step that fails, or ends in the middle, after one that left the unit on the device.
+TEST_P(FrozenDeviceSourceTest, AStepThatFailsAfterwardsLeavesNothingHeld) {
+  const std::vector<int> uses = {0, kFrozen, 2, 3, 2, kFrozen};
+  for (const bool fails : {false, true}) {
+    MakeDevice(5);
+    MakeSource(/*keep=*/true, /*prefetch=*/1);
+    const auto step = [&](size_t length) {
+      BeginStep();
+      source_->BeginStep(uses);
+      for (size_t i = 0; i < length; ++i) {
+        Seen seen;
+        ASSERT_TRUE(Use(uses[i], seen).ok());
+        ASSERT_TRUE(compute_->Synchronize().ok());
+        EXPECT_EQ(seen[1],
+                  client::FakeServer::Weight(uses[i] == kFrozen ? 0 : step_ - 1, uses[i], 1));
+      }
+    };
+    step(uses.size());
+    ASSERT_TRUE(source_->EndStep().ok());
+    for (size_t length = 0; length < uses.size(); ++length) {
+      step(length);
+      if (fails) {
+        rig_.server(0).RefuseConnections(absl::UnavailableError("gone fishing"));
+        rig_.server(0).BreakConnections();
+        absl::Status status;
+        std::deque<Seen> seen;
+        for (size_t i = length; i < uses.size() && status.ok(); ++i) {
+          status = Use(uses[i], seen.emplace_back());
+        }
+        compute_->Synchronize().IgnoreError();
+      }
+      ASSERT_TRUE(source_->EndStep().ok());
+      rig_.server(0).RefuseConnections(absl::OkStatus());
+      step(uses.size());
+      ASSERT_TRUE(source_->EndStep().ok());
+    }
+    step(2);
+    source_->Cancel(absl::CancelledError("leaving"));
+    EXPECT_EQ(source_->EndStep(), absl::CancelledError("leaving"));
+  }
+}
+
 TEST_P(DeviceSourceTest, GoesOnWithUsesThatAreAdded) {
   MakeDevice(9);
   MakeSource(/*keep=*/false, /*prefetch=*/2);
