@@ -16,9 +16,12 @@ std::optional<plan::Contribution> PushRule::Done(int unit, bool tied) {
   const auto index = static_cast<size_t>(unit);
   const int contributions = options_.contributions[index];
   const int64_t done = ++done_[index];
-  const bool complete = done % contributions == 0;
+  const bool complete = contributions == 0 || done % contributions == 0;
   if (complete && options_.on_done) {
     options_.on_done(unit);
+  }
+  if (contributions == 0) {
+    return std::nullopt;
   }
   if (options_.push_per_step) {
     const bool last = work_.microbatches.has_value() && done == *work_.microbatches * contributions;

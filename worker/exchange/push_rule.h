@@ -43,8 +43,9 @@ class PushRule {
   void BeginStep(const PushWork& work);
   // What follows is of this pack.
   void AtPack(int64_t number) { pack_ = number; }
-  // Counts a finished contribution; `tied`: the head's to the embedding's matrix. Returns as what
-  // to push the sum now, if it is to be pushed.
+  // Counts a finished contribution, or that the backward is through a unit that wants none; `tied`:
+  // the head's to the embedding's matrix. Returns as what to push the sum now, if it is to be
+  // pushed.
   std::optional<plan::Contribution> Done(int unit, bool tied = false);
   // As what to push the sum over all of this work.
   plan::Contribution OfWork(int unit) const;

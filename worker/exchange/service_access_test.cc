@@ -100,6 +100,28 @@ TEST_P(Sink, TakesContributionsInAnyOrder) {
   }
 }
 
+TEST_F(ServiceAccess, SinkTellsOfAUnitThatWantsNoGradientToo) {
+  const auto client = *rig_.NewClient();
+  std::vector<int> done;
+  const auto sink =
+      *ServiceSink::Create({.rule = {.contributions = {0, 1, 0, 1},
+                                     .keys_per_pack = {0, 1, 0, 1},
+                                     .on_done = [&done](int unit) { done.push_back(unit); }}},
+                           rig_.unit_specs, client.get(), &barriers_, &time_kinds_);
+  BeginStep(*client);
+  sink->BeginStep({.microbatches = 1, .packs = 1});
+  for (const int unit : {3, 2, 1, 0}) {
+    ASSERT_EQ(sink->Wants(unit), unit % 2 == 1);
+    if (sink->Wants(unit)) {
+      ASSERT_TRUE(sink->Accumulator(unit).ok());
+    }
+    ASSERT_TRUE(sink->Done(unit).ok());
+  }
+  EXPECT_EQ(done, (std::vector<int>{3, 2, 1, 0}));
+  ASSERT_TRUE(client->Finish(absl::Seconds(10)).ok());
+  EXPECT_EQ(client->statistics().pushes, PartitionsOf(1) + PartitionsOf(3));
+}
+
 TEST_F(ServiceAccess, SinkForgetsAnAttemptThatFailed) {
   const auto client = *rig_.NewClient();
   const auto sink = *ServiceSink::Create({.rule = {.push_per_step = true,

@@ -139,7 +139,7 @@ absl::Status Chunk::BackwardEmbedding(const ChunkCall& call, ConstMatrix d_outpu
   const plan::ModelSpec& spec = model_.spec();
   SHOAL_ASSIGN_OR_RETURN(const UnitGradient gradient, GradientOf(model_, call.sink, 0));
   if (gradient.sums.empty()) {
-    return model_.ops().Check();
+    return ContributionDone(model_, call.sink, 0);
   }
   if (gradient.empty) {  // rows of tokens that the microbatch does not have
     model_.ops().stream().Zero(gradient.sums.data(),

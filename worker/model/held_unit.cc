@@ -59,7 +59,7 @@ absl::StatusOr<UnitGradient> GradientOf(const Transformer& model, GradientSink& 
 
 absl::Status ContributionDone(Transformer& model, GradientSink& sink, int unit) {
   SHOAL_RETURN_IF_ERROR(model.ops().Check());
-  return sink.Wants(unit) ? sink.Done(unit) : absl::OkStatus();
+  return sink.Done(unit);
 }
 
 }  // namespace shoal::worker

@@ -194,7 +194,7 @@ TEST(RunMicrobatch, WhatIsFrozenChangesNoOtherGradient) {
         const bool trains = !frozen.contains(unit.index);
         EXPECT_EQ(std::ranges::equal(some.gradient(unit.index), all.gradient(unit.index)), trains)
             << unit.name;
-        EXPECT_EQ(std::ranges::count(some.done(), unit.index) > 0, trains) << unit.name;
+        EXPECT_GT(std::ranges::count(some.done(), unit.index), 0) << unit.name;
       }
     }
   }

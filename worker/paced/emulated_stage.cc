@@ -187,12 +187,11 @@ class EmulatedStage final : public StageModel {
   }
 
   absl::Status Contribute(int unit, float gradient) {
-    if (!sink_->Wants(unit)) {
-      return absl::OkStatus();
-    }
-    SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, sink_->Accumulator(unit));
-    for (float& element : accumulator) {
-      element += gradient;
+    if (sink_->Wants(unit)) {
+      SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, sink_->Accumulator(unit));
+      for (float& element : accumulator) {
+        element += gradient;
+      }
     }
     return sink_->Done(unit);
   }

@@ -60,7 +60,7 @@ class GradientSink {
  public:
   virtual ~GradientSink() = default;
   // Whether a gradient of the unit, to which the backward has come, is wanted. Of what is frozen
-  // none is: nobody computes it, and nothing else here is called for it.
+  // none is: nobody computes it, and nothing but Done is called for it.
   virtual bool Wants(int /*unit*/) { return true; }
   // Returns the fp32 buffer to which work on the compute stream must ADD a contribution to the
   // unit's gradient (the caller must accumulate, never overwrite). The sink zeroes it the first
@@ -71,9 +71,11 @@ class GradientSink {
   // the sink returns zeros to be added to.
   virtual absl::StatusOr<UnitGradient> Gradient(int unit);
   // Call when all work of the contribution is on the compute stream: it is in the accumulator once
-  // what is on the stream now is done.
+  // what is on the stream now is done. Of a unit that is not wanted: when the backward is through
+  // it.
   virtual absl::Status Done(int unit) = 0;
-  // Same, of the head's contribution to the embedding's matrix, where they share it.
+  // Same, of the head's contribution to the embedding's matrix, where they share it and its
+  // gradient is wanted.
   virtual absl::Status DoneTied() { return Done(0); }
   // What follows is of this pack (by its number in the step).
   virtual void AtPack(int64_t /*number*/) {}

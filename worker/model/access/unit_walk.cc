@@ -31,10 +31,6 @@ absl::StatusOr<std::span<float>> AccumulatorOf(GradientSink& sink, int unit) {
   return sink.Wants(unit) ? sink.Accumulator(unit) : std::span<float>();
 }
 
-absl::Status Done(GradientSink& sink, int unit) {
-  return sink.Wants(unit) ? sink.Done(unit) : absl::OkStatus();
-}
-
 absl::Status WalkHead(const plan::ModelSpec& spec, UnitSource& source, GradientSink& sink,
                       UnitWork* work) {
   const int head = static_cast<int>(spec.layers) + 1;
@@ -54,7 +50,7 @@ absl::Status WalkHead(const plan::ModelSpec& spec, UnitSource& source, GradientS
     work->Forward(head);
     work->Backward(head, accumulator);
   }
-  SHOAL_RETURN_IF_ERROR(Done(sink, head));
+  SHOAL_RETURN_IF_ERROR(sink.Done(head));
   return adds_tied ? sink.DoneTied() : absl::OkStatus();
 }
 
@@ -80,13 +76,13 @@ absl::Status WalkUnits(const plan::ModelSpec& spec, UnitSource& source, Gradient
         work->Backward(unit, accumulator);
       }
     }
-    SHOAL_RETURN_IF_ERROR(Done(sink, unit));
+    SHOAL_RETURN_IF_ERROR(sink.Done(unit));
   }
   SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, AccumulatorOf(sink, 0));
   if (work != nullptr) {
     work->Backward(0, accumulator);
   }
-  return Done(sink, 0);
+  return sink.Done(0);
 }
 
 }  // namespace shoal::worker
