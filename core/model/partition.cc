@@ -1,6 +1,7 @@
 #include "core/model/partition.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/base/bytes.h"
 
@@ -31,6 +32,13 @@ int64_t LargestCount(std::span<const PartitionSpec> partitions) {
     largest = std::max(largest, partition.count);
   }
   return largest;
+}
+
+std::vector<PartitionSpec> OfKind(std::span<const PartitionSpec> partitions, bool frozen) {
+  std::vector<PartitionSpec> of_kind;
+  std::ranges::copy_if(partitions, std::back_inserter(of_kind),
+                       [frozen](const PartitionSpec& p) { return p.frozen == frozen; });
+  return of_kind;
 }
 
 }  // namespace shoal::plan

@@ -11,6 +11,11 @@
 
 namespace shoal::plan {
 
+// Of an element, where its partition moves to another server: its master weight and moments; of
+// what is frozen its weight, out of the file that it was loaded from.
+inline constexpr int64_t kMovedBytes = 12;
+inline constexpr int64_t MovedBytes(bool frozen) { return frozen ? 4 : kMovedBytes; }
+
 struct PartitionSpec {
   int id = 0;  // index into the job's list; partitions are numbered unit by unit
   int unit = 0;
@@ -20,6 +25,8 @@ struct PartitionSpec {
 
   // Elements that have a master weight, moments and a sum of gradients.
   int64_t trained() const { return frozen ? 0 : count; }
+  // What a server reads of it where it moves.
+  int64_t moved_bytes() const { return count * MovedBytes(frozen); }
 
   bool operator==(const PartitionSpec&) const = default;
 };
@@ -34,5 +41,9 @@ std::vector<PartitionSpec> BuildPartitions(const std::vector<UnitSpec>& units,
 
 // Returns the elements of the largest; 0: there is none.
 int64_t LargestCount(std::span<const PartitionSpec> partitions);
+
+// Returns those that are frozen, or those that train. Each kind is placed on servers by itself: it
+// takes other memory and other traffic.
+std::vector<PartitionSpec> OfKind(std::span<const PartitionSpec> partitions, bool frozen);
 
 }  // namespace shoal::plan

@@ -89,20 +89,14 @@ class BackupPlaces {
   std::map<std::pair<int, int>, int64_t> pairs_;  // elements, by primary and backup
 };
 
-}  // namespace
-
-ShardMap WithBackups(const std::vector<PartitionSpec>& partitions, ShardMap map,
-                     std::span<const int> servers, int64_t replicas,
-                     std::span<const std::string> hosts) {
-  std::vector<PartitionSpec> order = partitions;
+void PlaceBackups(std::vector<PartitionSpec> order, ShardMap& map, std::span<const int> servers,
+                  int64_t replicas, BackupPlaces places) {
   std::ranges::stable_sort(order, std::greater(), &PartitionSpec::count);
   int64_t total = 0;
-  for (const PartitionSpec& partition : partitions) {
+  for (const PartitionSpec& partition : order) {
     total += partition.count * (replicas - 1);
   }
-  const int64_t share =
-      total / std::max<int64_t>(1, std::ssize(servers)) + LargestCount(partitions);
-  BackupPlaces places(servers, hosts);
+  const int64_t share = total / std::max<int64_t>(1, std::ssize(servers)) + LargestCount(order);
   for (const PartitionSpec& partition : order) {
     std::vector<int>& holders = map.servers[static_cast<size_t>(partition.id)];
     const std::vector<int> before = std::exchange(holders, {holders.front()});
@@ -125,6 +119,16 @@ ShardMap WithBackups(const std::vector<PartitionSpec>& partitions, ShardMap map,
       places.Add(holders.front(), best, partition.count);
       holders.push_back(best);
     }
+  }
+}
+
+}  // namespace
+
+ShardMap WithBackups(const std::vector<PartitionSpec>& partitions, ShardMap map,
+                     std::span<const int> servers, int64_t replicas,
+                     std::span<const std::string> hosts) {
+  for (const bool frozen : {false, true}) {
+    PlaceBackups(OfKind(partitions, frozen), map, servers, replicas, BackupPlaces(servers, hosts));
   }
   return map;
 }

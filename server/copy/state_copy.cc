@@ -87,7 +87,7 @@ absl::StatusOr<proto::ReadStateReply> ReadState(const JobStore& store,
     return FailedPrecondition("version {} of the state is wanted, {} is published",
                               request.version(), store.version());
   }
-  const int64_t count = held->partition->spec().count;
+  const int64_t count = held->partition->spec().trained();  // what is frozen has no state
   if (!proto::ReadStateRequest::Array_IsValid(request.array()) || request.offset() < 0 ||
       request.count() < 1 || request.count() > kMostStateElements ||
       request.offset() > count - request.count()) {

@@ -22,8 +22,7 @@ namespace shoal::server {
 // Of one read: 1 MiB.
 inline constexpr int64_t kMostStateElements = int64_t{1} << 18;
 
-// Of an element: master weight and moments; its gradient, for backups.
-inline constexpr int64_t kStateBytes = 12;
+// Of an element: its gradient, for backups.
 inline constexpr int64_t kGradientBytes = 4;
 
 // Asks one server. Thread-safe.

@@ -24,7 +24,7 @@ class Server {
  public:
   explicit Server(const std::vector<plan::PartitionSpec>& held) {
     auto first = Make(held);
-    EXPECT_TRUE(first->Load(0, {.master = ReadInitial}).ok());
+    EXPECT_TRUE(first->Load(0, {.master = ReadInitial, .base = ReadInitial}).ok());
     store = std::make_unique<JobStore>(std::move(first));
   }
   std::unique_ptr<Store> Make(const std::vector<plan::PartitionSpec>& held) {
@@ -172,6 +172,22 @@ TEST_F(StateCopyTest, RefusesWhatItDoesNotHaveByName) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code([](auto& r) { r.set_array(static_cast<proto::ReadStateRequest::Array>(7)); }),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(StateCopyTest, WhatIsFrozenHasNoState) {
+  std::vector<plan::PartitionSpec> some = Some(0, 2);
+  some[1].frozen = true;
+  Server from(some);
+  for (const auto array :
+       {proto::ReadStateRequest::ARRAY_MASTER, proto::ReadStateRequest::ARRAY_FIRST_MOMENT,
+        proto::ReadStateRequest::ARRAY_SECOND_MOMENT, proto::ReadStateRequest::ARRAY_GRADIENT}) {
+    proto::ReadStateRequest request = Wanted(0);
+    request.set_array(array);
+    request.set_count(16);
+    EXPECT_TRUE(ReadState(*from.store, request).ok());
+    request.set_partition(1);
+    EXPECT_EQ(ReadState(*from.store, request).status().code(), absl::StatusCode::kInvalidArgument);
+  }
 }
 
 TEST_F(StateCopyTest, ADamagedOrShortAnswerIsNamed) {

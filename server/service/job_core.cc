@@ -199,8 +199,9 @@ absl::StatusOr<proto::FetchReply> JobCore::Fetch(const proto::FetchRequest& requ
     const Store& arriving = *store->arriving()->store;
     here = here && arriving.version() == request.version();
     for (const auto& partition : arriving.partitions()) {
-      const bool moves = from_others.contains(partition->spec().id);
-      reply.set_bytes(reply.bytes() + (moves ? partition->spec().trained() * kStateBytes : 0));
+      const plan::PartitionSpec& spec = partition->spec();
+      const bool moves = spec.frozen ? store == &store_ : from_others.contains(spec.id);
+      reply.set_bytes(reply.bytes() + (moves ? spec.moved_bytes() : 0));
     }
   }
   if (!here) {

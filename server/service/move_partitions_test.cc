@@ -83,13 +83,13 @@ class MovePartitionsTest : public FreezesTest {
     EXPECT_GT(reserved->bytes(), 0);
     const auto fetched = to.Fetch(Fetch(generation, step - 1, from, moved));
     ASSERT_OK(fetched.status());
-    int64_t elements = 0;
+    int64_t bytes = 0;
     for (const int id : moved) {
-      elements += cluster.partitions()[static_cast<size_t>(id)].trained();
+      bytes += cluster.partitions()[static_cast<size_t>(id)].moved_bytes();
       std::erase(holders[static_cast<size_t>(from)], id);
       holders[static_cast<size_t>(1 - from)].push_back(id);
     }
-    EXPECT_EQ(fetched->bytes(), 12 * elements);
+    EXPECT_EQ(fetched->bytes(), bytes);
     // Repeated, as when an answer is lost.
     EXPECT_EQ(to.Reserve(Reserve(generation, moved))->bytes(), reserved->bytes());
     EXPECT_EQ(to.Fetch(Fetch(generation, step - 1, from, moved))->bytes(), fetched->bytes());

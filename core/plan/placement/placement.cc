@@ -106,6 +106,51 @@ class Placement {
   std::map<int, Server> at_;
 };
 
+// Adds what moves of the partitions of that kind.
+void PlanKind(const std::vector<PartitionSpec>& partitions, const std::vector<PartitionSpec>& kind,
+              const ShardMap& now, std::span<const int> servers,
+              std::vector<Relocation>& relocations) {
+  Placement placement(partitions, servers);
+  std::vector<int> homeless;
+  for (const PartitionSpec& partition : kind) {
+    const int server = now.primary(partition.id);
+    if (placement.Has(server)) {
+      placement.Add(server, partition);
+    } else {
+      homeless.push_back(partition.id);
+    }
+  }
+  const auto count = [&](int id) { return partitions[static_cast<size_t>(id)].count; };
+  std::ranges::stable_sort(homeless, std::greater(), count);
+  for (const int id : homeless) {
+    relocations.push_back(placement.AddToLeast(partitions[static_cast<size_t>(id)]));
+  }
+  placement.Balance(LargestCount(kind), relocations);
+}
+
+// That must move before these servers are balanced.
+int64_t LeastElements(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
+                      std::span<const int> servers) {
+  const int64_t largest = LargestCount(partitions);
+  const std::map<int, int64_t> loads = LoadsOf(partitions, now, servers);
+  int64_t total = 0;
+  for (const auto& [server, load] : loads) {
+    total += load;
+  }
+  // Where all are within the largest partition of each other, none is farther from the mean.
+  const auto each = static_cast<int64_t>(servers.size());
+  const int64_t above = (total + each - 1) / each + largest;
+  const int64_t below = total / each - largest;
+  int64_t out = 0;
+  int64_t in = 0;
+  for (const auto& [server, load] : loads) {
+    const bool stays = std::ranges::find(servers, server) != servers.end();
+    out += stays ? std::max<int64_t>(0, load - above) : load;
+    in += stays ? std::max<int64_t>(0, below - load) : 0;
+  }
+  return std::max(out, in);
+}
+
 }  // namespace
 
 std::vector<int> FirstServers(int64_t servers) {
@@ -117,23 +162,10 @@ std::vector<int> FirstServers(int64_t servers) {
 std::vector<Relocation> PlanRelocations(const std::vector<PartitionSpec>& partitions,
                                         const ShardMap& now, std::span<const int> servers) {
   SHOAL_CHECK(!servers.empty());
-  Placement placement(partitions, servers);
-  std::vector<int> homeless;
-  for (const PartitionSpec& partition : partitions) {
-    const int server = now.primary(partition.id);
-    if (placement.Has(server)) {
-      placement.Add(server, partition);
-    } else {
-      homeless.push_back(partition.id);
-    }
-  }
-  const auto count = [&](int id) { return partitions[static_cast<size_t>(id)].count; };
-  std::ranges::stable_sort(homeless, std::greater(), count);
   std::vector<Relocation> relocations;
-  for (const int id : homeless) {
-    relocations.push_back(placement.AddToLeast(partitions[static_cast<size_t>(id)]));
+  for (const bool frozen : {false, true}) {
+    PlanKind(partitions, OfKind(partitions, frozen), now, servers, relocations);
   }
-  placement.Balance(LargestCount(partitions), relocations);
   return relocations;
 }
 
@@ -171,9 +203,9 @@ int64_t MovedBytes(const std::vector<PartitionSpec>& partitions,
                    std::span<const Relocation> relocations) {
   int64_t moved = 0;
   for (const Relocation& relocation : relocations) {
-    moved += partitions[static_cast<size_t>(relocation.partition)].trained();
+    moved += partitions[static_cast<size_t>(relocation.partition)].moved_bytes();
   }
-  return moved * kMovedBytes;
+  return moved;
 }
 
 std::span<const Relocation> FirstOf(const std::vector<PartitionSpec>& partitions,
@@ -195,11 +227,14 @@ int64_t MovedBytes(const std::vector<PartitionSpec>& partitions, const ShardMap&
   for (const PartitionSpec& partition : partitions) {
     const std::vector<int>& before = from.servers[static_cast<size_t>(partition.id)];
     const std::vector<int>& after = to.servers[static_cast<size_t>(partition.id)];
-    moved += partition.trained() * std::ranges::count_if(after, [&](int server) {
-               return std::ranges::find(before, server) == before.end();
-             });
+    const auto comes = [&](int server) {
+      return std::ranges::find(before, server) == before.end();
+    };
+    moved += partition.moved_bytes() * (partition.frozen
+                                            ? static_cast<int>(before.front() != after.front())
+                                            : std::ranges::count_if(after, comes));
   }
-  return moved * kMovedBytes;
+  return moved;
 }
 
 int64_t LeastBytes(const std::vector<PartitionSpec>& partitions, const ShardMap& now,
@@ -207,24 +242,11 @@ int64_t LeastBytes(const std::vector<PartitionSpec>& partitions, const ShardMap&
   if (std::ranges::any_of(now.servers, [](const auto& holders) { return holders.size() > 1; })) {
     return 0;
   }
-  const int64_t largest = LargestCount(partitions);
-  const std::map<int, int64_t> loads = LoadsOf(partitions, now, servers);
-  int64_t total = 0;
-  for (const auto& [server, load] : loads) {
-    total += load;
+  int64_t least = 0;
+  for (const bool frozen : {false, true}) {
+    least += LeastElements(OfKind(partitions, frozen), now, servers) * MovedBytes(frozen);
   }
-  // Where all are within the largest partition of each other, none is farther from the mean.
-  const auto each = static_cast<int64_t>(servers.size());
-  const int64_t above = (total + each - 1) / each + largest;
-  const int64_t below = total / each - largest;
-  int64_t out = 0;
-  int64_t in = 0;
-  for (const auto& [server, load] : loads) {
-    const bool stays = std::ranges::find(servers, server) != servers.end();
-    out += stays ? std::max<int64_t>(0, load - above) : load;
-    in += stays ? std::max<int64_t>(0, below - load) : 0;
-  }
-  return std::max(out, in) * kMovedBytes;
+  return least;
 }
 
 }  // namespace shoal::plan

@@ -1,7 +1,8 @@
 // Which partitions change servers when servers come and go. Pure.
 //
 // Balanced means: the largest load of a server is above the smallest by the largest partition at
-// most. Loads are in elements; a partition that moves takes its state along, kMovedBytes for each.
+// most, of those that train and of those that are frozen. Loads are in elements; a partition that
+// moves takes its state along, PartitionSpec::moved_bytes.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,6 @@
 #include "core/model/shard_map.h"
 
 namespace shoal::plan {
-
-// Of an element: master weight and moments.
-inline constexpr int64_t kMovedBytes = 12;
 
 // Returns 0, 1, ... below `servers`.
 std::vector<int> FirstServers(int64_t servers);
@@ -53,7 +51,8 @@ int64_t MovedBytes(const std::vector<PartitionSpec>& partitions,
 std::span<const Relocation> FirstOf(const std::vector<PartitionSpec>& partitions,
                                     std::span<const Relocation> relocations, int64_t bytes);
 
-// Returns the bytes of partitions at servers that had none of their state before.
+// Returns the bytes of partitions at servers that had none of their state before. A backup of what
+// is frozen has none.
 int64_t MovedBytes(const std::vector<PartitionSpec>& partitions, const ShardMap& from,
                    const ShardMap& to);
 

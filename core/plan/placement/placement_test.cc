@@ -71,6 +71,16 @@ int64_t SearchAll(const std::vector<PartitionSpec>& partitions, const ShardMap& 
   return best;
 }
 
+// Of those partitions alone.
+ShardMap Holding(ShardMap map, const std::vector<PartitionSpec>& partitions) {
+  std::vector<std::vector<int>> holders(map.servers.size(), {-1});
+  for (const PartitionSpec& partition : partitions) {
+    holders[static_cast<size_t>(partition.id)] = map.servers[static_cast<size_t>(partition.id)];
+  }
+  map.servers = holders;
+  return map;
+}
+
 void ExpectPlaced(const std::vector<PartitionSpec>& partitions, const ShardMap& target,
                   const std::vector<int>& servers) {
   ASSERT_EQ(target.servers.size(), partitions.size());
@@ -170,6 +180,47 @@ TEST(PlanTarget, PlansAModelOf70B) {
   ExpectPlaced(partitions, target, Servers(128));
   const int64_t least = LeastBytes(partitions, now, Servers(128));
   EXPECT_LE(MovedBytes(partitions, now, target), least + least / 20);
+}
+
+// Each kind moves and is backed up as if the other were not there, whatever size that has.
+TEST(PlanTarget, BalancesWhatTrainsAndWhatIsFrozenByThemselves) {
+  Random random(5);
+  for (int round = 0; round < 40; ++round) {
+    auto partitions = Partitions(std::vector<int64_t>(20 + random.Below(20), 64));
+    for (PartitionSpec& partition : partitions) {
+      partition.frozen = random.Below(2) == 0;
+    }
+    const ShardMap now = PlaceShards(partitions, 2 + static_cast<int>(random.Below(3)), 1);
+    const std::vector<int> servers = Servers(2 + static_cast<int>(random.Below(4)));
+    const ShardMap alone = PlanTarget(partitions, now, servers);
+    int64_t moved = 0;
+    for (const bool frozen : {false, true}) {
+      const std::vector<PartitionSpec> kind = OfKind(partitions, frozen);
+      ASSERT_LE(Imbalance(partitions, Holding(alone, kind), servers), 64) << "frozen " << frozen;
+      std::vector<PartitionSpec> others = partitions;
+      for (PartitionSpec& partition : others) {
+        partition.count = partition.frozen == frozen ? 64 : 16 * 1024;
+      }
+      const ShardMap target = PlanTarget(partitions, now, servers, /*replicas=*/2);
+      const ShardMap beside = PlanTarget(others, now, servers, /*replicas=*/2);
+      EXPECT_EQ(Holding(target, kind).servers, Holding(beside, kind).servers);
+      for (const PartitionSpec& partition : kind) {
+        moved +=
+            alone.primary(partition.id) != now.primary(partition.id) ? 64 * MovedBytes(frozen) : 0;
+      }
+    }
+    EXPECT_EQ(MovedBytes(partitions, now, alone), moved);
+    EXPECT_LE(LeastBytes(partitions, now, servers), moved);
+  }
+}
+
+TEST(FirstOf, CountsWhatIsFrozenByItsWeights) {
+  std::vector<PartitionSpec> partitions = Partitions({4, 4, 4});
+  partitions[1].frozen = partitions[2].frozen = true;
+  const std::vector<Relocation> all = {{0, 1}, {1, 1}, {2, 1}};
+  EXPECT_EQ(MovedBytes(partitions, all), 4 * (12 + 4 + 4));
+  EXPECT_EQ(FirstOf(partitions, all, 4 * 12).size(), 1U);
+  EXPECT_EQ(FirstOf(partitions, all, 4 * 16).size(), 2U);
 }
 
 TEST(FirstOf, IsWhatFitsAndOneAtLeast) {

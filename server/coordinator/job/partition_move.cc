@@ -193,9 +193,9 @@ absl::Status CheckRoom(const std::vector<plan::PartitionSpec>& partitions,
         comes.push_back(partition);
       }
       if (IsBackup(now, partition.id, server)) {
-        backups_had += plan::kBackupBytes * partition.count;
+        backups_had += plan::kBackupBytes * partition.trained();
       } else if (IsBackup(target, partition.id, server)) {
-        backups_come += plan::kBackupBytes * partition.count;
+        backups_come += plan::kBackupBytes * partition.trained();
       }
     }
     const Member& member = servers[static_cast<size_t>(server)];
@@ -215,16 +215,21 @@ absl::Status CheckRoom(const std::vector<plan::PartitionSpec>& partitions,
 
 double Imbalance(const std::vector<plan::PartitionSpec>& partitions, const plan::ShardMap& map,
                  const std::vector<int>& places) {
-  std::map<int, int64_t> loads;
-  for (const int place : places) {
-    loads[place] = 0;
+  double apart = 0;
+  for (const bool frozen : {false, true}) {
+    const std::vector<plan::PartitionSpec> kind = plan::OfKind(partitions, frozen);
+    std::map<int, int64_t> loads;
+    for (const int place : places) {
+      loads[place] = 0;
+    }
+    for (const plan::PartitionSpec& partition : kind) {
+      loads[map.primary(partition.id)] += partition.count;
+    }
+    const int64_t largest = std::max<int64_t>(1, plan::LargestCount(kind));
+    const auto [least, most] = std::ranges::minmax(loads | std::views::values);
+    apart = std::max(apart, static_cast<double>(most - least) / static_cast<double>(largest));
   }
-  for (const plan::PartitionSpec& partition : partitions) {
-    loads[map.primary(partition.id)] += partition.count;
-  }
-  const int64_t largest = std::max<int64_t>(1, plan::LargestCount(partitions));
-  const auto [least, most] = std::ranges::minmax(loads | std::views::values);
-  return static_cast<double>(most - least) / static_cast<double>(largest);
+  return apart;
 }
 
 }  // namespace shoal::server

@@ -67,6 +67,29 @@ TEST_F(PartitionMoveTest, WhatAServerHasAndWhatComesMustFit) {
   ASSERT_OK(Check({Server(0, 1), Server(1, 1)}, {0, 1, 2}));
 }
 
+// A backup of it holds nothing, and its weights are all that comes.
+TEST_F(PartitionMoveTest, WhatIsFrozenNeedsRoomForItsWeightsAlone) {
+  for (plan::PartitionSpec& partition : partitions_) {
+    partition.frozen = true;
+  }
+  const int64_t weights = 4 * kElements * std::ssize(partitions_);
+  ASSERT_OK(Check({Server(0, 2 * weights), Server(1, 2 * weights)}, {0}));
+  EXPECT_EQ(Check({Server(0, weights / 2), Server(1, 1)}, {0}).code(),
+            absl::StatusCode::kResourceExhausted);
+  const plan::ShardMap backed = plan::WithBackups(partitions_, now_, std::vector<int>{0, 1}, 2);
+  ASSERT_OK(CheckRoom(partitions_, now_, backed, {Server(0, 1), Server(1, 1)}, service_));
+}
+
+TEST_F(PartitionMoveTest, InWavesWhatIsFrozenCountsToo) {
+  for (plan::PartitionSpec& partition : partitions_) {
+    partition.frozen = true;
+  }
+  const std::vector<Member> servers = {Server(0, 0), Server(1, 0)};
+  const PartitionMove move = Plan(servers, {Server(2, 0)}, {0, 1, 2}, /*bytes=*/1);
+  EXPECT_EQ(move.partitions, 1);
+  EXPECT_GT(move.bytes_left, 0);
+}
+
 TEST_F(PartitionMoveTest, SourcesAreThoseThatHaveThem) {
   const std::vector<Member> servers = {Server(0, 0), Server(1, 0)};
   const PartitionMove move =
