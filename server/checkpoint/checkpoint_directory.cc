@@ -170,12 +170,12 @@ absl::Status CheckpointDirectory::Discard(int64_t step) {
   return RemoveFolder(UnfinishedPath(step));
 }
 
-absl::Status CheckpointDirectory::Prune(int64_t keep, int64_t best) {
+absl::Status CheckpointDirectory::Prune(int64_t keep, const std::set<int64_t>& steps) {
   SHOAL_RETURN_IF_ERROR(CheckOwned());
   SHOAL_ASSIGN_OR_RETURN(const auto complete, ListCheckpoints(directory_));
   const auto surplus = std::ssize(complete) - std::max<int64_t>(1, keep);
   for (int64_t i = 0; i < surplus; ++i) {
-    if (complete[static_cast<size_t>(i)].step == best) {
+    if (steps.contains(complete[static_cast<size_t>(i)].step)) {
       continue;
     }
     SHOAL_RETURN_IF_ERROR(RemoveFolder(complete[static_cast<size_t>(i)].path));

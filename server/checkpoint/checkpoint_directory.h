@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -49,9 +50,9 @@ class CheckpointDirectory {
   absl::StatusOr<std::string> Complete(const Manifest& manifest, const std::string& job_yaml);
   // Removes what there is of a checkpoint that is not complete.
   absl::Status Discard(int64_t step);
-  // Removes the oldest complete checkpoints beyond `keep` (at least 1 stays) but for that of the
-  // step `best`.
-  absl::Status Prune(int64_t keep, int64_t best = kNoStep);
+  // Removes the oldest complete checkpoints beyond `keep` (at least 1 stays) but for those of
+  // `steps`.
+  absl::Status Prune(int64_t keep, const std::set<int64_t>& steps = {});
 
  private:
   CheckpointDirectory(std::string directory, JobLife of, std::string run, int64_t term);

@@ -98,9 +98,9 @@ TEST_F(CheckpointDirectoryTest, TheBestIsKeptBesideTheNewest) {
     }
     return steps;
   };
-  ASSERT_OK(run->Prune(2, /*best=*/1));
+  ASSERT_OK(run->Prune(2, {1}));
   EXPECT_THAT(left(), ::testing::ElementsAre(1, 3, 4));
-  ASSERT_OK(run->Prune(1, /*best=*/3));
+  ASSERT_OK(run->Prune(1, {3, kNoStep}));
   EXPECT_THAT(left(), ::testing::ElementsAre(3, 4));
   ASSERT_OK(run->Prune(1));
   EXPECT_THAT(left(), ::testing::ElementsAre(4));

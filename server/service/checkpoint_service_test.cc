@@ -128,6 +128,27 @@ class CheckpointServiceTest : public FreezesTest {
 
 INSTANTIATE_TEST_SUITE_P(All, CheckpointServiceTest, testing::Bool(), FreezesTest::NameOf);
 
+// Where something is frozen its weights are read again and again.
+TEST_P(CheckpointServiceTest, KeepsWhatItWasLoadedFromOpenWhereSomethingIsFrozen) {
+  const auto is_open = [](const std::string& folder) {
+    const auto descriptors = std::filesystem::directory_iterator("/proc/self/fd");
+    return std::ranges::any_of(descriptors, [&folder](const auto& descriptor) {
+      std::error_code error;
+      return std::filesystem::read_symlink(descriptor, error).string().starts_with(folder);
+    });
+  };
+  std::string saved;
+  {
+    TestingCluster cluster(model(), 1, plan::Accumulate::kExact);
+    ASSERT_OK(cluster.Configure());
+    EXPECT_EQ(is_open(model()), GetParam());
+    saved = Finish(cluster, 0, Begin(cluster, 0)).value();
+  }
+  TestingCluster resumed(model(), 1, plan::Accumulate::kExact);
+  ASSERT_OK(resumed.Configure(saved));
+  EXPECT_EQ(is_open(saved), GetParam());
+}
+
 // A checkpoint of step 2 holds step 2 although steps 3 and 4 commit while it is written. Resumed on
 // another number of servers, with units cut elsewhere, training ends as if uninterrupted, bit for
 // bit.

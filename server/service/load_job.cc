@@ -120,9 +120,12 @@ absl::Status HostedJob::Load() {
     return InvalidArgument("there is no server {} of {}", request_.server_index(),
                            request_.servers());
   }
-  SHOAL_ASSIGN_OR_RETURN(const Source source, OpenSource(job_, request_.checkpoint()));
-  base_ = source.state.base;
+  SHOAL_ASSIGN_OR_RETURN(Source source, OpenSource(job_, request_.checkpoint()));
   units_ = plan::JobUnits(source.spec, job_.train);
+  if (std::ranges::none_of(units_, &plan::UnitSpec::frozen)) {
+    source.state.base = nullptr;  // its files are closed once the state is loaded
+  }
+  base_ = source.state.base;
   partitions_ = plan::BuildPartitions(units_, job_.service.partition_bytes);
   SHOAL_ASSIGN_OR_RETURN(
       const plan::ShardMap map,

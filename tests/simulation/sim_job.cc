@@ -22,6 +22,7 @@ class SimCheckpointFiles final : public server::CheckpointFiles {
     return files_->Take(of, resume);
   }
   absl::Status CheckNewest(const server::JobLife& of) override { return files_->CheckNewest(of); }
+  std::string PathOf(int64_t step) const override { return files_->PathOf(step); }
   absl::StatusOr<int64_t> LastRecorded() override { return files_->LastRecorded(); }
   absl::Status Record(const std::string& lines) override {
     SHOAL_RETURN_IF_ERROR(refuse_());

@@ -21,6 +21,8 @@ struct CompleteCheckpoint {
   double loss = 0;                                   // of that step
   std::optional<proto::ValidationEvent> validation;  // the newest by then
   proto::GradientNorms norms;                        // up to that step
+  // Of the checkpoint that servers read what is frozen from, which stays.
+  int64_t base = kNoStep;
 };
 
 // One per job. Calls may block on the disk; one at a time. AlreadyExists: another job's run has
@@ -48,6 +50,8 @@ class CheckpointFiles {
                                              const std::vector<proto::CheckpointShard>& shards) = 0;
   // Room where checkpoints are written, if it is known.
   virtual std::optional<std::filesystem::space_info> Room() { return std::nullopt; }
+  // Returns the path that a complete checkpoint of that step has; asks no disk.
+  virtual std::string PathOf(int64_t step) const = 0;
   // Returns the path of that step's complete checkpoint; empty: there is none.
   virtual std::string Find(int64_t step) = 0;
   // Writes the model of a complete checkpoint as a Hugging Face folder, in place of an earlier one,

@@ -1,6 +1,7 @@
 #include "server/coordinator/job/job_loader.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/base/clock.h"
 #include "core/base/logging.h"
@@ -132,10 +133,11 @@ class CheckpointFolder final : public CheckpointFiles {
     }
     SHOAL_ASSIGN_OR_RETURN(std::string path, directory_->Complete(manifest, plan::ToYaml(job_)));
     // The new one is complete even if old ones cannot be removed.
-    const bool keeps_best = job_.checkpoint.best && manifest.validation.has_value();
-    if (const absl::Status pruned = directory_->Prune(
-            job_.checkpoint.keep, keeps_best ? manifest.validation->best_step : kNoStep);
-        !pruned.ok()) {
+    std::set<int64_t> kept = {checkpoint.base};
+    if (job_.checkpoint.best && manifest.validation.has_value()) {
+      kept.insert(manifest.validation->best_step);
+    }
+    if (const absl::Status pruned = directory_->Prune(job_.checkpoint.keep, kept); !pruned.ok()) {
       LogWarning("old checkpoints remain: {}", Message(pruned));
     }
     if (job_.checkpoint.export_each && !job_.emulate.enabled()) {
@@ -153,8 +155,12 @@ class CheckpointFolder final : public CheckpointFiles {
     return error ? std::nullopt : std::optional(room);
   }
 
+  std::string PathOf(int64_t step) const override {
+    return CheckpointPath(job_.checkpoint.directory, step);
+  }
+
   std::string Find(int64_t step) override {
-    const std::string path = CheckpointPath(job_.checkpoint.directory, step);
+    const std::string path = PathOf(step);
     return IsComplete(path) ? path : "";
   }
 

@@ -198,7 +198,7 @@ TEST_F(JobLoaderTest, CheckpointsBecomeCompleteAndOldOnesGo) {
     shard.set_hash(entry->hash);
     shard.mutable_partitions()->Assign(entry->partitions.begin(), entry->partitions.end());
     const auto complete =
-        files.Finish({.step = step, .loss = 0.5 * static_cast<double>(step)}, {shard});
+        files.Finish({.step = step, .loss = 0.5 * static_cast<double>(step), .base = 1}, {shard});
     ASSERT_OK(complete.status());
     EXPECT_EQ(*complete, (*files.Newest())->path);
     ASSERT_TRUE(files.Newest()->has_value());
@@ -207,6 +207,7 @@ TEST_F(JobLoaderTest, CheckpointsBecomeCompleteAndOldOnesGo) {
   }
   EXPECT_EQ(files.Find(3), folder_ / "checkpoints/step-00000003");
   EXPECT_EQ(files.Find(2), "");
+  EXPECT_NE(files.Find(1), "") << "servers read what is frozen from it";
   EXPECT_FALSE(std::filesystem::exists(folder_ / "checkpoints/step-00000002"));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "checkpoints/step-00000003/job.yaml"));
   // Refuses the same folder with another model.

@@ -55,7 +55,8 @@ void JobRun::AskToLoad(const std::vector<Member>& servers) {
   *request.mutable_shard_map() = plan::ToMessage(job_.shard_map);
   request.mutable_shard_map()->set_generation(NextGeneration());
   if (loaded_version_ > 0) {
-    request.set_checkpoint(newest_checkpoint_->path);
+    request.set_checkpoint(job_.pushes.freezes() ? job_.checkpoints->PathOf(loaded_version_)
+                                                 : newest_checkpoint_->path);
   }
   for (size_t index = 0; index < servers.size(); ++index) {
     const Member& joiner = servers[index];

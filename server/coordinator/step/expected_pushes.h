@@ -2,6 +2,7 @@
 // with what they counted, so that no contribution is missing, whoever was to make it. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -19,6 +20,9 @@ struct PushPlan {
   std::vector<int64_t> unit_elements;
   // By stage and unit: the pushes that a stage makes for a pack (plan::PushesPerPack).
   std::vector<std::vector<int>> per_pack;
+
+  // Whether servers go on reading something out of what they loaded.
+  bool freezes() const { return std::ranges::any_of(partitions, &plan::PartitionSpec::frozen); }
 };
 
 // One worker's work of an attempt, as done.

@@ -134,12 +134,14 @@ absl::StatusOr<std::string> FakeCheckpointFiles::Finish(
     return Internal("manifest of {} with {} of {} shards", checkpoint.path, written.size(),
                     shards.size());
   }
-  const std::string path = fmt::format("step-{}", checkpoint.step);
+  const std::string path = PathOf(checkpoint.step);
   disk_.saved[path] = written;
   disk_.complete[checkpoint.step] = checkpoint;
   disk_.complete[checkpoint.step].path = path;
   return path;
 }
+
+std::string FakeCheckpointFiles::PathOf(int64_t step) const { return fmt::format("step-{}", step); }
 
 std::string FakeCheckpointFiles::Find(int64_t step) {
   absl::MutexLock lock(&disk_.mutex);

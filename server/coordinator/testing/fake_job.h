@@ -68,6 +68,7 @@ class FakeCheckpointFiles final : public CheckpointFiles {
   // Fails unless every server has written its shard.
   absl::StatusOr<std::string> Finish(const CompleteCheckpoint& checkpoint,
                                      const std::vector<proto::CheckpointShard>& shards) override;
+  std::string PathOf(int64_t step) const override;
   std::string Find(int64_t step) override;
   absl::StatusOr<std::string> Export(const std::string& checkpoint) override;
 
