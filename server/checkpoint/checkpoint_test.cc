@@ -72,6 +72,22 @@ std::string WriteCheckpoint(const std::string& directory, int64_t step, int serv
   return writing->Complete(manifest, "model: x\n").value();
 }
 
+// Releases that know of no frozen partition read all that has none.
+TEST(Checkpoint, AShardIsOfTheSecondFormatOnlyWhereSomethingIsFrozen) {
+  for (const bool frozen : {false, true}) {
+    const std::string folder = FreshDirectory();
+    fs::create_directories(folder);
+    const plan::PartitionSpec partition = {.count = 64, .frozen = frozen};
+    auto writer = ShardWriter::Create(folder, 0, 1, {partition});
+    const std::vector<float> values(64);
+    const std::span<const float> moments = std::span(values).first(frozen ? 0 : 64);
+    ASSERT_OK((*writer)->Add(values, moments, moments));
+    ASSERT_OK((*writer)->Finish().status());
+    const std::string bytes = ReadFile(folder + "/server-0000.shard", 1 << 20).value();
+    EXPECT_EQ(bytes[8], frozen ? 2 : 1);
+  }
+}
+
 TEST(Checkpoint, AnyRangeReadsBackWhateverTheServers) {
   for (const int servers : {1, 3, 5}) {
     const auto checkpoint = Checkpoint::Open(WriteCheckpoint(FreshDirectory(), 7, servers));

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -16,7 +17,8 @@ namespace shoal::server {
 namespace {
 
 constexpr uint64_t kMagic = 0x504B434C414F4853;  // "SHOALCKP"
-constexpr uint32_t kFormatVersion = 2;           // of 1, every record has moments
+constexpr uint32_t kFormatVersion = 2;
+constexpr uint32_t kFormatOfAllTrained = 1;  // every record has moments
 constexpr uint64_t kMaxRecords = 1 << 24;
 constexpr int64_t kDataAlignment = 64;
 
@@ -97,8 +99,9 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(
   if (!state->fd.valid()) {
     return ErrnoToStatus(errno, fmt::format("cannot create {}", state->path));
   }
+  const bool freezes = std::ranges::any_of(partitions, &plan::PartitionSpec::frozen);
   state->header = {.magic = kMagic,
-                   .version = kFormatVersion,
+                   .version = freezes ? kFormatVersion : kFormatOfAllTrained,
                    .server = static_cast<uint32_t>(server),
                    .step = step,
                    .records = partitions.size()};
