@@ -100,6 +100,7 @@ const char* KeyOfTrainingData(const plan::Job& job) {
 
 absl::Status CheckGroups(const plan::Job& job, const plan::ModelSpec& spec) {
   std::vector<bool> has_tensors(job.train.groups.size(), false);
+  bool trains = false;
   for (const plan::UnitSpec& unit : plan::BuildUnits(spec)) {
     for (const plan::TensorSpec& tensor : unit.tensors) {
       const auto first = std::ranges::find_if(
@@ -107,11 +108,14 @@ absl::Status CheckGroups(const plan::Job& job, const plan::ModelSpec& spec) {
       if (first != job.train.groups.end()) {
         has_tensors[static_cast<size_t>(first - job.train.groups.begin())] = true;
       }
+      trains = trains || first == job.train.groups.end() || !first->freeze;
     }
   }
   const auto without = std::ranges::find(has_tensors, false);
   if (without == has_tensors.end()) {
-    return absl::OkStatus();
+    return trains ? absl::OkStatus()
+                  : InvalidArgument(
+                        "every tensor of the model is frozen, so nothing trains: leave one out");
   }
   return InvalidArgument(
       "no tensor of the model is of the group '{}' (names are like "

@@ -137,6 +137,14 @@ TEST_F(PreflightTest, AJobOfAnotherReleaseIsNoHindrance) {
               ElementsAre(HasSubstr("cannot compare")));
 }
 
+TEST_F(PreflightTest, SomethingTrains) {
+  job_.train.groups = {{.match = "*.layers.*", .freeze = true}};
+  ASSERT_OK(CheckGroups(job_, spec_));
+  job_.train.groups.push_back({.match = "*", .freeze = true});
+  EXPECT_EQ(Message(CheckGroups(job_, spec_)),
+            "every tensor of the model is frozen, so nothing trains: leave one out");
+}
+
 TEST_F(PreflightTest, WarnsOfLongSamplesAndLargeMinibatches) {
   EXPECT_TRUE(DataWarnings(job_, spec_, {.samples = 1000, .longest = 8}).empty());
   plan::ModelSpec spec = spec_;
