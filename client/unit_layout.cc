@@ -15,7 +15,9 @@ std::vector<int64_t> Layout::unit_counts() const {
   return counts;
 }
 
-int64_t Layout::largest_partition() const { return plan::LargestCount(partitions); }
+int64_t Layout::largest_partition() const {
+  return plan::LargestCount(plan::OfKind(partitions, /*frozen=*/false));
+}
 
 absl::StatusOr<Layout> MakeLayout(const std::vector<plan::UnitSpec>& units,
                                   const std::vector<plan::PartitionSpec>& partitions,

@@ -39,7 +39,7 @@ struct Layout {
   const UnitLayout& unit(int index) const { return units[static_cast<size_t>(index)]; }
   int server_of(int partition) const { return server[static_cast<size_t>(partition)]; }
   std::vector<int64_t> unit_counts() const;  // elements
-  int64_t largest_partition() const;         // elements
+  int64_t largest_partition() const;         // elements, of those that are pushed
 };
 
 // `ranges`: by unit, the range of whole partitions (plan::WholePartitions) that stands for the

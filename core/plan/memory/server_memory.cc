@@ -35,7 +35,7 @@ int64_t WeightsBytes(std::span<const PartitionSpec> held, DType wire) {
 }  // namespace
 
 int64_t PushSlotBytes(std::span<const PartitionSpec> partitions, DType gradient_type) {
-  return ServerPages(kPushHeader + LargestCount(partitions) * SizeOf(gradient_type));
+  return ServerPages(kPushHeader + LargestCount(OfKind(partitions, false)) * SizeOf(gradient_type));
 }
 
 ReachedInGpu PlanReachedInGpu(const Job& job) {
@@ -83,11 +83,14 @@ ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, int64_t slot_
   const ServerGpuMemory state =
       PlanServerGpuMemory(held, service.accumulate,
                           reached.weights ? std::optional<DType>(service.wire_type) : std::nullopt);
+  const int64_t largest = LargestCount(OfKind(held, /*frozen=*/false));
+  const int64_t frozen = LargestCount(OfKind(held, /*frozen=*/true));
+  memory.copies = 4 * frozen;
   if (service.memory == PartitionMemory::kCuda) {
-    const int64_t largest = LargestCount(held);
     const int64_t staged = std::min(largest, kServerStagingElements);
     memory.gpu = state;
-    memory.copies = 4 * ((reached.weights ? 2 : 1) * kServerGpuStreams * staged + 3 * largest);
+    memory.copies = 4 * ((reached.weights ? 2 : 1) * kServerGpuStreams * staged +
+                         std::max(largest, frozen) + 2 * largest);
   } else {
     memory.master = state.master;
     memory.moments = state.moments;
