@@ -106,6 +106,17 @@ absl::StatusOr<std::string> Checkpoint::JobYaml() const {
 
 absl::Status Checkpoint::Read(Section section, int unit, int64_t offset,
                               std::span<float> out) const {
+  return ReadBy(state_->cache, section, unit, offset, out);
+}
+
+absl::Status Checkpoint::ReadOnce(Section section, int unit, int64_t offset,
+                                  std::span<float> out) const {
+  RecordCache cache;
+  return ReadBy(cache, section, unit, offset, out);
+}
+
+absl::Status Checkpoint::ReadBy(RecordCache& cache, Section section, int unit, int64_t offset,
+                                std::span<float> out) const {
   auto next = state_->pieces.upper_bound({unit, offset});
   if (next == state_->pieces.begin()) {
     return OutOfRange("{}: unit {} is not in this checkpoint", state_->folder, unit);
@@ -127,7 +138,7 @@ absl::Status Checkpoint::Read(Section section, int unit, int64_t offset,
     if (partition.frozen && section != Section::kMaster) {
       std::ranges::fill(part, 0.0F);
     } else {
-      SHOAL_RETURN_IF_ERROR(state_->cache.Copy(
+      SHOAL_RETURN_IF_ERROR(cache.Copy(
           &piece, piece.record.bytes(),
           [&](std::span<std::byte> record) { return piece.shard->Read(piece.record, record); },
           (static_cast<int64_t>(section) * partition.count + begin) * 4,

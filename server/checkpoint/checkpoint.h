@@ -23,6 +23,7 @@
 #include "core/job/job.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/model_spec.h"
+#include "server/checkpoint/record_cache.h"
 #include "server/checkpoint/shard_file.h"
 
 namespace shoal::server {
@@ -93,12 +94,15 @@ class Checkpoint {
   absl::StatusOr<std::string> JobYaml() const;
 
   // Reads elements [offset, offset + out.size()) of a section of a unit's flat vector; moments of
-  // what was frozen are zero. Keeps one
-  // record in memory for each thread that reads.
+  // what was frozen are zero. Keeps one record in memory, or its error, for each thread that reads.
   absl::Status Read(Section section, int unit, int64_t offset, std::span<float> out) const;
+  // Same, and keeps nothing: for a checkpoint that stays open.
+  absl::Status ReadOnce(Section section, int unit, int64_t offset, std::span<float> out) const;
 
  private:
   struct State;
+  absl::Status ReadBy(RecordCache& cache, Section section, int unit, int64_t offset,
+                      std::span<float> out) const;
   explicit Checkpoint(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

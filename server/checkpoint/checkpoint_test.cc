@@ -162,6 +162,31 @@ TEST(Checkpoint, ARestoreFromDamagedDataIsRefused) {
   EXPECT_TRUE(refused);
 }
 
+TEST(Checkpoint, AnErrorOfReadOnceIsNotKept) {
+  const std::string folder = WriteCheckpoint(FreshDirectory(), 3, 1);
+  std::fstream shard(folder + "/server-0000.shard",
+                     std::ios::binary | std::ios::in | std::ios::out);
+  const auto flip = [&] {
+    shard.seekg(-100, std::ios::end);
+    const int byte = shard.peek();
+    shard.seekp(-100, std::ios::end);
+    shard.put(static_cast<char>(byte ^ 0x40)).flush();
+  };
+  const auto checkpoint = Checkpoint::Open(folder);
+  ASSERT_OK(checkpoint.status());
+  const auto read_all = [&] {
+    for (const plan::UnitSpec& unit : plan::BuildUnits(kSpec)) {
+      std::vector<float> out(static_cast<size_t>(unit.count));
+      SHOAL_RETURN_IF_ERROR((*checkpoint)->ReadOnce(Section::kSecondMoment, unit.index, 0, out));
+    }
+    return absl::OkStatus();
+  };
+  flip();
+  EXPECT_TRUE(absl::IsDataLoss(read_all()));
+  flip();
+  ASSERT_OK(read_all());
+}
+
 // Reads all of a checkpoint; the first error.
 absl::Status ReadAll(const Checkpoint& checkpoint) {
   for (const plan::UnitSpec& unit : plan::BuildUnits(kSpec)) {

@@ -89,7 +89,9 @@ absl::StatusOr<Source> OpenSource(const plan::Job& job, const std::string& check
                 .state = {.master = section(Section::kMaster),
                           .m = section(Section::kFirstMoment),
                           .v = section(Section::kSecondMoment),
-                          .base = section(Section::kMaster)}};
+                          .base = [checkpoint](int unit, int64_t offset, std::span<float> out) {
+                            return checkpoint->ReadOnce(Section::kMaster, unit, offset, out);
+                          }}};
 }
 
 }  // namespace
