@@ -85,6 +85,12 @@ TEST(Checkpoint, AShardIsOfTheSecondFormatOnlyWhereSomethingIsFrozen) {
     ASSERT_OK((*writer)->Finish().status());
     const std::string bytes = ReadFile(folder + "/server-0000.shard", 1 << 20).value();
     EXPECT_EQ(bytes[8], frozen ? 2 : 1);
+    const auto parse = [&](std::string shard, char version) {
+      shard[8] = version;
+      return ParseShard(std::as_bytes(std::span(shard)), std::ssize(shard), "shard").status();
+    };
+    ASSERT_OK(parse(bytes, bytes[8]));
+    EXPECT_EQ(parse(bytes, 1).ok(), !frozen) << "the first format has nothing frozen";
   }
 }
 

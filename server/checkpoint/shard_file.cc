@@ -198,7 +198,8 @@ absl::StatusOr<ShardTable> ParseShard(std::span<const std::byte> head, int64_t f
     const bool counts_fit = record.partition >= 0 && record.unit >= 0 && record.offset >= 0 &&
                             record.count > 0 && record.count <= file_bytes / 4 &&
                             DataBytes(partition) <= file_bytes;
-    if (!counts_fit || record.frozen > 1 || record.place < table_bytes || record.place % 4 != 0 ||
+    if (!counts_fit || record.frozen > (header.version > kFormatOfAllTrained ? 1 : 0) ||
+        record.place < table_bytes || record.place % 4 != 0 ||
         record.place > file_bytes - DataBytes(partition)) {
       return DataLoss("{}: record {} (partition {}) does not lie within the file", name, i,
                       record.partition);
