@@ -1,7 +1,9 @@
 #include "server/service/checkpoint_task.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -17,6 +19,22 @@ constexpr absl::Duration kWaitNotice = absl::Seconds(10);
 // Also of partitions that come later.
 constexpr size_t kAll = std::numeric_limits<size_t>::max();
 
+std::vector<size_t> OrderOf(const JobStore& store) {
+  std::vector<size_t> order(store.held().size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_partition(
+      order, [&](size_t p) { return !store.held()[p].partition->spec().frozen; });
+  return order;
+}
+
+std::vector<size_t> PlacesIn(const std::vector<size_t>& order) {
+  std::vector<size_t> places(order.size());
+  for (size_t place = 0; place < order.size(); ++place) {
+    places[order[place]] = place;
+  }
+  return places;
+}
+
 absl::Status Leaving() { return Cancelled("this server is going"); }
 
 }  // namespace
@@ -25,7 +43,8 @@ CheckpointTask::CheckpointTask(const JobStore* store, int server, std::string di
     : store_(store),
       server_(server),
       version_(store->version()),
-      partitions_(store->held().size()),
+      order_(OrderOf(*store)),
+      places_(PlacesIn(order_)),
       directory_(std::move(directory)) {
   thread_ = std::thread([this] { Run(); });
 }
@@ -52,21 +71,22 @@ void CheckpointTask::Run() {
 
 absl::StatusOr<ShardEntry> CheckpointTask::Write() {
   std::vector<plan::PartitionSpec> specs;
-  for (const JobStore::Held& held : store_->held()) {
-    specs.push_back(held.partition->spec());
+  for (const size_t p : order_) {
+    specs.push_back(store_->held()[p].partition->spec());
   }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer,
                          ShardWriter::Create(directory_, server_, version_, specs));
   std::vector<float> scratch[kSections];  // if the host cannot access the state itself
-  for (size_t p = 0; p < specs.size(); ++p) {
+  for (size_t place = 0; place < specs.size(); ++place) {
     std::span<const float> arrays[kSections];
-    for (int section = 0; section < (specs[p].frozen ? 1 : kSections); ++section) {
-      SHOAL_ASSIGN_OR_RETURN(arrays[section],
-                             store_->Read(p, static_cast<StateArray>(section), scratch[section]));
+    for (int section = 0; section < (specs[place].frozen ? 1 : kSections); ++section) {
+      SHOAL_ASSIGN_OR_RETURN(
+          arrays[section],
+          store_->Read(order_[place], static_cast<StateArray>(section), scratch[section]));
     }
     SHOAL_RETURN_IF_ERROR(writer->Add(arrays[0], arrays[1], arrays[2]));
     absl::MutexLock lock(&mutex_);
-    written_ = p + 1;
+    written_ = place + 1;
     if (cancelled_ || given_up_) {
       return cancelled_ ? Leaving() : Cancelled("the coordinator was started again");
     }
@@ -74,22 +94,26 @@ absl::StatusOr<ShardEntry> CheckpointTask::Write() {
   return writer->Finish();
 }
 
+bool CheckpointTask::IsWritten(size_t partition) const {
+  return written_ == kAll || (partition < places_.size() && places_[partition] < written_);
+}
+
 absl::Status CheckpointTask::WaitUntilWritten(size_t partition) {
   absl::MutexLock lock(&mutex_);
   const auto written = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return written_ > partition || cancelled_;
+    return IsWritten(partition) || cancelled_;
   };
   // The writer always ends, but a disk may take long: say so.
   while (!AwaitFor(&mutex_, absl::Condition(&written), kWaitNotice)) {
     LogWarning("step {}: a commit waits for partition {} of {} to be written to {}; slow disk?",
-               version_ + 1, partition, partitions_, directory_);
+               version_ + 1, partition, order_.size(), directory_);
   }
-  return written_ > partition ? absl::OkStatus() : Leaving();
+  return IsWritten(partition) ? absl::OkStatus() : Leaving();
 }
 
 bool CheckpointTask::AllWritten() const {
   absl::MutexLock lock(&mutex_);
-  return written_ >= partitions_;
+  return written_ >= order_.size();
 }
 
 bool CheckpointTask::Done() const {

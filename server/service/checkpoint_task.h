@@ -51,11 +51,15 @@ class CheckpointTask {
  private:
   void Run();
   absl::StatusOr<ShardEntry> Write();
+  bool IsWritten(size_t partition) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const JobStore* const store_;
   const int server_;
   const int64_t version_;
-  const size_t partitions_;  // that it writes
+  // Partitions in the order in which they are written, those that a commit changes first, and the
+  // place of each there.
+  const std::vector<size_t> order_;
+  const std::vector<size_t> places_;
   const std::string directory_;
   mutable absl::Mutex mutex_;
   size_t written_ ABSL_GUARDED_BY(mutex_) = 0;  // partitions

@@ -286,7 +286,7 @@ absl::Status Store::Update(int64_t step, std::span<const AdamWScalars> scalars,
     if (end == p) {
       continue;  // dropped
     }
-    if (ready) {
+    if (ready && Trains(p)) {
       SHOAL_RETURN_IF_ERROR(ready(p));
     }
     SHOAL_RETURN_IF_ERROR(UpdateSome(p, end, step, scalars));
