@@ -11,9 +11,11 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/data/data_files.h"
+#include "core/job/job_units.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/schedule/builders/choice.h"
 #include "server/checkpoint/checkpoint.h"
+#include "server/checkpoint/shard_file.h"
 #include "worker/backend/open/open_device.h"
 #include "worker/model/transformer.h"
 
@@ -268,7 +270,6 @@ std::vector<std::string> DataWarnings(const plan::Job& job, const plan::ModelSpe
 
 absl::StatusOr<std::string> CheckRoom(const plan::Job& job, const plan::ModelSpec& spec,
                                       bool overwrite) {
-  constexpr int64_t kBytesPerParameter = 4 * server::kSections;
   const std::string& directory = job.checkpoint.directory;
   std::error_code error;
   const fs::space_info space = fs::space(directory, error);
@@ -285,7 +286,10 @@ absl::StatusOr<std::string> CheckRoom(const plan::Job& job, const plan::ModelSpe
   SHOAL_ASSIGN_OR_RETURN(const auto complete, server::ListCheckpoints(directory));
   SHOAL_ASSIGN_OR_RETURN(const auto unfinished, server::UnfinishedCheckpoints(directory));
   const int64_t theirs = bytes_of(complete);
-  const int64_t one = plan::ParameterCount(spec) * kBytesPerParameter;
+  int64_t one = 0;
+  for (const plan::UnitSpec& unit : plan::JobUnits(spec, job.train)) {
+    one += server::DataBytes({.count = unit.count, .frozen = unit.frozen});
+  }
   // The run removes what an earlier one has not completed.
   const int64_t available = static_cast<int64_t>(space.available) + bytes_of(unfinished);
   if (available + (overwrite ? theirs : 0) < one) {
