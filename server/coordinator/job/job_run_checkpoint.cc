@@ -71,7 +71,8 @@ void JobRun::BeginCheckpoint() {
   checkpoint_in_progress_ = true;
   checkpoint_again_ = absl::InfiniteFuture();
   checkpoint_ = {.step = version_, .loss = last_loss_, .validation = validation_, .norms = norms_};
-  checkpoint_.base = job_.pushes.freezes() ? loaded_version_ : kNoStep;
+  // Of version 0 they are in the model.
+  checkpoint_.base = job_.pushes.freezes() && loaded_version_ > 0 ? loaded_version_ : kNoStep;
   checkpoint_started_ = environment_.clock.Now();
   environment_.disk([this, step = checkpoint_.step] {
     auto path = job_.checkpoints->Create(step);
