@@ -358,6 +358,26 @@ TEST(FoundTest, AJobThatIsToFailByALossFailsByOneDuringARestartToo) {
   EXPECT_THAT(outcome.ends, ::testing::ElementsAre(::testing::StartsWith("failed: server 0 ")));
 }
 
+// A move tells servers of an attempt, and the job's end of the one after it.
+TEST(FoundTest, ServersThatHearOfTwoAttemptsInTheOtherOrderGoOnByTheLater) {
+  const Outcome outcome = RunScenario({.options = {.seed = 905545,
+                                                   .workers = 1,
+                                                   .spares = 2,
+                                                   .steps = 6,
+                                                   .repeated_report = 0.3,
+                                                   .lease_seconds = 0.7057006083059669,
+                                                   .start_timeout_seconds = 15.484044603527494,
+                                                   .recovery_timeout_seconds = 5.735095647043035,
+                                                   .max_restarts = 1,
+                                                   .jobs = 2}},
+                                      {{FaultKind::kPowerLoss, "coordinator", 65008977, 3330500},
+                                       {FaultKind::kLoseReply, "worker-0>server-1", 57, 677832},
+                                       {FaultKind::kPowerLoss, "coordinator", 199220911, 218151378},
+                                       {FaultKind::kDrain, "server-1", 242349638, 1257778973},
+                                       {FaultKind::kDrain, "server-0", 417853863, 48275717}});
+  EXPECT_THAT(outcome.violations, IsEmpty());
+}
+
 TEST(MinimiseTest, WhatItPrintsIsInTheOrderOfTheDeclaration) {
   EXPECT_EQ(ToCode(SimOptions{.skip_nonfinite = true,
                               .sums = true,

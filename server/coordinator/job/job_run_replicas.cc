@@ -108,8 +108,8 @@ void JobRun::Recover() {
   // Those that are left hold what this map says, and an attempt that comes late, which would free
   // what they reserve, is an earlier one.
   NumberStep();
-  BeginAtServers([this, number = waves_.number] {
-    if (phase_ == Phase::kMoving && number == waves_.number) {
+  BeginAtServers([this] {
+    if (phase_ == Phase::kMoving) {
       told_generation_ = job_.shard_map.generation;
       MoveToThoseLeft();
     }
@@ -236,12 +236,9 @@ void JobRun::Replicate(const std::function<void()>& then) {
 }
 
 // What is called for an attempt that a server did not begin or commit. Where that is lost, others
-// have what it had, and have done so; where another loss has dropped the attempt, servers refuse it
-// for a later one, and nobody waits.
+// have what it had, and have done so; where another attempt has begun meanwhile, servers may have
+// heard of that first and refuse this one, for which nobody waits.
 std::function<void(int, const absl::Status&)> JobRun::OrWithoutLost(std::function<void()> then) {
-  if (replicas() == 1) {
-    return nullptr;
-  }
   return [this, step = step_, attempt = attempt_, then = std::move(then)](
              int server, const absl::Status& status) {
     if (step == step_ && attempt == attempt_) {

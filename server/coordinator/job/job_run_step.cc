@@ -149,6 +149,7 @@ void JobRun::OpenAttempt() {
   }
 }
 
+// Goes on with `then` unless another attempt has begun by then.
 void JobRun::BeginAtServers(const std::function<void()>& then) {
   proto::BeginAttemptRequest request;
   request.set_step(step_);
@@ -161,6 +162,11 @@ void JobRun::BeginAtServers(const std::function<void()>& then) {
       request.add_barrier_worker(worker.incarnation);
     }
   }
+  const auto begun = [this, then, step = step_, attempt = attempt_] {
+    if (step == step_ && attempt == attempt_) {
+      then();
+    }
+  };
   CallAll(
       &rpc::ParameterServerService::BeginAttempt,
       [request, held = HeldByMap()](int server) mutable {
@@ -169,8 +175,7 @@ void JobRun::BeginAtServers(const std::function<void()>& then) {
         }
         return request;
       },
-      [then](const std::vector<proto::BeginAttemptReply>&) { then(); },
-      replicas_.lost.empty() ? nullptr : OrWithoutLost(then));
+      [begun](const std::vector<proto::BeginAttemptReply>&) { begun(); }, OrWithoutLost(begun));
 }
 
 proto::StepWork JobRun::MakeWork() {
