@@ -354,6 +354,7 @@ void Session::OnClosed(int server, const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
   Link& closed = link(server);
   if (closed.state == Link::State::kOpen) {
+    closed.try_again = false;  // it is not this side that has closed it
     closed.error = why.ok() ? Unavailable("the peer closed the connection") : why;
   }
   closed.state = Link::State::kConnecting;

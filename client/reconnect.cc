@@ -185,6 +185,7 @@ void Session::Reconnect(int server) {
     link(server).policy.OnNoneConnected();
   }
   Link& lost = link(server);
+  lost.try_again = false;
   ++lost.failures;
   if (IsTransient(status) && lost.failures < options_.max_reconnects) {
     lost.not_before = clock_.Now() + Delay(lost.failures);

@@ -107,7 +107,7 @@ class Session {
     TransportPolicy policy;
     bool connected_before = false;
     size_t last_transport = 0;  // of the current or last connection
-    bool try_again = false;     // close it to try another transport, which has rested
+    bool try_again = false;     // closes it to try another transport, until a try has failed
     std::unique_ptr<DataConnection> connection;  // only a turn of its transport retires it
   };
   struct Io {

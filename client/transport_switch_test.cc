@@ -59,6 +59,11 @@ class TwoRigs : public ServerClient {
                                     shm_.options.servers, this, {shm, tcp}, clock);
   }
 
+  void RefuseConnections(int server, const absl::Status& why) {
+    shm_.server(server).RefuseConnections(why);
+    tcp_.server(server).RefuseConnections(why);
+  }
+
   // Reads and checks every unit of version `version`.
   void ReadAll(ParameterClient& client, int64_t version) {
     shm_.Publish(version);
@@ -102,6 +107,26 @@ TEST(TransportSwitch, BreakingConnectionsGiveWayAndAreTriedAgain) {
   EXPECT_EQ(statistics.transports[0].connections, 18);
   EXPECT_EQ(statistics.transports[0].rests, 6);
   EXPECT_EQ(statistics.switches, 9);
+}
+
+// What lacks a server asks at once whether others go on without it.
+TEST(TransportSwitch, AServerThatIsLostWhileATransportIsTriedAgainIsMissed) {
+  TwoRigs rigs;
+  const auto shm = transport::MakeFaultTransport(*transport::CreateTransport("shm"),
+                                                 {.seed = 3, .break_after_operations = 2});
+  const auto tcp = *transport::CreateTransport("tcp");
+  SkippingClock clock;
+  const auto client = rigs.NewClient(shm.get(), tcp.get(), clock);
+  rigs.ReadAll(*client, 0);
+  EXPECT_FALSE(client->LacksServer());
+  rigs.RefuseConnections(1, absl::UnavailableError("gone fishing"));
+  clock.SkipRest();
+  ASSERT_TRUE(client->BeginRead(0).ok());
+  const absl::Time patience = absl::Now() + absl::Seconds(60);
+  while (!client->LacksServer() && absl::Now() < patience) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_TRUE(client->LacksServer());
 }
 
 // shm without memory to allocate.
