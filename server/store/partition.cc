@@ -66,7 +66,7 @@ absl::Status Partition::Seal() {
 void Partition::BeginWrite(int64_t version) {
   transport::PartitionHeader& header = *memory_.header;
   const int parity = static_cast<int>(version % 2);
-  Publish(header.sequence[parity], header.sequence[parity] + 1);
+  Publish(header.sequence[parity], header.sequence[parity] | 1);
   std::atomic_thread_fence(
       std::memory_order_seq_cst);  // Write the buffer only after its sequence is odd.
 }

@@ -65,7 +65,8 @@ class Partition {
   // Completes the sum, which is zero if nothing was pushed. Fails if a push could not be added.
   absl::Status Seal();
 
-  // Follow the sequence protocol of core/transport/data_layout.h for the buffer of `version`.
+  // Follow the sequence protocol of core/transport/data_layout.h for the buffer of `version`. One
+  // that has begun, and failed, may begin again.
   void BeginWrite(int64_t version);
   void EndWrite(int64_t version);
 

@@ -490,6 +490,7 @@ TEST_F(StoreTest, ReadersRecogniseTornBuffers) {
   EXPECT_EQ(read_header(1), (std::pair<uint64_t, uint64_t>(1, 2)));
   // Version 2 goes over version 0: a slow reader of version 0 sees that.
   partition.BeginWrite(2);
+  partition.BeginWrite(2);  // again, after one that failed
   EXPECT_EQ(read_header(0), (std::pair<uint64_t, uint64_t>(0, 3)));
   partition.EndWrite(2);
   EXPECT_EQ(read_header(0), (std::pair<uint64_t, uint64_t>(2, 4)));
