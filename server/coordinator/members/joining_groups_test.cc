@@ -66,5 +66,24 @@ TEST(JoiningGroupsTest, WhatIsLeftOfAGroupIsFirstInTheNext) {
   EXPECT_TRUE(joining.Has(2));
 }
 
+// Their workers may not ask again before the next step begins.
+TEST(JoiningGroupsTest, WhoIsReadyStaysSoUnderAnotherFormation) {
+  JoiningGroups joining;
+  for (const uint64_t incarnation : {1, 2, 3, 4}) {
+    joining.Add(Worker(incarnation));
+  }
+  joining.Form(2, 1);
+  joining.Form(2, 2);
+  for (const uint64_t incarnation : {1, 2, 3}) {
+    joining.Ask(incarnation);
+  }
+  joining.Reform(7);
+  EXPECT_EQ(joining.GroupOf(1)->formation, 7);
+  EXPECT_EQ(joining.GroupOf(3)->formation, 7);
+  EXPECT_EQ(joining.ready(), 2);
+  joining.Ask(4);
+  EXPECT_EQ(joining.ready(), 4) << "3 had asked before";
+}
+
 }  // namespace
 }  // namespace shoal::server
