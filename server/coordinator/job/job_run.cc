@@ -254,8 +254,8 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
     reply.set_shut_down(true);
     return reply;
   }
-  if (closed() || !admitted_.contains(incarnation) || !TakesPart(incarnation) ||
-      told_generation_ != job_.shard_map.generation) {
+  const bool is_map_known = told_generation_ == job_.shard_map.generation && replicas_.lost.empty();
+  if (closed() || !admitted_.contains(incarnation) || !TakesPart(incarnation) || !is_map_known) {
     return std::nullopt;
   }
   reply.set_ready(true);

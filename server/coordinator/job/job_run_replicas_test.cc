@@ -129,6 +129,26 @@ INSTANTIATE_TEST_SUITE_P(Points, ReplicasTest,
                                             ::testing::Values(1, 2, 4, 7)),
                          ReplicaPoint);
 
+// Who would join meanwhile could not connect to it.
+TEST(ReplicasMoveTest, NobodyJoinsUntilTheMapIsWithoutWhoIsLost) {
+  SimWorld world(WithReplicas());
+  int asked = 0;
+  world.At("work", 5, [&] {
+    world.KillServer(1);
+    world.At("reserve", 1, [&] {
+      ++asked;
+      proto::JoinJobRequest request;
+      request.set_incarnation(world.worker_incarnation(0));
+      const auto reply = world.core().Join(request);
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      EXPECT_FALSE(reply->has_value());
+    });
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_EQ(asked, 1);
+  ExpectAllStepsOnce(world, 8);
+}
+
 // Those points are of the move by which it is recovered.
 TEST(ReplicasMoveTest, WhoIsLostWhileAnotherIsRecoveredCostsNoStepWhereAThirdHasAll) {
   for (const char* point : {"reserve", "fetch", "begin"}) {
