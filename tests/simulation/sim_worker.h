@@ -39,9 +39,10 @@ class SimWorker final : public SimMember {
   void Drain(absl::Duration grace) override;
 
   // Of the job that it has part in.
-  int group() const { return core_->join().group(); }
   int stage() const { return core_->join().stage(); }
   int64_t formation() const { return core_->join().formation(); }
+  // An incarnation: groups that join have no numbers of their own yet.
+  uint64_t first_stage() const { return core_->join().stages(0).incarnation(); }
   // "job-7f3a09c4d21b run 0"
   std::string run_name() const {
     return fmt::format("{} run {}", core_->join().job_id(), core_->join().run());

@@ -181,9 +181,10 @@ void SimWorld::OnWork(int index, const proto::StepWork& work) {
   const SimWorker& taker = worker(index);
   proto::StepWork same = work;
   same.clear_slot();
-  const auto [first, fresh] = given_.try_emplace({taker.run_name(), work.step(), work.attempt(),
-                                                  work.round(), taker.group(), taker.formation()},
-                                                 same.SerializeAsString());
+  const auto [first, fresh] =
+      given_.try_emplace({taker.run_name(), work.step(), work.attempt(), work.round(),
+                          taker.first_stage(), taker.formation()},
+                         same.SerializeAsString());
   if (!fresh && first->second != same.SerializeAsString()) {
     context_.Violation(
         fmt::format("worker {} got other work than its group in step {}", index, work.step()));

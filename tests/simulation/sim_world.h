@@ -150,7 +150,8 @@ class SimWorld {
   std::vector<std::unique_ptr<SimWorker>> workers_;
   std::map<uint64_t, std::pair<const SimProcess*, int64_t>> lives_;  // by incarnation
   // The work given to the first worker of a group: by run, step, attempt, round, group, formation.
-  std::map<std::tuple<std::string, int64_t, int64_t, int64_t, int, int64_t>, std::string> given_;
+  std::map<std::tuple<std::string, int64_t, int64_t, int64_t, uint64_t, int64_t>, std::string>
+      given_;
   int64_t works_given_ = 0;
   int64_t drawn_ = 0;
   int64_t run_events_ = 0;
