@@ -149,7 +149,6 @@ class JobRun {
 
  private:
   using Phase = JobPhase;
-
   // Nothing more is done for it: it is over, once followers may know.
   bool closed() const { return phase_ == Phase::kOver; }
 
@@ -310,6 +309,7 @@ class JobRun {
   int64_t least_workers() const;
   // Between steps: without those that are lost, with those that have joined. False: too few.
   bool Regroup();
+  void WaitForWorkers();
   std::string Missing() const;
   void FormGroups();
   std::optional<proto::NextStepReply> NextOfJoiner(const proto::NextStepRequest& request);

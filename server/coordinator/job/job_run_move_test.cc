@@ -133,6 +133,22 @@ TEST_F(MoveTest, AWishDuringAMoveIsMetAfterAStepByItsMap) {
   EXPECT_EQ(last.rollbacks(), 0);
 }
 
+// Servers hear of the map while no step can begin, or nobody could join by it.
+TEST_F(MoveTest, WorkersThatLeaveInAMoveComeAgain) {
+  for (const char* point : {"reserve", "fetch"}) {
+    SimOptions options = Options();
+    options.workers = 1;
+    SimWorld world(options);
+    world.At("committed", 2, [&] { EXPECT_TRUE(world.Scale(Wish(2)).ok()); });
+    world.At(point, 1, [&] { world.DrainWorker(0); });
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty()) << point;
+    ASSERT_TRUE(world.done().has_value()) << point << ": " << world.failure();
+    EXPECT_EQ(world.done()->step(), 12) << point;
+    Look(world);
+    EXPECT_EQ(last.servers(), 2) << point;
+  }
+}
+
 // Whose next one is due before each is written.
 TEST_F(MoveTest, CheckpointsWithoutEndHoldAMoveUpForTwoOfThem) {
   SimOptions options = Options();

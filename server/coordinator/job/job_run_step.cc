@@ -74,11 +74,7 @@ void JobRun::OpenStep() {
     }
   }
   if (!Regroup()) {
-    if (phase_ != Phase::kShort) {
-      phase_ = Phase::kShort;
-      short_since_ = environment_.clock.Now();
-    }
-    SetState("waiting for " + Missing());
+    WaitForWorkers();
     return;
   }
   if (const absl::Status reachable = CheckStages(); !reachable.ok()) {

@@ -121,6 +121,26 @@ TEST_F(WavesTest, ANextLifeOfTheCoordinatorGoesOnWithTheWavesThatAreLeft) {
   EXPECT_LE(moved + last.bytes_moved(), all);
 }
 
+// No step begins between waves.
+TEST_F(WavesTest, WhoIsToLeaveIsLetGoWhileThereAreNoWorkers) {
+  SimOptions options = Options(/*steps=*/60);
+  options.servers = 3;
+  options.spare_servers = 0;
+  options.workers = 1;
+  SimWorld world(options);
+  bool left = false;
+  world.At("committed", 3, [&] { EXPECT_TRUE(world.Scale(Wish(2)).ok()); });
+  world.At("fetch", 1, [&] {
+    world.KillWorker(0, absl::Seconds(4));
+    world.loop.After(absl::Seconds(1), [&] { world.DrainServer(0); });
+    world.loop.After(absl::Seconds(3), [&] { left = world.servers.process(0).life() == 2; });
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_TRUE(left);
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_EQ(world.done()->step(), 60);
+}
+
 TEST_F(WavesTest, ARateKeepsWavesApart) {
   const auto steps_for = [&](int64_t rate) {
     SimWorld world(Options(/*steps=*/400));

@@ -121,6 +121,26 @@ std::string JobRun::Missing() const {
       groups_.stages() == 1 ? "" : fmt::format(" (a group has {} stages)", groups_.stages()));
 }
 
+// Servers hear of a new map all the same: by it workers join, and more may move, as what those hold
+// that are to leave.
+void JobRun::WaitForWorkers() {
+  const bool begins = std::exchange(phase_, Phase::kShort) != Phase::kShort;
+  SetState("waiting for " + Missing());
+  if (!begins) {
+    return;
+  }
+  short_since_ = environment_.clock.Now();
+  if (told_generation_ != job_.shard_map.generation) {
+    NumberStep();
+    BeginAtServers([this] {
+      OnMapTold();
+      if (phase_ == Phase::kShort) {
+        OpenStep();
+      }
+    });
+  }
+}
+
 bool JobRun::Regroup() {
   if (IsShort()) {
     return false;
