@@ -124,6 +124,7 @@ void SimCommand::Take(Followed& job, int64_t sent_by, const proto::JobEvent& eve
   }
   if (server::EndsJob(event)) {
     job.end = event;
+    job.ended = context_.loop.now();
   }
   job.seen = event.number();
   job.term = event.term();

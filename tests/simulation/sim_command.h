@@ -35,6 +35,7 @@ class SimCommand {
     bool stopped = false;  // by this command line
     bool lost = false;     // the coordinator knows nothing of it any more
     std::optional<proto::JobEvent> end;
+    Nanoseconds ended = 0;  // when that was heard
     bool over() const { return end.has_value() || lost || !refused.empty(); }
   };
   const std::vector<Followed>& jobs() const { return jobs_; }

@@ -378,6 +378,32 @@ TEST(FoundTest, ServersThatHearOfTwoAttemptsInTheOtherOrderGoOnByTheLater) {
   EXPECT_THAT(outcome.violations, IsEmpty());
 }
 
+// State that did not come at the first try is readable once it has.
+TEST(FoundTest, AServerPublishesWhatCameAtASecondTry) {
+  const Outcome outcome =
+      RunScenario({.options = {.seed = 940742,
+                               .servers = 3,
+                               .workers = 2,
+                               .stages = 2,
+                               .steps = 2,
+                               .samples = 1,
+                               .lease_seconds = 0.7688875356525812,
+                               .start_timeout_seconds = 25.37707343634644,
+                               .recovery_timeout_seconds = 7.710189779873647,
+                               .max_restarts = 5},
+                   .quiet_from = 2123260008},
+                  {{FaultKind::kLoseReply, "worker-1>coordinator", 4, 23858103},
+                   {FaultKind::kLoseReply, "coordinator>server-0", 6, 12663062494},
+                   {FaultKind::kKill, "coordinator", 415871148, 1707388860},
+                   {FaultKind::kKill, "worker-1", 566930413, 6272168},
+                   {FaultKind::kRemove, "server-1", 646390010, 0},
+                   {FaultKind::kClog, "server-2>server-1", 765554445, 1357705563},
+                   {FaultKind::kKill, "coordinator", 835113924, 3852591},
+                   {FaultKind::kLoseReply, "worker-1>coordinator", 13, 10875569889},
+                   {FaultKind::kLoseReply, "coordinator>server-2", 16, 13184696839}});
+  EXPECT_THAT(outcome.violations, IsEmpty());
+}
+
 TEST(MinimiseTest, WhatItPrintsIsInTheOrderOfTheDeclaration) {
   EXPECT_EQ(ToCode(SimOptions{.skip_nonfinite = true,
                               .sums = true,
