@@ -95,12 +95,13 @@ absl::StatusOr<proto::ScaleReply> JobRun::Scale(const proto::ScaleRequest& reque
   if (wish == 0) {
     return DescribeScaling();
   }
-  waves_.follow = !request.cancel();
+  const bool followed = std::exchange(waves_.follow, !request.cancel());
   if (wish != job_.servers || request.rate() != waves_.rate) {
     Wish(wish, request.rate());
+  } else if (followed != waves_.follow) {
+    SetWanted(wish);
   }
-  const bool none = request.cancel() && departures_.empty();
-  SetBytesLeft(none ? 0 : DescribeWish(wish).bytes_moved());
+  SetBytesLeft(request.cancel() && departures_.empty() ? 0 : DescribeWish(wish).bytes_moved());
   return DescribeScaling();
 }
 
@@ -446,11 +447,11 @@ void JobRun::OnMoveFailed(size_t member, const absl::Status& status) {
 void JobRun::GiveUpMove(const std::string& why) {
   LogWarning("{} keeps its {} servers: {}", job_.id, servers_.size(), why);
   Record({{"event", "move_given_up"}, {"step", version_}, {"reason", why}});
+  waves_.follow = false;
   SetWanted(std::ssize(servers_));
   scaling_.set_rollbacks(scaling_.rollbacks() + 1);
   environment_.metrics.given_up_moves.Increment();
   scaling_.set_refusal(why);
-  waves_.follow = false;
   settled_at_ = absl::InfiniteFuture();
   MakeBackups(kBetweenBackupTries);
   SetBytesLeft(0);

@@ -34,6 +34,7 @@ proto::SavedRun JobRun::DescribeRun() const {
   run.set_wanted_workers(job_.workers);
   run.set_wanted_servers(job_.servers);
   run.set_move_rate(waves_.rate);
+  run.set_settled(!waves_.follow);
   run.mutable_formations()->Assign(formations_.begin(), formations_.end());
   for (const Member& server : servers_) {
     *run.add_servers() = ToSaved(server);
@@ -55,12 +56,12 @@ void JobRun::TakeOver(const EarlierRun& earlier) {
   job_.run = saved.run();
   job_.servers = saved.wanted_servers() > 0 ? saved.wanted_servers() : saved.servers_size();
   job_.workers = saved.wanted_workers();
-  waves_.follow = true;  // as far as it knows
   Settle();
   waves_.rate = saved.move_rate();
   loaded_version_ = saved.first_version();
   job_.shard_map = plan::FromMessage(saved.shard_map());
   SetMembers(MembersOf(saved.servers()), MembersOf(saved.workers()));
+  waves_.follow = !saved.settled() || LacksBackups();
   std::copy_n(saved.formations().begin(), std::min(saved.formations_size(), saved.workers_size()),
               formations_.begin());
   formation_ = environment_.term * kFormationsOfALife;

@@ -95,6 +95,30 @@ TEST_F(WavesTest, AWishBetweenWavesIsPlannedFromWherePartitionsAre) {
   }
 }
 
+TEST_F(WavesTest, ACancelIsKeptOverARestartOfTheCoordinator) {
+  SimWorld world(Options(/*steps=*/60));
+  int waves = 0;
+  world.hook = [&waves, before = world.hook](const char* point, int index) {
+    before(point, index);
+    waves += point == std::string_view("fetch") ? 1 : 0;
+  };
+  world.At("committed", 2, [&] { EXPECT_TRUE(world.Scale(Wish(3)).ok()); });
+  world.At("fetch", 1, [&] {
+    proto::ScaleRequest cancel;
+    cancel.set_cancel(true);
+    EXPECT_TRUE(world.Scale(cancel).ok());
+  });
+  world.At("committed", 20, [&] {
+    world.loop.After(absl::ZeroDuration(), [&] {
+      world.coordinator().process().End();
+      world.loop.After(absl::Seconds(0.2), [&] { world.coordinator().Start(); });
+    });
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_EQ(waves, 1);
+}
+
 // With the rate that they were wished with.
 TEST_F(WavesTest, ANextLifeOfTheCoordinatorGoesOnWithTheWavesThatAreLeft) {
   SimWorld world(Options(/*steps=*/400));
