@@ -151,7 +151,6 @@ class JobRun {
   using Phase = JobPhase;
   // Nothing more is done for it: it is over, once followers may know.
   bool closed() const { return phase_ == Phase::kOver; }
-
   // job_run.cc
   void WaitFor(int64_t servers, int64_t workers, const std::string& of_workers);
   void SetServers(std::vector<Member> servers);
@@ -193,8 +192,7 @@ class JobRun {
   // job_run_end.cc
   // Ends the job once the commit or checkpoint under way is over.
   void EndAfterCommit();
-  // While no call to servers is under way: ends the job with a message, after a checkpoint of the
-  // last commit.
+  // While no call to servers is under way: ends the job with a message, after a checkpoint.
   void SaveAndFail(const std::string& message, bool non_finite = false);
   // Goes on with `then` unless a later life of the owner has taken over.
   void AskForSuccessor(std::function<void()> then);
@@ -273,6 +271,8 @@ class JobRun {
   void TellReplicas();
   plan::ShardMap HeldByThoseLeft() const;
   void MakeBackups(absl::Duration in);
+  bool BackUpMeanwhile();
+  bool GiveUpMeanwhile(const std::string& why);
   bool LacksBackups() const;
   plan::ShardMap TargetOf(std::span<const int> places) const;
   void Replicate(const std::function<void()>& then);

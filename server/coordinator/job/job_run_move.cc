@@ -18,8 +18,6 @@ namespace {
 
 constexpr int64_t kGenerationsOfALife = int64_t{1} << 20;
 constexpr int64_t kMostServers = 4096;
-// Of backups that could not be made.
-constexpr absl::Duration kBetweenBackupTries = absl::Seconds(10);
 constexpr int kMostWavesTold = 64;
 
 // Whoever was told by a signal to leave may be ended some time after it.
@@ -200,7 +198,7 @@ bool JobRun::BeginMove() {
     return true;
   }
   if (!*ready) {
-    return false;
+    return BackUpMeanwhile();
   }
   const std::vector<plan::Relocation> relocations =
       plan::PlanRelocations(job_.pushes.partitions, job_.shard_map, PlacesToBe());
@@ -445,6 +443,9 @@ void JobRun::OnMoveFailed(size_t member, const absl::Status& status) {
 
 // The job goes on with the servers that it has.
 void JobRun::GiveUpMove(const std::string& why) {
+  if (GiveUpMeanwhile(why)) {
+    return;
+  }
   LogWarning("{} keeps its {} servers: {}", job_.id, servers_.size(), why);
   Record({{"event", "move_given_up"}, {"step", version_}, {"reason", why}});
   waves_.follow = false;
@@ -453,7 +454,7 @@ void JobRun::GiveUpMove(const std::string& why) {
   environment_.metrics.given_up_moves.Increment();
   scaling_.set_refusal(why);
   settled_at_ = absl::InfiniteFuture();
-  MakeBackups(kBetweenBackupTries);
+  MakeBackups(kBetweenTriesOfBackups);
   SetBytesLeft(0);
   if (move_.has_value()) {
     move_.reset();

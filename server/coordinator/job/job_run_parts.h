@@ -65,10 +65,11 @@ struct Waves {
   int64_t number = 0;                 // of the newest: what is answered to others is late
   std::optional<int64_t> held_up_by;  // the first checkpoint since it could begin
   bool follow = false;                // more are to
-  int64_t ended = 0;                  // of the move
-  absl::Time began;                   // the newest
-  absl::Time next;                    // not before that, by the rate
-  int64_t rate = 0;                   // bytes a second, at most; 0: no bound
+  bool meanwhile = false;  // the newest makes backups while servers load that are to come
+  int64_t ended = 0;       // of the move
+  absl::Time began;        // the newest
+  absl::Time next;         // not before that, by the rate
+  int64_t rate = 0;        // bytes a second, at most; 0: no bound
   plan::MovePace pace;
 };
 
@@ -92,6 +93,9 @@ struct Replicas {
   absl::Time again = absl::InfiniteFuture();  // when it is tried again to recover
   int64_t tries = 0;                          // that failed, in a row
 };
+
+// Where they could not be made.
+inline constexpr absl::Duration kBetweenTriesOfBackups = absl::Seconds(10);
 
 // Of a server that is to go.
 struct Departure {

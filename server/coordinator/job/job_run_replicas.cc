@@ -87,6 +87,7 @@ void JobRun::GoOnWithoutServer(size_t server) {
 
 void JobRun::DropWave() {
   ++waves_.number;  // what is answered of it is late
+  waves_.meanwhile = false;
   replicas_.again = absl::InfiniteFuture();
   if (move_.has_value()) {
     move_.reset();
@@ -150,6 +151,7 @@ void JobRun::EndRecovery() {
   if (gone > 0) {
     MakeBackups(absl::ZeroDuration());
   }
+  waves_.meanwhile = false;
   replicas_.tries = 0;
   replicas_.rounds.clear();
   TellReplicas();
@@ -176,6 +178,36 @@ void JobRun::MakeBackups(absl::Duration in) {
     waves_.follow = true;
     settled_at_ = waves_.next = environment_.clock.Now() + in;
   }
+}
+
+// Those that are there become backups, while servers that are to come load the job.
+bool JobRun::BackUpMeanwhile() {
+  if (!LacksBackups() || checkpoint_in_progress_) {
+    return false;
+  }
+  const std::vector<int> there = plan::FirstServers(std::ssize(servers_));
+  move_ = PlanMoveTo(job_.shard_map, TargetOf(there), servers_, /*joiners=*/{}, there, /*lost=*/{},
+                     /*bytes_left=*/0);
+  move_->map.generation = NextGeneration();
+  phase_ = Phase::kMoving;
+  waves_.meanwhile = true;
+  waves_.began = environment_.clock.Now();
+  SetState("making backups");
+  ++waves_.number;
+  move_control_ = control_;
+  ReserveForMove();
+  return true;
+}
+
+// Where that cannot be, the wish stays; it is tried again.
+bool JobRun::GiveUpMeanwhile(const std::string& why) {
+  if (!waves_.meanwhile) {
+    return false;
+  }
+  LogWarning("{} has no backups of some partitions yet: {}", job_.id, why);
+  DropWave();
+  waves_.next = environment_.clock.Now() + kBetweenTriesOfBackups;
+  return true;
 }
 
 // And has servers that could be.

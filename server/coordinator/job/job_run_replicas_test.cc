@@ -199,6 +199,23 @@ TEST(ReplicasMoveTest, BackupsAreThereAgainWithoutAnybodyComing) {
   }
 }
 
+// It loads for longer than the job takes.
+TEST(ReplicasMoveTest, BackupsDoNotWaitForAServerThatLoads) {
+  SimWorld world(WithReplicas(), simulation::Faults::FromList(
+                                     1, {{simulation::FaultKind::kBuggify, "configure", 4, 0}}));
+  world.servers.process(1).disk_slow_until = simulation::kNever;
+  bool loaded = false;
+  world.hook = [&](const char*, int) {
+    loaded = loaded ||
+             (world.servers.process(1).life() == 2 && world.servers.server(1).hosted() != nullptr);
+  };
+  world.At("work", 5, [&] { world.KillServer(1, absl::Milliseconds(3)); });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ExpectAllStepsOnce(world, 8);
+  EXPECT_FALSE(loaded);
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_underreplicated_partitions 0"));
+}
+
 // Who is to come has no host yet.
 TEST(ReplicasMoveTest, AWishForMoreServersThanThereAreWaits) {
   SimOptions options = WithReplicas();
