@@ -150,7 +150,8 @@ void JobStore::Keep(const std::set<int>& partitions, int64_t version) {
     }
   }
   std::erase_if(extents_, [](const auto& extent) {
-    return std::ranges::all_of(extent->store->partitions(),
+    return !SHOAL_PLANTED("extent-kept") &&
+           std::ranges::all_of(extent->store->partitions(),
                                [](const auto& partition) { return partition == nullptr; });
   });
   Index();

@@ -4,10 +4,103 @@
 #include <set>
 
 #include "core/base/status.h"
+#include "core/job/shard_map_message.h"
+#include "core/plan/placement/placement.h"
+#include "server/coordinator/job/partition_move.h"
 
 namespace shoal::simulation {
+namespace {
 
-void Invariants::OnRecorded(const std::string& job_id, const server::CommitRecord& record) {
+// Incarnations of those that have state of a partition.
+std::set<uint64_t> HoldersOf(const proto::SavedRun& run, const plan::ShardMap& map, int partition) {
+  std::set<uint64_t> holders;
+  for (const int server : map.servers[static_cast<size_t>(partition)]) {
+    holders.insert(run.servers(server).incarnation());
+  }
+  return holders;
+}
+
+int64_t MovedBytes(const std::vector<plan::PartitionSpec>& partitions,
+                   const proto::SavedRun& before, const proto::SavedRun& after) {
+  const plan::ShardMap from = plan::FromMessage(before.shard_map());
+  const plan::ShardMap to = plan::FromMessage(after.shard_map());
+  int64_t bytes = 0;
+  for (const plan::PartitionSpec& partition : partitions) {
+    const std::set<uint64_t> had = HoldersOf(before, from, partition.id);
+    for (const uint64_t holder : HoldersOf(after, to, partition.id)) {
+      bytes += had.contains(holder) ? 0 : partition.count * plan::kMovedBytes;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+const SimHostedJob* Invariants::FindHosted(const std::string& job_id) const {
+  for (int index = 0; index < servers_.count(); ++index) {
+    const SimHostedJob* const hosted = servers_.server(index).hosted();
+    if (hosted != nullptr && hosted->request().job_id() == job_id) {
+      return hosted;
+    }
+  }
+  return nullptr;
+}
+
+void Invariants::OnRunSaved(const std::string& job_id, const proto::SavedRun& run) {
+  const proto::SavedRun before = std::exchange(runs_[job_id], run);
+  const SimHostedJob* const hosted = FindHosted(job_id);
+  if (run.servers_size() == 0 || before.servers_size() == 0 || before.run() != run.run() ||
+      before.shard_map().generation() == run.shard_map().generation() || hosted == nullptr) {
+    return;
+  }
+  const std::vector<plan::PartitionSpec>& partitions = hosted->job.model().partitions();
+  owed_ += static_cast<double>(MovedBytes(partitions, before, run));
+  const double imbalance = server::Imbalance(partitions, plan::FromMessage(run.shard_map()),
+                                             plan::FirstServers(run.servers_size()));
+  const bool settled = run.settled() && !context_.cancelled;
+  if (settled && hosted->job.description().service.replicas == 1 && imbalance > 1) {
+    context_.Violation(
+        fmt::format("I12: no wave is to follow of {}, and servers differ by {:.2f} partitions",
+                    job_id, imbalance));
+  }
+}
+
+void Invariants::OnStarted(int64_t term, double moved) {
+  term_ = term;
+  told_ = moved;
+  owed_ = 0;  // it ended before it could tell
+}
+
+void Invariants::CheckMoved(double moved) {
+  if (const double told = moved - std::exchange(told_, moved); told != std::exchange(owed_, 0)) {
+    context_.Violation(
+        fmt::format("I11: {} bytes are told to have moved that are not those of the map", told));
+  }
+}
+
+void Invariants::OnBegun(int index) {
+  const SimHostedJob& hosted = *servers_.server(index).hosted();
+  const size_t extents = hosted.store->extents().size();
+  for (const server::JobStore* const store : {hosted.store.get(), hosted.backups.get()}) {
+    const auto is_empty = [](const auto& extent) {
+      return !extent->store->partitions().empty() &&
+             std::ranges::all_of(extent->store->partitions(),
+                                 [](const auto& partition) { return partition == nullptr; });
+    };
+    if (store->arriving() != nullptr || std::ranges::any_of(store->extents(), is_empty)) {
+      context_.Violation(fmt::format(
+          "I13: server {} begins an attempt with memory for what it does not hold", index));
+    }
+  }
+  if (hosted.regions() != extents) {
+    context_.Violation(fmt::format("I13: server {} has {} regions of weights for {} extents", index,
+                                   hosted.regions(), extents));
+  }
+}
+
+void Invariants::OnRecorded(const std::string& job_id, const server::CommitRecord& record,
+                            double moved) {
+  CheckMoved(moved);
   context_.Note("record", static_cast<uint64_t>(record.step), [&] {
     return fmt::format("step {} attempt {} of {}", record.step, record.attempt, job_id);
   });

@@ -7,6 +7,9 @@
 //   I5  a run begins at the newest complete checkpoint
 //   I8  no command of an earlier life of the coordinator changes a server after one of a later life
 //   I9  no incarnation is given twice, and one whose lease was over is not listened to again
+//   I11 bytes that are told to have moved are those of the state that servers got
+//   I12 partitions are balanced over servers, but for one, once no wave is to follow
+//   I13 a server that begins an attempt has memory for what it holds, and for nothing else
 //   I14, I15  what watchers are told (sim_command.h)
 //   I20 a job that was stopped records the step under way and no more
 //   I17 it ends (sim_world.h)
@@ -36,12 +39,15 @@ class Invariants {
  public:
   Invariants(SimContext& context, SimServers& servers) : context_(context), servers_(servers) {}
 
-  void OnRecorded(const std::string& job_id, const server::CommitRecord& record);
+  // `moved`: bytes, over all that this coordinator has told.
+  void OnRecorded(const std::string& job_id, const server::CommitRecord& record, double moved);
+  void OnRunSaved(const std::string& job_id, const proto::SavedRun& run);
+  void OnBegun(int server);
   // By a coordinator whose successor has begun: it may be that no server hears of it any more.
   void OnRecordedBeside(const std::string& job_id, const server::CommitRecord& record);
   // From then on, in this life of the coordinator, only the step under way may be recorded.
   void OnStopped(int64_t term, const std::string& job_id) { stopped_[job_id].term = term; }
-  void OnStarted(int64_t term) { term_ = term; }
+  void OnStarted(int64_t term, double moved);
   void OnConfigured(int server);
   void OnCommitted(int server);
   void OnObeyed(int server, int64_t term);
@@ -64,6 +70,8 @@ class Invariants {
   void CheckBits(int server, const char* when);
   void CheckSums(const SimHostedJob& hosted, int server, int64_t step);
   void CheckRestored(SimJob& job, int64_t version);
+  void CheckMoved(double moved);
+  const SimHostedJob* FindHosted(const std::string& job_id) const;
 
   SimContext& context_;
   SimServers& servers_;
@@ -71,6 +79,9 @@ class Invariants {
   std::map<std::string, Stopped> stopped_;    // by job id
   int64_t term_ = 0;                          // of the coordinator's newest life
   int64_t configured_ = 0;
+  std::map<std::string, proto::SavedRun> runs_;  // by job id, as saved last
+  double told_ = 0;                              // bytes moved, by this life of the coordinator
+  double owed_ = 0;                              // that it has yet to tell
   std::map<uint64_t, std::pair<int, int64_t>> incarnations_;  // process and life
   std::set<std::pair<int64_t, uint64_t>> refused_;            // term of the coordinator
 };

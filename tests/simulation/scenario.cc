@@ -183,7 +183,8 @@ void DrawScaling(uint64_t seed, Nanoseconds horizon, Scenario& scenario) {
          .at = draw.Between(0, std::min<Nanoseconds>(horizon, 2 * kSecond))});
   }
   options.wave_bytes = draw.Chance(0.5) ? draw.Between(1, 2000) : options.wave_bytes;
-  if (draw.Chance(0.3)) {  // about when state moves
+  options.move_rate = draw.Chance(0.4) ? int64_t{1} << 40 : 0;  // no wave waits for it
+  if (draw.Chance(0.3)) {                                       // about when state moves
     scenario.faults.moments.push_back({.kind = FaultKind::kDrain,
                                        .target = AnyWorker(options, draw),
                                        .at = wished + draw.Seconds(1e-3, 0.3),

@@ -53,13 +53,14 @@ void SimCommand::Stop(size_t index) {
   coordinator_.Stop(process_, jobs_[index].id, [](const auto&) {});
 }
 
-void SimCommand::Scale(size_t index, int64_t servers) {
+void SimCommand::Scale(size_t index, int64_t servers, int64_t rate) {
   if (index >= jobs_.size() || jobs_[index].id.empty()) {
     return;
   }
   proto::ScaleRequest request;
   request.set_job_id(jobs_[index].id);
   request.set_servers(servers);
+  request.set_rate(rate);
   Ask(request);
 }
 

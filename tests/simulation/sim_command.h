@@ -20,7 +20,7 @@ class SimCommand {
 
   void Submit(SimJob& job);
   void Stop(size_t job);
-  void Scale(size_t job, int64_t servers);
+  void Scale(size_t job, int64_t servers, int64_t rate);
   void Remove(int server);
 
   struct Followed {

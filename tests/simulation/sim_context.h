@@ -55,6 +55,7 @@ class SimContext {
   // The coordinator's disk has lost transactions: what servers say wins over what is left.
   bool tail_lost = false;
   bool has_successor = false;  // the first coordinator
+  bool cancelled = false;      // a wish was, maybe between waves
   Hook hook = [](const char*, int) {};
 
  private:

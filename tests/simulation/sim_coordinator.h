@@ -44,6 +44,8 @@ class SimCoordinator {
   // Null while it does not live.
   server::CoordinatorCore* core() { return core_.get(); }
   int64_t term() const { return term_; }
+  // That it has told to have moved.
+  double moved_bytes() const { return metrics_.moved_bytes.Value(); }
 
   // Calls from another process.
   void Submit(SimProcess& from, const proto::SubmitJobRequest& request,

@@ -119,7 +119,8 @@ void SimWorld::Apply(const Fault& fault) {
       });
       break;
     case FaultKind::kScale:
-      command_.Scale(static_cast<size_t>(fault.target.back() - '0'), fault.amount);
+      command_.Scale(static_cast<size_t>(fault.target.back() - '0'), fault.amount,
+                     options_.move_rate);
       break;
     case FaultKind::kRemove:
       command_.Remove(fault.target.back() - '0');

@@ -63,6 +63,7 @@ std::string ToCode(const SimOptions& options) {
   SAY(min_servers);
   SAY(elastic);
   SAY(wave_bytes);
+  SAY(move_rate);
   SAY(max_restarts);
   SAY(stays);
   SAY(jobs);

@@ -53,6 +53,7 @@ struct SimOptions {
   int min_servers = 1;
   bool elastic = false;
   int64_t wave_bytes = int64_t{1} << 20;  // of the first wave of state that moves
+  int64_t move_rate = 0;                  // of wishes
   int64_t max_restarts = 3;
   // Members and coordinator stay: jobs come one after the other, and processes that end are started
   // again.

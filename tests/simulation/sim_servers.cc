@@ -219,6 +219,7 @@ absl::StatusOr<proto::BeginAttemptReply> SimServer::BeginAttempt(
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(wanted.job_id()));
   return job->core->BeginAttempt(wanted, [&] {
     job->FollowExtents();
+    all_->on_begun(index_);
     all_->barrier_workers.assign(wanted.barrier_worker().begin(), wanted.barrier_worker().end());
     fenced_.insert(wanted.lost_worker().begin(), wanted.lost_worker().end());
   });

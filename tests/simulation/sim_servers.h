@@ -59,6 +59,8 @@ class SimHostedJob {
   absl::Status FetchGradients(const proto::ReplicateRequest& request);
   // Lets go of what extents took that are here no more.
   void FollowExtents();
+  // Of weights.
+  size_t regions() const { return weights_.size(); }
 
   SimJob& job;
   std::unique_ptr<server::JobStore> store;
@@ -174,6 +176,8 @@ class SimServers {
   absl::Duration checkpoint_time = absl::Milliseconds(5);
   std::function<void(int index)> on_configured = [](int) {};
   std::function<void(int index)> on_committed = [](int) {};
+  // An attempt, that had not begun.
+  std::function<void(int index)> on_begun = [](int) {};
   // A push was taken that is in no sum yet.
   std::function<void(int index, uint64_t incarnation)> on_pushed = [](int, uint64_t) {};
   // A command was carried out.

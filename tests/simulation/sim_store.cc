@@ -65,7 +65,12 @@ absl::Status SimStore::RemoveMember(uint64_t incarnation) {
 }
 
 absl::Status SimStore::SaveRun(const std::string& id, const proto::SavedRun& run, bool begins) {
-  return WriteSynced([id, run, begins](auto& store) { return store.SaveRun(id, run, begins); });
+  SHOAL_RETURN_IF_ERROR(
+      WriteSynced([id, run, begins](auto& store) { return store.SaveRun(id, run, begins); }));
+  if (on_run) {
+    on_run(id, run);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SimStore::SaveEvent(const std::string& id, const proto::JobEvent& event) {

@@ -32,6 +32,8 @@ class SimStore final : public server::StateStore {
   // Whether a write fails now; and what hears of records before they are written.
   std::function<absl::Status()> refuse = [] { return absl::OkStatus(); };
   std::function<void(const std::string& id, const server::CommitRecord& commit)> on_commit;
+  // Of a run that has been written.
+  std::function<void(const std::string& id, const proto::SavedRun& run)> on_run;
 
   // For a coordinator that leads from now on: a disk that has the same. To whoever uses this one
   // every write that is waited for is refused, as etcd does; what is written in every step is

@@ -115,6 +115,7 @@ void SimWorld::Observe() {
   };
   servers.on_configured = [this](int index) { invariants_.OnConfigured(index); };
   servers.on_committed = [this](int index) { invariants_.OnCommitted(index); };
+  servers.on_begun = [this](int index) { invariants_.OnBegun(index); };
   servers.on_pushed = [this](int index, uint64_t incarnation) {
     invariants_.OnPushed(index, incarnation);
   };
@@ -123,10 +124,16 @@ void SimWorld::Observe() {
 }
 
 void SimWorld::Observe(SimCoordinator& coordinator, SimStore& records) {
-  records.on_commit = [this](const std::string& id, const server::CommitRecord& record) {
-    invariants_.OnRecorded(id, record);
+  records.on_commit = [this, &coordinator](const std::string& id,
+                                           const server::CommitRecord& record) {
+    invariants_.OnRecorded(id, record, coordinator.moved_bytes());
   };
-  coordinator.on_started = [this](int64_t term) { invariants_.OnStarted(term); };
+  records.on_run = [this](const std::string& id, const proto::SavedRun& run) {
+    invariants_.OnRunSaved(id, run);
+  };
+  coordinator.on_started = [this, &coordinator](int64_t term) {
+    invariants_.OnStarted(term, coordinator.moved_bytes());
+  };
   coordinator.on_stopped = [this](int64_t term, const std::string& id) {
     invariants_.OnStopped(term, id);
   };

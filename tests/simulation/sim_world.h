@@ -61,6 +61,7 @@ class SimWorld {
   }
   void Stop() { static_cast<void>(core().Stop("", "test")); }
   absl::StatusOr<proto::ScaleReply> Scale(const proto::ScaleRequest& request) {
+    context_.cancelled = context_.cancelled || request.cancel();
     return core().Scale(request);
   }
 
