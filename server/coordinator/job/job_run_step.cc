@@ -83,6 +83,10 @@ void JobRun::OpenStep() {
   }
   SetState("training");
   NumberStep();
+  if (phase_ == Phase::kShort) {  // it was numbered when there were too few workers
+    step_opened_ = environment_.clock.Now();
+    environment_.metrics.OnPhase("", step_opened_);
+  }
   phase_ = Phase::kPlanning;
   if (plan_requested_ != step_ || plan_validates_ != validating_ ||
       plan_groups_ != groups_.groups()) {
