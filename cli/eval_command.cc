@@ -184,9 +184,10 @@ absl::StatusOr<ExitCode> RunEval(const EvalOptions& options, Streams& streams) {
                          worker::PrepareCached(options.source.input, folder->path(),
                                                *opened.encoder.encoder, opened.prepare));
   SHOAL_ASSIGN_OR_RETURN(const auto file, formats::TokenFile::Open(prepared.path));
+  const bool chats = opened.encoder.encoder->learning().objective == plan::Objective::kSft;
   if (const std::string warning = TemplateWarning(
           opened.encoder.encoder->kind(), options.source.model, opened.encoder.tokenizer.get());
-      !warning.empty()) {
+      chats && !warning.empty()) {
     streams.err << "shoal: warning: " << warning << std::endl;
   }
   // Nobody reads progress in a file.

@@ -76,7 +76,7 @@ class Generation {
 
   absl::Status OpenChat() {
     TemplateWish wish;
-    SHOAL_ASSIGN_OR_RETURN(wish.kind, ParseTemplate(options_.chat_template));
+    wish.name = options_.chat_template;
     SHOAL_ASSIGN_OR_RETURN(wish.arguments, ParseTemplateArguments(options_.template_arguments));
     SHOAL_ASSIGN_OR_RETURN(const worker::TemplateChoice choice,
                            SettleTemplate(wish, options_.model, model_.tokenizer.get()));
@@ -209,12 +209,8 @@ void AddGenerate(CLI::App& app, CommandAction& action) {
   command->add_flag("--chat", options->chat,
                     "A prompt is a user's message, put through the chat template; without one, "
                     "stdin's lines are the turns of a conversation");
-  command
-      ->add_option("--template", options->chat_template,
-                   "With --chat: auto, plain, chatml or llama3")
-      ->check(CLI::IsMember({"auto", "plain", "chatml", "llama3"}))
-      ->capture_default_str();
-  AddTemplateArguments(*command, options->template_arguments);
+  AddTemplateOptions(*command, "With --chat: ", options->chat_template,
+                     options->template_arguments);
   command->add_option("--max-new-tokens", options->max_new_tokens, "At most this many")
       ->check(AtLeast(1))
       ->capture_default_str();

@@ -223,10 +223,12 @@ class Training {
     auto prepared = PrepareTrainingData(
         job_, DataFolder(),
         {resumed_.has_value(), options_.accept_changes,
-         std::bind_front(&TrainReport::OnProgress, &report_, "tokenising, bytes")});
+         std::bind_front(&TrainReport::OnProgress, &report_, "tokenising, bytes"),
+         std::bind_front(&Training::At, this)});
     report_.Clear();
     SHOAL_RETURN_IF_ERROR(prepared.status());
     data_ = *std::move(prepared);
+    job_.data.date = data_.date.empty() ? job_.data.date : data_.date;
     if (!options_.json) {
       streams_.out << absl::StrJoin(job_.data.paths(), " + ") << ": "
                    << worker::Describe(data_.train.summary) << std::endl;
@@ -321,6 +323,7 @@ class Training {
       }
     }
     SHOAL_RETURN_IF_ERROR(SetAside());
+    SHOAL_RETURN_IF_ERROR(worker::WriteRendering(DataFolder(), data_.rendering));
     proto::SubmitJobRequest request;
     *request.mutable_job() = plan::ToMessage(job_);
     if (pipeline_.has_value()) {

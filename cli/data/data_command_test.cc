@@ -1,10 +1,8 @@
 #include "cli/data/data_command.h"
 
 #include "cli/data/data_inspect.h"
-#include "cli/data/training_data.h"
 #include "cli/testing/command_line.h"
 #include "core/base/file.h"
-#include "core/data/rendering.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -178,39 +176,74 @@ TEST_F(DataCommandTest, PreviewShowsWhatTheModelsOwnTemplateMakesOfSamples) {
   ExpectRefused(Shoal({"data", "preview", job}), "chats.jsonl:1");
 }
 
-TEST_F(DataCommandTest, AResumedRunWritesItsSamplesAsItBegan) {
-  const std::string own =
-      "{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}{{ '<|im_end|>' }}{% endfor "
-      "%}";
-  Write("model/chat_template.jinja", own);
-  plan::Job job;
-  job.model = model();
-  job.data.train = train_;
-  const std::string cache = folder_ + "/cache";
-  const auto rendering = [&] { return worker::ReadRendering(cache).value().value(); };
-  const TrainingData first = PrepareTrainingData(job, cache, {}).value();
-  worker::Rendering kept = rendering();
-  EXPECT_EQ(kept.day.size(), 10u);
-  kept.day = "2001-02-03";
-  ASSERT_TRUE(worker::WriteRendering(cache, kept).ok());
-  const TrainingData resumed = PrepareTrainingData(job, cache, {.resumes = true}).value();
-  EXPECT_EQ(rendering().day, "2001-02-03") << "the day that it began";
-  EXPECT_NE(resumed.train.path, first.train.path);
-  EXPECT_EQ(PrepareTrainingData(job, cache, {}).value().train.path, first.train.path)
-      << "another run tells today";
-  Write("model/chat_template.jinja", own + "{# new #}");
-  const auto changed = PrepareTrainingData(job, cache, {.resumes = true}).status();
-  EXPECT_EQ(changed.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(Message(changed),
-            "--resume would go on with other tokens: the chat template (" + model() +
-                "/chat_template.jinja) is another than the run began with; take that back, or say "
-                "--accept-changes");
-  EXPECT_TRUE(
-      PrepareTrainingData(job, cache, {.resumes = true, .accept_changes = true}).status().ok());
-  EXPECT_TRUE(PrepareTrainingData(job, cache, {.resumes = true}).status().ok()) << "accepted once";
-  Write("model/chat_template.jinja", own.substr(own.find("{% for")));
-  ASSERT_TRUE(PrepareTrainingData(job, cache, {}).status().ok());
-  EXPECT_EQ(rendering().day, "") << "nobody asks";
+TEST_F(DataCommandTest, PreviewShowsTokenFilesToo) {
+  const std::string tokens = folder_ + "/t.tokens";
+  ASSERT_EQ(Data("prepare", train_, {"--output", tokens, "--template", "chatml"}).code, 0);
+  const std::string job =
+      Write("job.yaml", "model: model\ndata: {mixture: [{path: " + train_ + "}, {path: " + tokens +
+                            "}], template: chatml, max_sequence_tokens: 512}\n");
+  const Outcome both = Shoal({"data", "preview", job, "--samples", "2", "--json"});
+  ASSERT_EQ(both.code, 0) << both.err;
+  std::istringstream lines(both.out);
+  std::vector<nlohmann::json> samples;
+  for (std::string line; std::getline(lines, line);) {
+    samples.push_back(nlohmann::json::parse(line));
+  }
+  ASSERT_EQ(samples.size(), 4u);
+  EXPECT_THAT(samples[2]["where"].get<std::string>(), ::testing::EndsWith("/t.tokens"));
+  for (const char* same : {"sample", "ids", "learnt", "runs"}) {
+    EXPECT_EQ(samples[3][same], samples[1][same]);
+  }
+}
+
+TEST_F(DataCommandTest, DocumentsAreLearntAllThrough) {
+  Write("documents.jsonl", R"({"content":"Once upon a time there was a fish."})"
+                           "\n"
+                           R"({"content":"The end."})"
+                           "\n");
+  const std::string job =
+      Write("job.yaml",
+            "model: model\ntrain: {objective: pretrain}\n"
+            "data: {train: documents.jsonl, fields: {text: content}, max_sequence_tokens: 8}\n");
+  const Outcome text = Shoal({"data", "preview", job, "--samples", "9"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("template: none, of documents\n"));
+  EXPECT_THAT(text.out, HasSubstr("<|eos|>\xE2\x9F\xA7")) << "the end is learnt";
+  EXPECT_THAT(text.out, HasSubstr("8 tokens, 7 of them learnt"));
+  const Outcome of_job = Shoal({"data", "inspect", "--job", job, "--json"});
+  const Outcome said = Data("inspect", folder_ + "/documents.jsonl",
+                            {"--objective", "pretrain", "--field", "text=content",
+                             "--max-sequence-tokens", "8", "--json"});
+  ASSERT_EQ(of_job.code, 0) << of_job.err;
+  const auto first = [](const Outcome& outcome) {
+    return nlohmann::json::parse(outcome.out.substr(0, outcome.out.find('\n')))["tokens"];
+  };
+  EXPECT_EQ(first(of_job), first(said));
+  const Outcome whole = Data("inspect", folder_ + "/documents.jsonl",
+                             {"--objective", "pretrain", "--field", "text=content", "--documents",
+                              "concatenate", "--json"});
+  EXPECT_EQ(nlohmann::json::parse(whole.out.substr(0, whole.out.find('\n')))["samples"], 1);
+  ExpectRefused(Data("inspect", train_, {"--objective", "pretrain"}), "no 'text' is there");
+  ExpectRefused(Data("inspect", train_, {"--objective", "pretrain", "--max-sequence-tokens", "1"}),
+                "documents are cut to 2 at least");
+}
+
+TEST_F(DataCommandTest, ATemplateOfAFileIsUsedAsTheFoldersOwn) {
+  const std::string own = Write("own.jinja",
+                                "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
+                                "{{ '<|im_end|>' }}{% endfor %}"
+                                "{% if add_generation_prompt %}[assistant]{% endif %}");
+  Write("chats.jsonl", R"({"prompt":"1 + 1?","completion":"2"})"
+                       "\n");
+  const std::string job =
+      Write("job.yaml", "model: model\ndata: {train: chats.jsonl, template: own.jinja}\n");
+  const Outcome text = Shoal({"data", "preview", job});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("own.jinja\n"));
+  EXPECT_THAT(text.out, HasSubstr("[assistant]\xE2\x9F\xA6"
+                                  "2<|im_end|>"));
+  EXPECT_EQ(Data("inspect", folder_ + "/chats.jsonl", {"--template", own}).code, 0);
+  ExpectRefused(Data("inspect", train_, {"--template", folder_ + "/gone.jinja"}), "gone.jinja");
 }
 
 TEST_F(DataCommandTest, BrokenLinesAreNamedByFileAndLine) {

@@ -17,16 +17,31 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// By plan::OversizePolicy.
-constexpr std::array<std::string_view, 3> kOversizeNames = {"error", "skip", "truncate"};
+// A flag whose values are those of an enum of plan::, by their numbers.
+template <typename Enum, size_t kCount>
+struct Choice {
+  const char* flag;
+  std::array<const char*, kCount> names;
 
-absl::StatusOr<plan::OversizePolicy> ParseOversize(const std::string& name) {
-  const auto found = std::ranges::find(kOversizeNames, name);
-  if (found == kOversizeNames.end()) {
-    return InvalidArgument("--oversize {}: choose error, skip or truncate", name);
+  absl::StatusOr<Enum> Parse(const std::string& name) const {
+    const auto found = std::ranges::find(names, name);
+    return found == names.end()
+               ? InvalidArgument("{} {}: choose one of {}", flag, name, fmt::join(names, ", "))
+               : absl::StatusOr<Enum>(static_cast<Enum>(found - names.begin()));
   }
-  return static_cast<plan::OversizePolicy>(found - kOversizeNames.begin());
-}
+  void Add(CLI::App& command, std::string& value, const std::string& help) const {
+    command.add_option(flag, value, fmt::format("{}{}", help, fmt::join(names, ", ")))
+        ->check(CLI::IsMember(std::vector<std::string>(names.begin(), names.end())))
+        ->capture_default_str();
+  }
+  void Take(const CLI::App& command, std::string& value, Enum of_job) const {
+    TakeUnlessGiven(command, flag, value, std::string(names[static_cast<size_t>(of_job)]));
+  }
+};
+constexpr Choice<plan::OversizePolicy, 3> kOversize = {"--oversize", {"error", "skip", "truncate"}};
+constexpr Choice<plan::Objective, 2> kObjective = {"--objective", {"sft", "pretrain"}};
+constexpr Choice<plan::TrainOn, 4> kTrainOn = {"--train-on", {"all", "last", "each", "answer"}};
+constexpr Choice<plan::Documents, 2> kDocuments = {"--documents", {"pack", "concatenate"}};
 
 // Of an option that may be repeated.
 absl::StatusOr<std::map<std::string, std::string>> ParseEntries(
@@ -44,28 +59,19 @@ absl::StatusOr<std::map<std::string, std::string>> ParseEntries(
 
 }  // namespace
 
-absl::StatusOr<plan::Template> ParseTemplate(const std::string& name) {
-  const auto found = std::ranges::find(plan::kTemplateNames, name);
-  if (found == plan::kTemplateNames.end()) {
-    return InvalidArgument("template {}: choose auto, plain, chatml or llama3", name);
-  }
-  return static_cast<plan::Template>(found - plan::kTemplateNames.begin());
-}
-
 absl::StatusOr<worker::TemplateChoice> SettleTemplate(const TemplateWish& wish,
                                                       const std::string& model_folder,
                                                       const worker::Tokenizer* tokenizer) {
-  worker::TemplateChoice choice = wish.kind;
-  if (wish.kind == plan::Template::kAuto) {
-    SHOAL_ASSIGN_OR_RETURN(choice, worker::ChooseTemplate(model_folder, tokenizer));
-  }
+  SHOAL_ASSIGN_OR_RETURN(worker::TemplateChoice choice,
+                         worker::ChooseTemplate(wish.name, model_folder, tokenizer));
   choice.arguments = wish.arguments;
   choice.day = wish.day;
   return choice;
 }
 
 absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder,
-                                            const TemplateWish& wish) {
+                                            const TemplateWish& wish,
+                                            const worker::Learning& learning) {
   SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, formats::ReadModelSpec(model_folder));
   SHOAL_ASSIGN_OR_RETURN(const formats::SpecialTokens special,
                          formats::ReadSpecialTokens(model_folder));
@@ -74,13 +80,21 @@ absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder,
   if (fs::exists(fs::path(model_folder) / "tokenizer.json", error)) {
     SHOAL_ASSIGN_OR_RETURN(result.tokenizer, worker::Tokenizer::Load(model_folder));
   }
-  SHOAL_ASSIGN_OR_RETURN(const worker::TemplateChoice choice,
-                         SettleTemplate(wish, model_folder, result.tokenizer.get()));
-  auto encoder =
-      worker::SampleEncoder::Create(result.tokenizer.get(), choice, special, spec.vocabulary);
+  worker::TemplateChoice choice = plan::Template::kPlain;  // documents have none
+  if (learning.objective == plan::Objective::kSft) {
+    SHOAL_ASSIGN_OR_RETURN(choice, SettleTemplate(wish, model_folder, result.tokenizer.get()));
+  }
+  auto encoder = worker::SampleEncoder::Create(result.tokenizer.get(), choice, special,
+                                               spec.vocabulary, learning);
   SHOAL_RETURN_IF_ERROR(Annotate(encoder.status(), model_folder));
   result.encoder = std::make_unique<worker::SampleEncoder>(*std::move(encoder));
   return result;
+}
+
+absl::StatusOr<DataEncoder> OpenDataEncoder(const plan::Job& job) {
+  const plan::DataOptions& data = job.data;
+  return OpenDataEncoder(job.model, {data.chat_template, data.template_arguments, data.date},
+                         {job.train.objective, data.train_on});
 }
 
 absl::StatusOr<std::map<std::string, std::string>> ParseFields(
@@ -88,10 +102,19 @@ absl::StatusOr<std::map<std::string, std::string>> ParseFields(
   return ParseEntries(entries, "--field", "OURS=THEIRS, for example prompt=question");
 }
 
-void AddTemplateArguments(CLI::App& command, std::vector<std::string>& entries) {
+void AddTemplateOptions(CLI::App& command, const std::string& help, std::string& name,
+                        std::vector<std::string>& arguments) {
   command
-      .add_option("--template-argument", entries,
-                  "What the folder's own template reads beside the messages: "
+      .add_option("--template", name,
+                  help +
+                      "plain, chatml, llama3, the path of a .jinja file, or auto: the folder's "
+                      "own, or by the tokenizer's tokens")
+      ->check(
+          [](const std::string& text) { return std::string(Message(plan::CheckTemplate(text))); })
+      ->capture_default_str();
+  command
+      .add_option("--template-argument", arguments,
+                  "What a template of the folder's or a file's template reads beside the messages: "
                   "enable_thinking=false (may be repeated)")
       ->allow_extra_args(false);
 }
@@ -104,12 +127,7 @@ absl::StatusOr<std::map<std::string, std::string>> ParseTemplateArguments(
 
 void AddSourceOptions(CLI::App& command, DataSourceOptions& source) {
   command.add_option("--model", source.model, "Folder with the tokenizer and config.json");
-  command
-      .add_option("--template", source.chat_template,
-                  "plain, chatml, llama3, or auto: the folder's own, or by the tokenizer's tokens")
-      ->check(CLI::IsMember({"auto", "plain", "chatml", "llama3"}))
-      ->capture_default_str();
-  AddTemplateArguments(command, source.template_arguments);
+  AddTemplateOptions(command, "", source.chat_template, source.template_arguments);
   command
       .add_option("--field", source.fields,
                   "The file's name of a field: prompt=question (may be repeated)")
@@ -119,9 +137,12 @@ void AddSourceOptions(CLI::App& command, DataSourceOptions& source) {
                   "Longer samples are oversize")
       ->check(AtLeast(1))
       ->capture_default_str();
-  command.add_option("--oversize", source.oversize, "error, skip or truncate")
-      ->check(CLI::IsMember({"error", "skip", "truncate"}))
-      ->capture_default_str();
+  kOversize.Add(command, source.oversize, "");
+  kObjective.Add(command, source.objective, "What is learnt, conversations or documents: ");
+  kTrainOn.Add(command, source.train_on, "Which messages of the assistant are learnt: ");
+  kDocuments.Add(command, source.documents, "How documents are cut: ");
+  command.add_option("--date", source.date,
+                     "The day that a template is told, as 2026-11-27 (default: today)");
 }
 
 void AddJobOption(CLI::App& command, DataSourceOptions& source) {
@@ -145,15 +166,17 @@ absl::StatusOr<std::optional<plan::Job>> TakeJob(const CLI::App& command,
       return list;
     };
     TakeUnlessGiven(command, "--model", source.model, job->model);
-    TakeUnlessGiven(command, "--template", source.chat_template,
-                    std::string(plan::Name(data.chat_template)));
+    TakeUnlessGiven(command, "--template", source.chat_template, data.chat_template);
     TakeUnlessGiven(command, "--template-argument", source.template_arguments,
                     entries(data.template_arguments));
     TakeUnlessGiven(command, "--field", source.fields, entries(data.fields));
     TakeUnlessGiven(command, "--max-sequence-tokens", source.max_sequence_tokens,
                     data.max_sequence_tokens);
-    TakeUnlessGiven(command, "--oversize", source.oversize,
-                    std::string(kOversizeNames[static_cast<size_t>(data.oversize)]));
+    TakeUnlessGiven(command, "--date", source.date, data.date);
+    kOversize.Take(command, source.oversize, data.oversize);
+    kObjective.Take(command, source.objective, job->train.objective);
+    kTrainOn.Take(command, source.train_on, data.train_on);
+    kDocuments.Take(command, source.documents, data.documents);
   }
   if (source.model.empty()) {
     return InvalidArgument("--model is required, or --job");
@@ -164,19 +187,28 @@ absl::StatusOr<std::optional<plan::Job>> TakeJob(const CLI::App& command,
 absl::StatusOr<OpenedSource> OpenSource(const DataSourceOptions& source) {
   OpenedSource opened;
   TemplateWish wish;
-  SHOAL_ASSIGN_OR_RETURN(wish.kind, ParseTemplate(source.chat_template));
+  wish.name = source.chat_template;
   SHOAL_ASSIGN_OR_RETURN(wish.arguments, ParseTemplateArguments(source.template_arguments));
-  SHOAL_ASSIGN_OR_RETURN(opened.encoder, OpenDataEncoder(source.model, wish));
+  wish.day = source.date;
+  worker::Learning learning;
+  SHOAL_ASSIGN_OR_RETURN(learning.objective, kObjective.Parse(source.objective));
+  SHOAL_ASSIGN_OR_RETURN(learning.train_on, kTrainOn.Parse(source.train_on));
+  if (learning.objective == plan::Objective::kPretrain && source.max_sequence_tokens < 2) {
+    return InvalidArgument("--max-sequence-tokens {}: documents are cut to 2 at least",
+                           source.max_sequence_tokens);
+  }
+  SHOAL_ASSIGN_OR_RETURN(opened.encoder, OpenDataEncoder(source.model, wish, learning));
   SHOAL_ASSIGN_OR_RETURN(opened.prepare.fields, ParseFields(source.fields));
   SHOAL_RETURN_IF_ERROR(worker::CheckFields(opened.prepare.fields));
-  SHOAL_ASSIGN_OR_RETURN(opened.prepare.oversize, ParseOversize(source.oversize));
+  SHOAL_ASSIGN_OR_RETURN(opened.prepare.oversize, kOversize.Parse(source.oversize));
+  SHOAL_ASSIGN_OR_RETURN(opened.prepare.documents, kDocuments.Parse(source.documents));
   opened.prepare.max_sequence_tokens = source.max_sequence_tokens;
   return opened;
 }
 
 std::string TemplateWarning(plan::Template kind, const std::string& model_folder,
                             const worker::Tokenizer* tokenizer) {
-  const auto fitting = worker::ChooseTemplate(model_folder, tokenizer);
+  const auto fitting = worker::ChooseTemplate("auto", model_folder, tokenizer);
   if (!fitting.ok() || fitting->kind == plan::Template::kPlain || fitting->kind == kind) {
     return "";
   }

@@ -29,10 +29,10 @@ struct DataEncoder {
   std::unique_ptr<worker::SampleEncoder> encoder;
 };
 
-// What somebody wants to be written with: as worker::TemplateChoice, but that auto is yet to be
-// settled.
+// What somebody wants to be written with: as worker::TemplateChoice, which SettleTemplate makes of
+// it. InvalidArgument for what is neither a name nor the path of a template.
 struct TemplateWish {
-  plan::Template kind = plan::Template::kAuto;
+  std::string name = "auto";
   std::map<std::string, std::string> arguments;
   std::string day = {};
 };
@@ -43,10 +43,10 @@ absl::StatusOr<worker::TemplateChoice> SettleTemplate(const TemplateWish& wish,
 // Reads tokenizer and vocabulary from the model folder. Without tokenizer.json the data must be
 // input_ids.
 absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder,
-                                            const TemplateWish& wish);
-
-// Parses "plain", "chatml", "llama3" or "auto".
-absl::StatusOr<plan::Template> ParseTemplate(const std::string& name);
+                                            const TemplateWish& wish,
+                                            const worker::Learning& learning);
+// As the job says.
+absl::StatusOr<DataEncoder> OpenDataEncoder(const plan::Job& job);
 
 // Parse the entries of --field and --template-argument; InvalidArgument names one without '='.
 absl::StatusOr<std::map<std::string, std::string>> ParseFields(
@@ -54,8 +54,9 @@ absl::StatusOr<std::map<std::string, std::string>> ParseFields(
 absl::StatusOr<std::map<std::string, std::string>> ParseTemplateArguments(
     const std::vector<std::string>& entries);
 
-// Adds --template-argument.
-void AddTemplateArguments(CLI::App& command, std::vector<std::string>& entries);
+// Adds --template, which `help` says more of, and --template-argument.
+void AddTemplateOptions(CLI::App& command, const std::string& help, std::string& name,
+                        std::vector<std::string>& arguments);
 
 // Of options that name samples.
 inline constexpr std::string_view kSamplesHelp =
@@ -69,6 +70,10 @@ struct DataSourceOptions {
   std::string chat_template = "auto";
   std::vector<std::string> template_arguments;  // NAME=VALUE
   std::vector<std::string> fields;              // OURS=THEIRS
+  std::string objective = "sft";
+  std::string train_on = "all";
+  std::string documents = "pack";
+  std::string date;  // that the template is told; empty: today
   int64_t max_sequence_tokens = 2048;
   std::string oversize = "error";
 };

@@ -7,7 +7,6 @@
 #include "core/base/status.h"
 #include "core/data/held_out.h"
 #include "core/data/mixture.h"
-#include "core/data/rendering.h"
 
 namespace shoal::cli {
 
@@ -17,25 +16,40 @@ std::string NameOf(const worker::ChatTemplate& chat, plan::Template kind) {
   return chat.own() != nullptr ? chat.own()->name() : std::string(plan::Name(kind));
 }
 
-absl::StatusOr<DataEncoder> OpenEncoder(const plan::Job& job, const std::string& cache_folder,
-                                        const TrainingDataOptions& options) {
-  std::optional<worker::Rendering> earlier;
-  if (options.resumes) {
-    SHOAL_ASSIGN_OR_RETURN(earlier, worker::ReadRendering(cache_folder));
+absl::Status OtherSamples(const std::string& of, const std::string& what) {
+  return FailedPrecondition(
+      "--resume would go on with other {}: {}; take that back, or say "
+      "--accept-changes",
+      of, what);
+}
+
+worker::Rendering RenderingOf(const worker::SampleEncoder& encoder,
+                              const std::vector<worker::PreparedData>& sources) {
+  const worker::Tokenizer* tokenizer = encoder.tokenizer();
+  return {.chat_template = encoder.chat().has_value() ? encoder.chat()->Signature() : "",
+          .tokenizer = tokenizer == nullptr ? "" : fmt::format("{:016x}", tokenizer->hash()),
+          .weights = std::ranges::any_of(
+              sources, [](const auto& source) { return source.summary.weighted > 0; })};
+}
+
+// Whether a run that began with `before` has the same samples with `now`. What is not known of it
+// is no other.
+absl::Status CheckTokens(const plan::Job& job, const worker::SampleEncoder& encoder,
+                         const worker::Rendering& before, const worker::Rendering& now) {
+  const auto differ = [](const std::string& one, const std::string& other) {
+    return !one.empty() && !other.empty() && one != other;
+  };
+  if (differ(before.tokenizer, now.tokenizer)) {
+    return OtherSamples("tokens", fmt::format("{}/tokenizer.json is another than the run began "
+                                              "with",
+                                              job.model));
   }
-  SHOAL_ASSIGN_OR_RETURN(
-      DataEncoder encoder,
-      OpenDataEncoder(job.model, {job.data.chat_template, job.data.template_arguments,
-                                  earlier.has_value() ? earlier->day : ""}));
-  const auto& chat = encoder.encoder->chat();
-  if (earlier.has_value() && chat.has_value() && !options.accept_changes &&
-      chat->Signature() != earlier->chat_template) {
-    return FailedPrecondition(
-        "--resume would go on with other tokens: the chat template ({}) is another than the run "
-        "began with; take that back, or say --accept-changes",
-        NameOf(*chat, encoder.encoder->kind()));
+  if (differ(before.chat_template, now.chat_template)) {
+    return OtherSamples("tokens", fmt::format("the chat template ({}) is another than the run "
+                                              "began with",
+                                              NameOf(*encoder.chat(), encoder.kind())));
   }
-  return encoder;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -44,7 +58,18 @@ absl::StatusOr<TrainingData> PrepareTrainingData(const plan::Job& job,
                                                  const std::string& cache_folder,
                                                  TrainingDataOptions how) {
   const plan::DataOptions& options = job.data;
-  SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder, OpenEncoder(job, cache_folder, how));
+  SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder, OpenDataEncoder(job));
+  worker::Rendering earlier;
+  const bool checks = how.resumes && !how.accept_changes;
+  if (checks) {
+    SHOAL_ASSIGN_OR_RETURN(const auto kept, worker::ReadRendering(cache_folder));
+    earlier = kept.value_or(worker::Rendering());
+    SHOAL_RETURN_IF_ERROR(
+        CheckTokens(job, *encoder.encoder, earlier, RenderingOf(*encoder.encoder, {})));
+  }
+  const auto at_key = [&how](const char* key, const absl::Status& status) {
+    return how.at_key ? how.at_key(key, status) : Annotate(status, key);
+  };
   worker::PrepareOptions prepare = worker::PrepareOptionsOf(options);
   prepare.progress = std::move(how.progress);
   TrainingData data;
@@ -53,12 +78,15 @@ absl::StatusOr<TrainingData> PrepareTrainingData(const plan::Job& job,
     SHOAL_ASSIGN_OR_RETURN(sources.emplace_back(),
                            worker::PrepareCached(path, cache_folder, *encoder.encoder, prepare));
   }
-  const bool renders = std::ranges::any_of(sources, [&](const worker::PreparedData& source) {
-    return source.path.starts_with(cache_folder);
-  });
-  if (const auto& chat = encoder.encoder->chat(); renders && chat.has_value()) {
-    SHOAL_RETURN_IF_ERROR(worker::WriteRendering(cache_folder, {chat->Signature(), chat->day()}));
+  data.rendering = RenderingOf(*encoder.encoder, sources);
+  if (checks && data.rendering.weights != earlier.weights) {
+    return OtherSamples("weights", earlier.weights ? "the run began with weights of samples, and "
+                                                     "they have none"
+                                                   : "the run began without weights of samples, "
+                                                     "and some have one (weight, weights)");
   }
+  const auto& chat = encoder.encoder->chat();
+  data.date = chat.has_value() ? chat->day() : "";
   data.train = sources.front();
   if (!options.mixture.empty()) {
     SHOAL_ASSIGN_OR_RETURN(data.train,
@@ -67,12 +95,13 @@ absl::StatusOr<TrainingData> PrepareTrainingData(const plan::Job& job,
   if (!options.validation.path.empty()) {
     auto validation =
         worker::PrepareCached(options.validation.path, cache_folder, *encoder.encoder, prepare);
-    SHOAL_RETURN_IF_ERROR(Annotate(validation.status(), "data.validation.path"));
+    SHOAL_RETURN_IF_ERROR(at_key("data.validation.path", validation.status()));
     data.validation = *std::move(validation);
   } else if (options.validation.fraction > 0) {
     auto split = worker::HoldOut(data.train, options.validation.fraction, cache_folder);
-    SHOAL_RETURN_IF_ERROR(Annotate(split.status(), "data.validation.fraction"));
-    data = {.train = std::move(split->train), .validation = std::move(split->validation)};
+    SHOAL_RETURN_IF_ERROR(at_key("data.validation.fraction", split.status()));
+    data.train = std::move(split->train);
+    data.validation = std::move(split->validation);
   }
   return data;
 }

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/data/prepare.h"
+#include "core/data/rendering.h"
 #include "core/job/job.h"
 
 namespace shoal::cli {
@@ -14,14 +15,19 @@ namespace shoal::cli {
 struct TrainingData {
   worker::PreparedData train;
   std::optional<worker::PreparedData> validation;
+  worker::Rendering rendering;  // for the run to keep (worker::WriteRendering) where it takes over
+  std::string date;             // that a template was told; empty: none asks
 };
 
 struct TrainingDataOptions {
-  // Goes on with the run whose token files are in the folder: the day that its template was told is
-  // told again. FailedPrecondition if the template is another, unless that is accepted.
+  // Goes on with the run whose token files are in the folder. FailedPrecondition if its samples
+  // were made by another template or tokenizer, or had no weights and now have some, unless that is
+  // accepted.
   bool resumes = false;
   bool accept_changes = false;
   std::function<void(int64_t, int64_t)> progress = {};  // is told the bytes done, and in all
+  // Says where the job has the key that is wrong; without it errors name the key alone.
+  std::function<absl::Status(const char*, const absl::Status&)> at_key = {};
 };
 
 // Tokenises what is not in `cache_folder` yet. An error of what is validated on names its key.

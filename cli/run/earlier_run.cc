@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kExported = "huggingface";
+constexpr std::string_view kRendering = "rendering.json";
 
 // The step after which checkpoints were set aside. Written last and removed first: without it some
 // are not aside yet, or not any more, and no other run has begun.
@@ -23,6 +24,14 @@ std::string StepFile(const std::string& directory) { return directory + "/earlie
 std::string Aside(const std::string& directory) { return directory + "/earlier-run"; }
 // Renamed to this first, so that no half-removed folder is taken for one to bring back.
 std::string Unwanted(const std::string& directory) { return directory + "/earlier-run.removed"; }
+
+// What its samples were made with.
+std::string Rendering(const std::string& directory) {
+  return fmt::format("{}/data/{}", directory, kRendering);
+}
+std::string RenderingAside(const std::string& directory) {
+  return fmt::format("{}/{}", Aside(directory), kRendering);
+}
 
 absl::Status Rename(const std::string& from, const std::string& to) {
   std::error_code error;
@@ -43,6 +52,9 @@ absl::Status RemoveAside(const std::string& directory) {
 
 absl::Status BringBack(const std::string& directory) {
   std::error_code error;
+  if (fs::exists(StepFile(directory), error)) {
+    fs::remove(Rendering(directory), error);  // it is the other run's
+  }
   fs::remove(StepFile(directory), error);
   if (error) {
     return ErrnoToStatus(error.value(), "cannot remove " + StepFile(directory));
@@ -54,6 +66,9 @@ absl::Status BringBack(const std::string& directory) {
       fs::remove_all(target, ignored);  // the other run did not complete it
       SHOAL_RETURN_IF_ERROR(Rename(entry.path().string(), target));
     }
+  }
+  if (fs::exists(RenderingAside(directory), error)) {
+    SHOAL_RETURN_IF_ERROR(Rename(RenderingAside(directory), Rendering(directory)));
   }
   return RemoveAside(directory);
 }
@@ -97,6 +112,9 @@ absl::StatusOr<EarlierRun> EarlierRun::SetAside(const std::string& directory, in
   std::error_code error;
   if (step < 0 && fs::exists(exported, error)) {
     SHOAL_RETURN_IF_ERROR(Rename(exported, fmt::format("{}/{}", Aside(directory), kExported)));
+  }
+  if (fs::exists(Rendering(directory), error)) {
+    SHOAL_RETURN_IF_ERROR(Rename(Rendering(directory), RenderingAside(directory)));
   }
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(StepFile(directory), fmt::format("{}\n", step)));
   return aside;

@@ -16,8 +16,8 @@ class EarlierRun {
   // For what a `shoal train` that was killed left: brings back what it had set aside, or removes
   // that where its run had got as far as a checkpoint. Call before anything looks into `directory`.
   static absl::Status Recover(const std::string& directory);
-  // Sets aside the complete checkpoints of steps after `step`; with -1 all, and the model that was
-  // exported.
+  // Sets aside what its samples were made with (worker::RenderingFile), and the complete
+  // checkpoints of steps after `step`; with -1 all, and the model that was exported.
   static absl::StatusOr<EarlierRun> SetAside(const std::string& directory, int64_t step);
 
   EarlierRun(EarlierRun&& other) noexcept;

@@ -37,6 +37,40 @@ class EarlierRunTest : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
+TEST_F(EarlierRunTest, WhatItsSamplesWereMadeWithComesBack) {
+  const std::string file = folder() + "/data/rendering.json";
+  fs::create_directories(folder() + "/data");
+  const auto rendering = [&] {
+    std::string text;
+    std::ifstream(file) >> text;
+    return text;
+  };
+  Add(3);
+  {
+    const auto aside = EarlierRun::SetAside(folder(), -1);
+    ASSERT_OK(aside.status());
+    std::ofstream(file) << "other";
+  }
+  EXPECT_FALSE(fs::exists(file)) << "it had none";
+  std::ofstream(file) << "its";
+  {
+    const auto aside = EarlierRun::SetAside(folder(), 2);
+    ASSERT_OK(aside.status());
+    EXPECT_FALSE(fs::exists(file));
+    std::ofstream(file) << "other";
+  }
+  EXPECT_EQ(rendering(), "its");
+  auto aside = EarlierRun::SetAside(folder(), -1);
+  ASSERT_OK(aside.status());
+  std::ofstream(file) << "other";
+  ASSERT_OK(aside->Remove());
+  EXPECT_EQ(rendering(), "other");
+  // As if SetAside had been killed early.
+  fs::create_directories(folder() + "/earlier-run");
+  ASSERT_OK(EarlierRun::Recover(folder()));
+  EXPECT_EQ(rendering(), "other") << "it was not aside yet";
+}
+
 TEST_F(EarlierRunTest, ComesBackUnlessItIsRemoved) {
   Add(3);
   Add(6);

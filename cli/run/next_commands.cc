@@ -34,7 +34,7 @@ std::string Flags(const rpc::TlsOptions& tls) {
 }
 
 std::string TemplateFlags(const plan::Job& job) {
-  std::string flags = fmt::format("--template {}", plan::Name(job.data.chat_template));
+  std::string flags = "--template " + Quoted(job.data.chat_template);
   for (const auto& [name, value] : job.data.template_arguments) {
     flags += " --template-argument " + Quoted(name + "=" + value);
   }
@@ -72,12 +72,15 @@ std::string HowToGoOn(RunArguments run, const std::string& checkpoint, const pla
 }
 
 std::string GenerateCommand(const std::string& folder, const plan::Job& job) {
-  return fmt::format("shoal generate --model {} --chat {} --prompt \"...\"", Quoted(folder),
-                     TemplateFlags(job));
+  const bool chats = job.train.objective == plan::Objective::kSft;
+  return fmt::format("shoal generate --model {} {}--prompt \"...\"", Quoted(folder),
+                     chats ? "--chat " + TemplateFlags(job) + " " : "");
 }
 
 std::string EvalCommand(const std::string& folder, const plan::Job& job) {
-  std::string command = fmt::format("shoal eval --model {} {}", Quoted(folder), TemplateFlags(job));
+  const bool chats = job.train.objective == plan::Objective::kSft;
+  std::string command = fmt::format("shoal eval --model {} {}", Quoted(folder),
+                                    chats ? TemplateFlags(job) : "--objective pretrain");
   for (const auto& [ours, theirs] : job.data.fields) {
     command += " --field " + Quoted(ours + "=" + theirs);
   }

@@ -19,14 +19,21 @@ TEST(NextCommands, ResumingSaysAllThatTheRunWasTold) {
 
 TEST(NextCommands, AModelIsTriedInTheFormItWasTrainedIn) {
   plan::Job job;
-  job.data.chat_template = plan::Template::kChatML;
+  job.data.chat_template = "chatml";
   EXPECT_EQ(GenerateCommand("out/huggingface", job),
             "shoal generate --model out/huggingface --chat --template chatml --prompt \"...\"");
-  job.data.chat_template = plan::Template::kPlain;
+  job.data.chat_template = "plain";
   job.data.fields = {{"prompt", "question"}, {"completion", "the answer"}};
   EXPECT_EQ(EvalCommand("out/huggingface", job),
             "shoal eval --model out/huggingface --template plain --field 'completion=the answer' "
             "--field prompt=question --data FILE");
+}
+
+TEST(NextCommands, AModelOfDocumentsContinuesText) {
+  plan::Job job;
+  job.train.objective = plan::Objective::kPretrain;
+  EXPECT_EQ(GenerateCommand("out", job), "shoal generate --model out --prompt \"...\"");
+  EXPECT_EQ(EvalCommand("out", job), "shoal eval --model out --objective pretrain --data FILE");
 }
 
 TEST(NextCommands, TheStateOfARunIsAskedForAsItWasStarted) {

@@ -203,6 +203,9 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
   if (job.plan.pack_groups == 0) {
     job.plan.pack_groups = before->plan.pack_groups;
   }
+  if (job.data.date.empty()) {
+    job.data.date = before->data.date;
+  }
   plan::Job now = job;
   if (now.train.epochs > 0) {  // the checkpoint has the steps that they were
     now.train.epochs = before->train.epochs;
@@ -219,8 +222,8 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
     const bool of_data =
         difference.key.starts_with("data.") && (!difference.key.starts_with("data.validation.") ||
                                                 difference.key == "data.validation.fraction");
-    if (of_data || difference.key == "train.minibatch_samples" ||
-        difference.key == "plan.pack_groups") {
+    if (of_data || difference.key == "train.objective" ||
+        difference.key == "train.minibatch_samples" || difference.key == "plan.pack_groups") {
       refused.push_back(fmt::format("{} ({})", difference.key, values));
     }
   }

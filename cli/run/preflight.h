@@ -62,8 +62,8 @@ absl::Status CheckDetach(const plan::Job& job, const std::string& job_file,
 
 // What differs between a checkpoint's job and the one that is to go on from it, a line for each
 // key. FailedPrecondition, unless `accept`, where the packs of the steps to come would be others:
-// data.*, train.minibatch_samples and plan.pack_groups, which `job` gets from the checkpoint if it
-// leaves them open.
+// data.*, train.objective, train.minibatch_samples and plan.pack_groups. `job` gets data.date and
+// plan.pack_groups from the checkpoint if it leaves them open.
 absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::CheckpointInfo& checkpoint,
                                                          plan::Job& job, bool accept);
 

@@ -67,17 +67,20 @@ TEST_F(PreflightTest, AResumeWithOtherSamplesIsRefusedUnlessAccepted) {
   plan::Job data = job_;
   data.data.train = "/data/b.jsonl";
   plan::Job format = job_;
-  format.data.chat_template = plan::Template::kChatML;
+  format.data.chat_template = "chatml";
   plan::Job packing = job_;
   packing.data.microbatch_tokens = 8192;
   plan::Job minibatch = job_;
   minibatch.train.minibatch_samples = 7;
+  plan::Job pretrain = job_;
+  pretrain.train.objective = plan::Objective::kPretrain;
   plan::Job groups = job_;
   groups.plan.pack_groups = 3;
   for (auto [job, key] : {std::pair{seed, "data.seed (1 in the checkpoint's job, 9 now)"},
                           {data, "data.train (\"/data/a.jsonl\" in"},
-                          {format, "data.template (auto in"},
+                          {format, "data.template (\"auto\" in"},
                           {packing, "data.microbatch_tokens ("},
+                          {pretrain, "train.objective (sft in"},
                           {minibatch, "train.minibatch_samples ("},
                           {groups, "plan.pack_groups (0 in"}}) {
     const absl::Status status = CheckResumedJob(checkpoint, job, false).status();
@@ -95,6 +98,19 @@ TEST_F(PreflightTest, AResumePacksAsItsCheckpoint) {
   plan::Job left_open = job_;
   EXPECT_THAT(*CheckResumedJob(checkpoint, left_open, false), ElementsAre());
   EXPECT_EQ(left_open.plan.pack_groups, 3);
+}
+
+TEST_F(PreflightTest, AResumeTellsTheDayOfItsCheckpoint) {
+  plan::Job resolved = job_;
+  resolved.data.date = "2026-02-28";
+  const server::CheckpointInfo checkpoint = Write(plan::ToYaml(resolved));
+  plan::Job left_open = job_;
+  EXPECT_THAT(*CheckResumedJob(checkpoint, left_open, false), ElementsAre());
+  EXPECT_EQ(left_open.data.date, "2026-02-28");
+  plan::Job other = job_;
+  other.data.date = "2026-03-01";
+  EXPECT_THAT(std::string(Message(CheckResumedJob(checkpoint, other, false).status())),
+              HasSubstr("data.date (\"2026-02-28\" in the checkpoint's job"));
 }
 
 TEST_F(PreflightTest, StepsThatEpochsWereAreNoChange) {

@@ -78,9 +78,19 @@ absl::StatusOr<int32_t> RequireToken(const Tokenizer& tokenizer, std::string_vie
 
 }  // namespace
 
-absl::StatusOr<TemplateChoice> ChooseTemplate(const std::string& model_folder,
+absl::StatusOr<TemplateChoice> ChooseTemplate(const std::string& name,
+                                              const std::string& model_folder,
                                               const Tokenizer* tokenizer) {
-  SHOAL_ASSIGN_OR_RETURN(auto own, TemplateIn(model_folder));
+  const std::optional<plan::Template> named = plan::TemplateNamed(name);
+  if (named.has_value() && *named != plan::Template::kAuto) {
+    return TemplateChoice(*named);
+  }
+  std::optional<TemplateSource> own;
+  if (named.has_value()) {
+    SHOAL_ASSIGN_OR_RETURN(own, TemplateIn(model_folder));
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(own, TemplateOf(name, model_folder));
+  }
   if (own.has_value()) {
     const auto ours = WrittenAs(own->text);
     return ours.has_value() ? TemplateChoice(*ours) : TemplateChoice(*std::move(own));

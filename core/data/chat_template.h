@@ -38,23 +38,24 @@
 
 namespace shoal::worker {
 
-// Which template a model's conversations are written with: one of ours, or (kind: auto) the one
-// that its folder brings.
+// Which template a model's conversations are written with: one of ours, or (kind: auto) one of a
+// file, as its folder brings it.
 struct TemplateChoice {
   TemplateChoice(plan::Template of) : kind(of) {}  // NOLINT(google-explicit-constructor)
   explicit TemplateChoice(TemplateSource of) : kind(plan::Template::kAuto), own(std::move(of)) {}
 
   plan::Template kind;
   TemplateSource own;
-  // What the folder's own reads beside the messages: true, false and numbers are such, all else is
+  // What that of a file reads beside the messages: true, false and numbers are such, all else is
   // text.
   std::map<std::string, std::string> arguments;
   std::string day;  // "2026-11-27", which strftime_now tells; empty: today
 };
 
-// What auto stands for: the template of the model's folder, else ours whose tokens `tokenizer` (may
-// be null) has, else plain.
-absl::StatusOr<TemplateChoice> ChooseTemplate(const std::string& model_folder,
+// What a job's data.template stands for. auto: the template of the model's folder, else ours whose
+// tokens `tokenizer` (may be null) has, else plain.
+absl::StatusOr<TemplateChoice> ChooseTemplate(const std::string& name,
+                                              const std::string& model_folder,
                                               const Tokenizer* tokenizer);
 
 class ChatTemplate {

@@ -51,8 +51,9 @@ absl::Status Split(const TokenFile& file, double fraction, const std::string& tr
         (holds ? held_out : to_train)->Add(sample.tokens, sample.labels, sample.weights));
   }
   if (held == 0 || held == file.samples()) {
-    return InvalidArgument("{} of {} samples holds {} out", fraction, file.samples(),
-                           held == 0 ? "none" : "all");
+    return InvalidArgument("{} of {} samples is {}; at least 1 is needed to {}", fraction,
+                           file.samples(), held == 0 ? "none" : "all",
+                           held == 0 ? "validate on" : "train on");
   }
   SHOAL_RETURN_IF_ERROR(to_train->Finish());
   return held_out->Finish();
@@ -91,6 +92,7 @@ absl::StatusOr<HeldOut> HoldOut(const PreparedData& data, double fraction,
   split.train.summary.tokens = part.tokens;
   split.train.summary.targets = part.targets;
   split.train.summary.longest = part.longest;
+  split.train.summary.weighted = part.weighted;
   return split;
 }
 

@@ -87,7 +87,7 @@ TEST_F(HoldOutTest, WhatWasLeftOutBeforeIsStillTold) {
 
 TEST_F(HoldOutTest, NothingHeldOutIsRefused) {
   EXPECT_REFUSED(HoldOut(Write("one", 1, 1), 0.001, folder_.path()).status(),
-                 "0.001 of 1 samples holds none out");
+                 "0.001 of 1 samples is none; at least 1 is needed to validate on");
 }
 
 }  // namespace

@@ -12,8 +12,9 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 8> kFields = {
-    "messages", "prompt", "completion", "input_ids", "labels", "weight", "weights", "answer"};
+constexpr std::array<std::string_view, 9> kFields = {"messages",  "prompt", "completion",
+                                                     "input_ids", "labels", "weight",
+                                                     "weights",   "answer", "text"};
 
 absl::StatusOr<float> ParseWeight(const Json& json, std::string_view what) {
   const double number = json.is_number() ? json.get<double>() : -1;
@@ -298,11 +299,6 @@ absl::StatusOr<std::vector<ChatMessage>> ParseAlpaca(const JsonObject& object) {
   return messages;
 }
 
-bool IsText(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_string();
-}
-
 // Says of what is no JSON what it may be; empty where that is not known.
 std::string KnownFile(std::string_view text) {
   if (text.starts_with("PAR1")) {
@@ -326,6 +322,57 @@ std::string KeysOf(const Json& json) {
   return keys.empty() ? "nothing" : keys;
 }
 
+absl::Status ParseDocument(const Fields& fields, std::string_view where, const Json& json,
+                           JsonlSample& sample) {
+  if (!fields.Has("text")) {
+    return InvalidArgument(
+        "{}: no '{}' is there, but {}; train.objective: pretrain takes documents, and data.fields "
+        "may name the file's, e.g. {{text: content}}",
+        where, fields.NameOf("text"), KeysOf(json));
+  }
+  SHOAL_ASSIGN_OR_RETURN(sample.text, fields.String("text"));
+  return absl::OkStatus();
+}
+
+absl::Status ParseConversation(std::string_view line, const JsonlOptions& options,
+                               const Fields& fields, const Json& json, const JsonObject& object,
+                               JsonlSample& sample) {
+  const std::string& where = object.where();
+  if (fields.Has("messages")) {
+    SHOAL_ASSIGN_OR_RETURN(const Json* list, fields.Array("messages"));
+    SHOAL_ASSIGN_OR_RETURN(sample.messages, ParseMessages(*list, where));
+    return TakeMore(line, *list, fields.NameOf("messages"), where, sample);
+  }
+  if (fields.Has("input_ids")) {
+    return ParseTokens(fields, options.vocabulary, where, sample);
+  }
+  if (fields.Has("prompt") || fields.Has("completion")) {
+    SHOAL_ASSIGN_OR_RETURN(std::string prompt, fields.String("prompt"));
+    SHOAL_ASSIGN_OR_RETURN(std::string completion, fields.String("completion"));
+    sample.messages = {{Role::kUser, std::move(prompt)}, {Role::kAssistant, std::move(completion)}};
+    return absl::OkStatus();
+  }
+  if (object.Find("conversations") != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(sample.messages, ParseShareGpt(object));
+    return absl::OkStatus();
+  }
+  if (object.Find("instruction") != nullptr && object.Find("output") != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(sample.messages, ParseAlpaca(object));
+    return absl::OkStatus();
+  }
+  if (fields.Has("text")) {
+    return InvalidArgument(
+        "{}: this looks like a document, which train.objective: pretrain takes; else give a prompt "
+        "and a completion, or messages, or input_ids and labels",
+        where);
+  }
+  return InvalidArgument(
+      "{}: none of '{}', '{}' or '{}' is there, but {}; name the file's fields with data.fields, "
+      "e.g. {{prompt: question, completion: answer}}",
+      where, fields.NameOf("messages"), fields.NameOf("prompt"), fields.NameOf("input_ids"),
+      KeysOf(json));
+}
+
 }  // namespace
 
 absl::Status CheckFields(const std::map<std::string, std::string>& fields) {
@@ -333,7 +380,7 @@ absl::Status CheckFields(const std::map<std::string, std::string>& fields) {
     if (std::find(kFields.begin(), kFields.end(), ours) == kFields.end()) {
       return InvalidArgument(
           "data.fields: unknown name '{}'; known are messages, prompt, completion, input_ids, "
-          "labels, weight, weights and answer",
+          "labels, weight, weights, answer and text",
           ours);
     }
     if (theirs.empty()) {
@@ -356,33 +403,9 @@ absl::StatusOr<JsonlSample> ParseJsonlLine(std::string_view line, const JsonlOpt
   SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(json, std::string(where)));
   const Fields fields(object, options);
   JsonlSample sample;
-  if (fields.Has("messages")) {
-    SHOAL_ASSIGN_OR_RETURN(const Json* list, fields.Array("messages"));
-    SHOAL_ASSIGN_OR_RETURN(sample.messages, ParseMessages(*list, where));
-    SHOAL_RETURN_IF_ERROR(TakeMore(line, *list, fields.NameOf("messages"), where, sample));
-  } else if (fields.Has("input_ids")) {
-    SHOAL_RETURN_IF_ERROR(ParseTokens(fields, options.vocabulary, where, sample));
-  } else if (fields.Has("prompt") || fields.Has("completion")) {
-    SHOAL_ASSIGN_OR_RETURN(std::string prompt, fields.String("prompt"));
-    SHOAL_ASSIGN_OR_RETURN(std::string completion, fields.String("completion"));
-    sample.messages = {{Role::kUser, std::move(prompt)}, {Role::kAssistant, std::move(completion)}};
-  } else if (object.Find("conversations") != nullptr) {
-    SHOAL_ASSIGN_OR_RETURN(sample.messages, ParseShareGpt(object));
-  } else if (object.Find("instruction") != nullptr && object.Find("output") != nullptr) {
-    SHOAL_ASSIGN_OR_RETURN(sample.messages, ParseAlpaca(object));
-  } else if (IsText(json, "text")) {
-    return InvalidArgument(
-        "{}: this looks like plain text for pretraining; give a prompt and a completion, or "
-        "messages, or input_ids and labels",
-        where);
-  } else {
-    return InvalidArgument(
-        "{}: none of '{}', '{}' or '{}' is there, but {}; name the file's fields with data.fields, "
-        "e.g. "
-        "{{prompt: question, completion: answer}}",
-        where, fields.NameOf("messages"), fields.NameOf("prompt"), fields.NameOf("input_ids"),
-        KeysOf(json));
-  }
+  SHOAL_RETURN_IF_ERROR(options.documents
+                            ? ParseDocument(fields, where, json, sample)
+                            : ParseConversation(line, options, fields, json, object, sample));
   if (const std::string name = fields.NameOf("weight");
       options.fields.contains("weight") || !fields.IsTaken(name)) {
     SHOAL_ASSIGN_OR_RETURN(sample.weight, WeightOf(object, name));

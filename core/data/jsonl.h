@@ -8,6 +8,8 @@
 //   {"prompt": "...", "completion": "..."}   the same as a user's and an assistant's message
 //   {"instruction": "...", "output": "..."}  Alpaca; with "input" below the instruction, "system"
 //                                            and "history" ([[user, assistant], ...]) before it
+//   {"text": "..."}                          a document: of train.objective pretrain, which takes
+//                                            no other form
 //   {"input_ids": [...], "labels": [...]}    as in Hugging Face: equally long, -100 where no
 //                                            loss is taken, NOT shifted
 //
@@ -16,7 +18,7 @@
 //
 // Any of them may have "answer": "...", which `shoal eval` compares with what the model says.
 // plan::DataOptions::fields gives a file's own names for messages, prompt, completion, input_ids,
-// labels, weight, weights and answer. Other fields are ignored. Errors are reported as
+// labels, weight, weights, answer and text. Other fields are ignored. Errors are reported as
 // "FILE:LINE: ...".
 #pragma once
 
@@ -33,8 +35,9 @@
 namespace shoal::worker {
 
 struct JsonlSample {
-  std::vector<ChatMessage> messages;  // all forms but the last
+  std::vector<ChatMessage> messages;  // all forms but the last two
   nlohmann::ordered_json tools;       // a list, or null
+  std::string text;                   // of a document
   std::vector<int32_t> input_ids;     // the last form
   std::vector<int32_t> labels;        // as in the file: labels[i] is input_ids[i] or -100
   std::vector<float> weights;         // of labels, likewise; empty: 1 each
@@ -45,6 +48,7 @@ struct JsonlSample {
 struct JsonlOptions {
   std::map<std::string, std::string> fields;  // our name -> the file's
   int64_t vocabulary = INT32_MAX;             // all ids are below it
+  bool documents = false;
 };
 
 // InvalidArgument names a key of `fields` that is not one of ours.

@@ -24,14 +24,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto encoded = encoder.Encode(*sample, "file:1");
   SHOAL_CHECK(encoded.ok());
-  SHOAL_CHECK(encoded->tokens.size() == encoded->labels.size());
+  SHOAL_CHECK(encoded->size() == 1);
+  const worker::EncodedSample& only = encoded->front();
+  SHOAL_CHECK(only.tokens.size() == only.labels.size());
   int64_t targets = 0;
-  for (size_t i = 0; i < encoded->tokens.size(); ++i) {
-    SHOAL_CHECK(encoded->tokens[i] >= 0 && encoded->tokens[i] < 620);
-    const bool last = i + 1 == encoded->tokens.size();
-    SHOAL_CHECK(!last || encoded->labels[i] == formats::kIgnoredLabel);
-    targets += encoded->labels[i] != formats::kIgnoredLabel ? 1 : 0;
+  for (size_t i = 0; i < only.tokens.size(); ++i) {
+    SHOAL_CHECK(only.tokens[i] >= 0 && only.tokens[i] < 620);
+    const bool last = i + 1 == only.tokens.size();
+    SHOAL_CHECK(!last || only.labels[i] == formats::kIgnoredLabel);
+    targets += only.labels[i] != formats::kIgnoredLabel ? 1 : 0;
   }
-  SHOAL_CHECK(targets == encoded->targets);
+  SHOAL_CHECK(targets == only.targets);
   return 0;
 }

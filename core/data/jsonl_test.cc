@@ -156,7 +156,8 @@ TEST(JsonlTest, EmptyListsAndNullSayNothing) {
 }
 
 TEST(JsonlTest, SaysWhatIsNoSuchForm) {
-  EXPECT_THAT(Error(R"({"text":"Once"})"), HasSubstr("looks like plain text for pretraining"));
+  EXPECT_THAT(Error(R"({"text":"Once"})"),
+              HasSubstr("looks like a document, which train.objective: pretrain"));
   EXPECT_THAT(Error("Once upon"), HasSubstr("is this plain text?"));
   EXPECT_THAT(Error("SHOALTOK"), HasSubstr("is a token file, which is taken alone"));
   EXPECT_THAT(Error("PAR1\x15"), HasSubstr("Parquet"));

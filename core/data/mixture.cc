@@ -46,15 +46,19 @@ PrepareSummary SumOf(const std::vector<PreparedData>& sources) {
   for (const PreparedData& source : sources) {
     const PrepareSummary& one = source.summary;
     all.samples += one.samples;
+    all.documents += one.documents;
     all.tokens += one.tokens;
     all.targets += one.targets;
     all.longest = std::max(all.longest, one.longest);
+    all.weighted += one.weighted;
     all.truncated += one.truncated;
     all.skipped_oversize += one.skipped_oversize;
     all.skipped_no_target += one.skipped_no_target;
+    all.silent_messages += one.silent_messages;
     take_first(all.first_truncated, one.first_truncated);
     take_first(all.first_oversize, one.first_oversize);
     take_first(all.first_no_target, one.first_no_target);
+    take_first(all.first_silent, one.first_silent);
   }
   return all;
 }

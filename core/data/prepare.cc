@@ -6,6 +6,7 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/base/threads/thread_pool.h"
+#include "core/data/documents/cutter.h"
 #include "core/data/jsonl.h"
 #include "core/data/sample_reader.h"
 #include "core/data/token_file.h"
@@ -18,8 +19,9 @@ constexpr size_t kBatchBytes = size_t{16} << 20;
 
 struct Line {
   std::string text;
+  bool is_text = false;  // of a document, and no JSON
   std::string where;
-  absl::StatusOr<EncodedSample> encoded = absl::UnknownError("not encoded yet");
+  absl::StatusOr<std::vector<EncodedSample>> encoded = absl::UnknownError("not encoded yet");
 };
 
 // Reads lines until the batch is full; an empty batch means the end.
@@ -34,22 +36,36 @@ absl::Status ReadBatch(SampleReader& reader, std::vector<Line>& batch) {
     bytes += line->size();
     Line& entry = batch.emplace_back();
     entry.text = std::string(*line);
+    entry.is_text = reader.is_text();
     entry.where = reader.where();
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<EncodedSample> EncodeLine(const Line& line, const SampleEncoder& encoder,
-                                         const JsonlOptions& options) {
-  SHOAL_ASSIGN_OR_RETURN(const JsonlSample sample, ParseJsonlLine(line.text, options, line.where));
+absl::StatusOr<std::vector<EncodedSample>> EncodeLine(const Line& line,
+                                                      const SampleEncoder& encoder,
+                                                      const JsonlOptions& options) {
+  JsonlSample sample;
+  if (line.is_text) {
+    sample.text = line.text;
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(sample, ParseJsonlLine(line.text, options, line.where));
+  }
   return encoder.Encode(sample, line.where);
 }
 
 // Applies the policies and writes.
 class Sink {
  public:
-  Sink(const PrepareOptions& options, formats::TokenFileWriter& writer)
-      : options_(options), writer_(writer) {}
+  Sink(const PrepareOptions& options, bool documents, formats::TokenFileWriter& writer)
+      : options_(options), writer_(writer) {
+    if (documents) {
+      cutter_.emplace(options.documents, options.max_sequence_tokens,
+                      [this](std::span<const int32_t> tokens, std::span<const float> weights) {
+                        return Write(SampleOfText(tokens, weights));
+                      });
+    }
+  }
 
   absl::Status Add(EncodedSample sample, const std::string& where) {
     if (sample.silent > 0) {
@@ -60,6 +76,10 @@ class Sink {
       ++summary_.skipped_no_target;
       Note(where, summary_.first_no_target);
       return absl::OkStatus();
+    }
+    if (cutter_.has_value()) {
+      ++summary_.documents;
+      return cutter_->Add(sample.tokens, sample.weights.empty() ? 1 : sample.weights.front());
     }
     const auto length = static_cast<int64_t>(sample.tokens.size());
     if (length > options_.max_sequence_tokens) {
@@ -78,16 +98,24 @@ class Sink {
       ++summary_.truncated;
       Note(where, summary_.first_truncated);
     }
-    ++summary_.samples;
-    summary_.tokens += static_cast<int64_t>(sample.tokens.size());
-    summary_.targets += sample.targets;
-    summary_.longest = std::max(summary_.longest, static_cast<int64_t>(sample.tokens.size()));
-    return writer_.Add(sample.tokens, sample.labels, sample.weights);
+    return Write(sample);
   }
+
+  absl::Status Finish() { return cutter_.has_value() ? cutter_->Finish() : absl::OkStatus(); }
 
   const PrepareSummary& summary() const { return summary_; }
 
  private:
+  absl::Status Write(const EncodedSample& sample) {
+    const int64_t length = std::ssize(sample.tokens);
+    ++summary_.samples;
+    summary_.tokens += length;
+    summary_.targets += sample.targets;
+    summary_.longest = std::max(summary_.longest, length);
+    summary_.weighted += sample.weights.empty() ? 0 : 1;
+    return writer_.Add(sample.tokens, sample.labels, sample.weights);
+  }
+
   static void Note(const std::string& where, std::string& first) {
     if (first.empty()) {
       first = where;
@@ -97,11 +125,15 @@ class Sink {
   const PrepareOptions& options_;
   formats::TokenFileWriter& writer_;
   PrepareSummary summary_;
+  std::optional<DocumentCutter> cutter_;  // of documents
 };
 
-std::string WhyNoSample(const SampleReader& reader, const PrepareSummary& summary) {
+std::string WhyNoSample(const SampleReader& reader, const PrepareSummary& summary, bool documents) {
   if (reader.bytes_total() == 0) {
     return "the file is empty";
+  }
+  if (documents) {
+    return "all its documents are empty, or weigh 0";
   }
   if (summary.skipped_no_target + summary.skipped_oversize == 0) {
     return "all its lines are blank";
@@ -131,13 +163,19 @@ PrepareOptions PrepareOptionsOf(const plan::DataOptions& data) {
   options.fields = data.fields;
   options.max_sequence_tokens = data.max_sequence_tokens;
   options.oversize = data.oversize;
+  options.documents = data.documents;
   return options;
 }
 
 std::string Describe(const PrepareSummary& summary) {
+  const std::string of =
+      summary.documents > 0 ? fmt::format(" of {} documents", summary.documents) : "";
   std::string text =
-      fmt::format("{} samples, {} tokens, {} of them targets, the longest sample {} tokens",
-                  summary.samples, summary.tokens, summary.targets, summary.longest);
+      fmt::format("{} samples{}, {} tokens, {} of them targets, the longest sample {} tokens",
+                  summary.samples, of, summary.tokens, summary.targets, summary.longest);
+  if (summary.weighted > 0) {
+    text += fmt::format("; {} with weights", summary.weighted);
+  }
   const auto add = [&](int64_t count, std::string_view what, const std::string& first) {
     if (count > 0) {
       text += fmt::format("; {} {}, first {}", count, what, first);
@@ -156,12 +194,14 @@ absl::StatusOr<PrepareSummary> Prepare(const std::string& input, const std::stri
                                        const PrepareOptions& options) {
   SHOAL_CHECK(options.max_sequence_tokens > 0);
   SHOAL_RETURN_IF_ERROR(CheckFields(options.fields));
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<SampleReader> reader, SampleReader::Open(input));
+  const bool documents = encoder.learning().objective == plan::Objective::kPretrain;
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<SampleReader> reader,
+                         SampleReader::Open(input, documents));
   const uint64_t tokenizer_hash = encoder.tokenizer() == nullptr ? 0 : encoder.tokenizer()->hash();
   SHOAL_ASSIGN_OR_RETURN(const auto writer, formats::TokenFileWriter::Create(
                                                 output, encoder.vocabulary(), tokenizer_hash));
-  const JsonlOptions jsonl{options.fields, encoder.vocabulary()};
-  Sink sink(options, *writer);
+  const JsonlOptions jsonl{options.fields, encoder.vocabulary(), documents};
+  Sink sink(options, documents, *writer);
   ThreadPool pool(options.threads);
   std::vector<Line> batch;
   while (true) {
@@ -177,16 +217,19 @@ absl::StatusOr<PrepareSummary> Prepare(const std::string& input, const std::stri
     });
     for (Line& line : batch) {
       SHOAL_RETURN_IF_ERROR(line.encoded.status());
-      SHOAL_RETURN_IF_ERROR(sink.Add(*std::move(line.encoded), line.where));
+      for (EncodedSample& sample : *line.encoded) {
+        SHOAL_RETURN_IF_ERROR(sink.Add(std::move(sample), line.where));
+      }
     }
     if (options.progress) {
       options.progress(reader->bytes_read(), reader->bytes_total());
     }
   }
+  SHOAL_RETURN_IF_ERROR(sink.Finish());
   if (sink.summary().samples == 0) {
     SHOAL_RETURN_IF_ERROR(CheckSomethingIsSaid(input, encoder, sink.summary()));
     return InvalidArgument("{}: no sample to train on: {}", input,
-                           WhyNoSample(*reader, sink.summary()));
+                           WhyNoSample(*reader, sink.summary(), documents));
   }
   SHOAL_RETURN_IF_ERROR(writer->Finish());
   return sink.summary();

@@ -2,7 +2,7 @@
 // coordinator and workers map.
 //
 // Broken input (a line that is not JSON, an unknown role, an id outside the vocabulary) ends
-// preparation with "FILE:LINE: ...". Samples without anything to learn (no target token) or too
+// preparation with "FILE:LINE: ...". Documents are cut (core/data/documents/cutter.h). Samples without anything to learn (no target token) or too
 // long (by policy) are left out and counted, and the first of each is named.
 #pragma once
 
@@ -22,7 +22,8 @@ struct PrepareOptions {
   std::map<std::string, std::string> fields;  // same as plan::DataOptions::fields
   int64_t max_sequence_tokens = 2048;
   plan::OversizePolicy oversize = plan::OversizePolicy::kError;
-  int threads = 0;  // 0: one per core
+  plan::Documents documents = plan::Documents::kPack;  // if that is what the encoder is for
+  int threads = 0;                                     // 0: one per core
   // Called now and then with the bytes of the input done, and in all.
   std::function<void(int64_t, int64_t)> progress;
 };
@@ -31,13 +32,15 @@ struct PrepareOptions {
 PrepareOptions PrepareOptionsOf(const plan::DataOptions& data);
 
 struct PrepareSummary {
-  int64_t samples = 0;  // written
+  int64_t samples = 0;    // written
+  int64_t documents = 0;  // that they are of; 0: it is none
   int64_t tokens = 0;
   int64_t targets = 0;
   int64_t longest = 0;           // tokens of the longest sample written
   int64_t truncated = 0;         // written, but cut to max_sequence_tokens
   int64_t skipped_oversize = 0;  // too long, or without a target once cut
   int64_t skipped_no_target = 0;
+  int64_t weighted = 0;         // written, with weights other than 1
   int64_t silent_messages = 0;  // of the assistant, of which the template wrote nothing
   std::string first_truncated;  // "FILE:LINE", empty if there was none
   std::string first_oversize;
@@ -57,6 +60,9 @@ std::string Describe(const PrepareSummary& summary);
 // if no sample remains.
 absl::StatusOr<PrepareSummary> Prepare(const std::string& input, const std::string& output,
                                        const SampleEncoder& encoder, const PrepareOptions& options);
+
+// Whether the file is a token file.
+absl::StatusOr<bool> IsTokenFile(const std::string& path);
 
 struct PreparedData {
   std::string path;         // of the token file

@@ -16,20 +16,9 @@ namespace shoal::worker {
 namespace {
 
 // Part of every cache name: raise it when the same input gives other tokens.
-constexpr int kCacheVersion = 5;
+constexpr int kCacheVersion = 6;
 
 constexpr std::string_view kTokenFileMagic = "SHOALTOK";
-
-absl::StatusOr<bool> IsTokenFile(const std::string& path) {
-  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) {
-    return ErrnoToStatus(errno, fmt::format("cannot open {}", path));
-  }
-  char magic[8] = {};
-  const ssize_t got = pread(fd.get(), magic, sizeof(magic), 0);
-  return got == static_cast<ssize_t>(sizeof(magic)) &&
-         std::string_view(magic, sizeof(magic)) == kTokenFileMagic;
-}
 
 // A token file from elsewhere must fit this model and job.
 absl::StatusOr<PreparedData> UseTokenFile(const std::string& path, const SampleEncoder& encoder,
@@ -63,6 +52,9 @@ absl::StatusOr<std::string> CacheName(const std::string& input,
                      encoder.tokenizer() == nullptr ? 0 : encoder.tokenizer()->hash(),
                      static_cast<int>(encoder.kind()), encoder.vocabulary(),
                      options.max_sequence_tokens, static_cast<int>(options.oversize));
+  const Learning& learning = encoder.learning();
+  key += fmt::format("|{}|{}|{}", static_cast<int>(learning.objective),
+                     static_cast<int>(learning.train_on), static_cast<int>(options.documents));
   if (encoder.chat().has_value()) {
     key += fmt::format("|{}|{}", encoder.chat()->Signature(), encoder.chat()->day());
   }
@@ -78,9 +70,11 @@ absl::StatusOr<std::string> CacheName(const std::string& input,
 
 constexpr std::pair<const char*, int64_t PrepareSummary::*> kCounts[] = {
     {"samples", &PrepareSummary::samples},
+    {"documents", &PrepareSummary::documents},
     {"tokens", &PrepareSummary::tokens},
     {"targets", &PrepareSummary::targets},
     {"longest", &PrepareSummary::longest},
+    {"weighted", &PrepareSummary::weighted},
     {"truncated", &PrepareSummary::truncated},
     {"skipped_oversize", &PrepareSummary::skipped_oversize},
     {"skipped_no_target", &PrepareSummary::skipped_no_target},
@@ -117,6 +111,17 @@ absl::StatusOr<PrepareSummary> ReadSummary(const std::string& path) {
 
 }  // namespace
 
+absl::StatusOr<bool> IsTokenFile(const std::string& path) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) {
+    return ErrnoToStatus(errno, fmt::format("cannot open {}", path));
+  }
+  char magic[8] = {};
+  const ssize_t got = pread(fd.get(), magic, sizeof(magic), 0);
+  return got == static_cast<ssize_t>(sizeof(magic)) &&
+         std::string_view(magic, sizeof(magic)) == kTokenFileMagic;
+}
+
 PrepareSummary SummaryOf(const formats::TokenFile& file) {
   PrepareSummary summary;
   summary.samples = file.samples();
@@ -124,6 +129,7 @@ PrepareSummary SummaryOf(const formats::TokenFile& file) {
   for (int64_t i = 0; i < file.samples(); ++i) {
     summary.targets += file.targets(i);
     summary.longest = std::max(summary.longest, file.tokens(i));
+    summary.weighted += file.weight(i) == static_cast<double>(file.targets(i)) ? 0 : 1;
   }
   return summary;
 }

@@ -1,5 +1,5 @@
-// What a run's samples were written with that its job does not say: kept in the folder of its token
-// files, so that the run goes on with the same tokens when it is resumed.
+// What a run's samples were made with that its job does not say: kept in the folder of its token
+// files, so that the run goes on with the same tokens and weights when it is resumed.
 #pragma once
 
 #include <optional>
@@ -11,11 +11,15 @@
 namespace shoal::worker {
 
 struct Rendering {
-  std::string chat_template;  // ChatTemplate::Signature
-  std::string day;            // "2026-11-27", as strftime_now tells it; empty: nobody asks
+  std::string chat_template;  // ChatTemplate::Signature; empty: there is none
+  std::string tokenizer;      // its hash; empty: there is none
+  bool weights = false;       // whether any sample has some
 
   bool operator==(const Rendering&) const = default;
 };
+
+// Of `folder`.
+std::string RenderingFile(const std::string& folder);
 
 // nullopt if there is none.
 absl::StatusOr<std::optional<Rendering>> ReadRendering(const std::string& folder);

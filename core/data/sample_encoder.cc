@@ -1,6 +1,7 @@
 #include "core/data/sample_encoder.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/base/status.h"
 #include "core/data/token_file.h"
@@ -61,16 +62,29 @@ void Truncate(EncodedSample& sample, int64_t tokens) {
   }
 }
 
+EncodedSample SampleOfText(std::span<const int32_t> tokens, std::span<const float> weights) {
+  EncodedSample sample;
+  sample.tokens.assign(tokens.begin(), tokens.end());
+  sample.labels = ShiftLabels(tokens);
+  sample.targets = std::ssize(tokens) - 1;
+  if (std::ranges::any_of(weights.subspan(1), [](float weight) { return weight != 1; })) {
+    sample.weights.assign(weights.begin() + 1, weights.end());
+    sample.weights.push_back(1);
+  }
+  return sample;
+}
+
 absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Tokenizer* tokenizer,
                                                     const TemplateChoice& choice,
                                                     const formats::SpecialTokens& special,
-                                                    int64_t vocabulary) {
+                                                    int64_t vocabulary, const Learning& learning) {
   SampleEncoder encoder;
   encoder.tokenizer_ = tokenizer;
   encoder.kind_ = choice.kind;
   encoder.vocabulary_ = vocabulary;
+  encoder.learning_ = learning;
   if (tokenizer == nullptr) {
-    encoder.no_chat_ = FailedPrecondition(
+    encoder.no_text_ = FailedPrecondition(
         "text needs the model's tokenizer.json; without it, give input_ids and labels");
     return encoder;
   }
@@ -79,27 +93,47 @@ absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Tokenizer* tokenizer,
         "the tokenizer has {} tokens and the model {} rows: they do not belong together",
         tokenizer->vocabulary(), vocabulary);
   }
+  if (learning.objective == plan::Objective::kPretrain) {
+    encoder.end_ = static_cast<int32_t>(special.eos);
+    if (special.eos >= tokenizer->vocabulary() || !tokenizer->IdToToken(encoder.end_).has_value()) {
+      encoder.no_text_ = FailedPrecondition(
+          "a document ends with the end-of-sequence token, and the model's folder names none; set "
+          "eos_token_id in config.json to a token of tokenizer.json");
+    }
+    return encoder;
+  }
   absl::StatusOr<ChatTemplate> chat = ChatTemplate::Create(choice, *tokenizer, special);
   if (chat.ok()) {
     encoder.chat_.emplace(*std::move(chat));
   } else {
-    encoder.no_chat_ = chat.status();  // irrelevant if all samples come as ids
+    encoder.no_text_ = chat.status();  // irrelevant if all samples come as ids
   }
   return encoder;
 }
 
-absl::StatusOr<EncodedSample> SampleEncoder::Encode(const JsonlSample& sample,
-                                                    std::string_view where) const {
+absl::StatusOr<EncodedSample> SampleEncoder::EncodeDocument(const JsonlSample& sample,
+                                                            std::string_view where) const {
   EncodedSample out;
-  if (sample.messages.empty()) {
-    out.tokens = sample.input_ids;
-    SHOAL_RETURN_IF_ERROR(SetLabels(sample.labels, sample.weights, sample.weight, where, out));
+  if (sample.text.empty()) {
     return out;
   }
-  if (!chat_.has_value()) {
-    return Annotate(no_chat_, where);
+  const std::array<int32_t, 1> control = {end_};
+  const auto tokens = tokenizer_->Encode(sample.text, {.add_special = true,  //
+                                                       .parse_special = false,
+                                                       .control = control});
+  SHOAL_RETURN_IF_ERROR(Annotate(tokens.status(), where));
+  out.tokens = *tokens;
+  if (out.tokens.empty() || out.tokens.back() != end_) {
+    out.tokens.push_back(end_);
   }
-  absl::StatusOr<Conversation> conversation = chat_->Encode(sample.messages, sample.tools);
+  SHOAL_RETURN_IF_ERROR(SetLabels(out.tokens, {}, sample.weight, where, out));
+  return out;
+}
+
+absl::StatusOr<EncodedSample> SampleEncoder::EncodeChat(std::span<const ChatMessage> messages,
+                                                        const JsonlSample& sample,
+                                                        std::string_view where) const {
+  absl::StatusOr<Conversation> conversation = chat_->Encode(messages, sample.tools);
   if (!conversation.ok()) {
     const absl::Status& status = conversation.status();
     // Messages of a folder's own template begin with its file and line.
@@ -107,11 +141,31 @@ absl::StatusOr<EncodedSample> SampleEncoder::Encode(const JsonlSample& sample,
                ? Annotate(status, where)
                : absl::Status(status.code(), fmt::format("{} ({})", Message(status), where));
   }
+  EncodedSample out;
   out.silent = conversation->silent;
   SHOAL_RETURN_IF_ERROR(
       SetLabels(conversation->tokens, conversation->weights, sample.weight, where, out));
   out.tokens = std::move(conversation->tokens);
   return out;
+}
+
+absl::StatusOr<std::vector<EncodedSample>> SampleEncoder::Encode(const JsonlSample& sample,
+                                                                 std::string_view where) const {
+  std::vector<EncodedSample> encoded;
+  const bool documents = learning_.objective == plan::Objective::kPretrain;
+  if (!documents && sample.messages.empty()) {
+    EncodedSample& out = encoded.emplace_back();
+    out.tokens = sample.input_ids;
+    SHOAL_RETURN_IF_ERROR(SetLabels(sample.labels, sample.weights, sample.weight, where, out));
+    return encoded;
+  }
+  SHOAL_RETURN_IF_ERROR(Annotate(no_text_, where));
+  if (documents) {
+    SHOAL_ASSIGN_OR_RETURN(encoded.emplace_back(), EncodeDocument(sample, where));
+    return encoded;
+  }
+  SHOAL_ASSIGN_OR_RETURN(encoded.emplace_back(), EncodeChat(sample.messages, sample, where));
+  return encoded;
 }
 
 }  // namespace shoal::worker

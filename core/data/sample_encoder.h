@@ -1,5 +1,7 @@
 // Encodes a JSONL sample into the tokens and labels of the token file: template, mask, shift, and
-// the limit on length.
+// the limit on length. Of a document all tokens are learnt: those of its text, which is never read
+// as special tokens, and the end of sequence behind it; begin of sequence is before it where the
+// tokenizer puts one.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +32,16 @@ std::vector<int32_t> ShiftLabels(std::span<const int32_t> unshifted);
 // Cuts to `tokens` tokens.
 void Truncate(EncodedSample& sample, int64_t tokens);
 
+// Returns a sample of documents, of which all but the first token are learnt; weights[i] is of
+// tokens[i].
+EncodedSample SampleOfText(std::span<const int32_t> tokens, std::span<const float> weights);
+
+// What is learnt of a sample.
+struct Learning {
+  plan::Objective objective = plan::Objective::kSft;
+  plan::TrainOn train_on = plan::TrainOn::kAll;  // of conversations
+};
+
 // Immutable; threads may share one. The tokenizer must outlive it.
 class SampleEncoder {
  public:
@@ -38,21 +50,30 @@ class SampleEncoder {
   static absl::StatusOr<SampleEncoder> Create(const Tokenizer* tokenizer,
                                               const TemplateChoice& choice,
                                               const formats::SpecialTokens& special,
-                                              int64_t vocabulary);
+                                              int64_t vocabulary, const Learning& learning = {});
 
-  // `where` is the sample's "FILE:LINE".
-  absl::StatusOr<EncodedSample> Encode(const JsonlSample& sample, std::string_view where) const;
+  // `where` is the sample's "FILE:LINE". One, or with TrainOn::kEach those that the sample stands
+  // for; of a document, whatever its length.
+  absl::StatusOr<std::vector<EncodedSample>> Encode(const JsonlSample& sample,
+                                                    std::string_view where) const;
 
   const std::optional<ChatTemplate>& chat() const { return chat_; }
   const Tokenizer* tokenizer() const { return tokenizer_; }
   int64_t vocabulary() const { return vocabulary_; }
   plan::Template kind() const { return kind_; }
+  const Learning& learning() const { return learning_; }
 
  private:
   SampleEncoder() = default;
+  absl::StatusOr<EncodedSample> EncodeChat(std::span<const ChatMessage> messages,
+                                           const JsonlSample& sample, std::string_view where) const;
+  absl::StatusOr<EncodedSample> EncodeDocument(const JsonlSample& sample,
+                                               std::string_view where) const;
   const Tokenizer* tokenizer_ = nullptr;
   std::optional<ChatTemplate> chat_;
-  absl::Status no_chat_;  // why there is no chat template
+  absl::Status no_text_;  // why neither conversations nor documents can be encoded
+  Learning learning_;
+  int32_t end_ = -1;  // behind a document
   int64_t vocabulary_ = 0;
   plan::Template kind_ = plan::Template::kPlain;
 };

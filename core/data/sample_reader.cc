@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "core/base/status.h"
 #include "core/data/data_files.h"
@@ -10,6 +11,13 @@ namespace shoal::worker {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+bool IsTextName(std::string_view path) {
+  for (const std::string_view packed : {".gz", ".zst"}) {
+    path.remove_suffix(path.ends_with(packed) ? packed.size() : 0);
+  }
+  return path.ends_with(".txt");
+}
 
 // Where an element of a list ends, by its brackets and quotes.
 class ElementEnd {
@@ -42,9 +50,10 @@ class ElementEnd {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SampleReader>> SampleReader::Open(const std::string& input) {
+absl::StatusOr<std::unique_ptr<SampleReader>> SampleReader::Open(const std::string& input,
+                                                                 bool documents) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<std::string> files, ListDataFiles(input));
-  std::unique_ptr<SampleReader> reader(new SampleReader(std::move(files)));
+  std::unique_ptr<SampleReader> reader(new SampleReader(std::move(files), documents));
   std::error_code error;
   for (const std::string& file : reader->files_) {
     const auto bytes = std::filesystem::file_size(file, error);
@@ -66,15 +75,22 @@ absl::Status SampleReader::BeginFile() {
   if (buffer_.starts_with(kByteOrderMark)) {
     begin_ = kByteOrderMark.size();
   }
+  first_ = true;
+  if (documents_ && IsTextName(path())) {
+    form_ = Form::kText;
+    return absl::OkStatus();
+  }
   SHOAL_ASSIGN_OR_RETURN(const std::optional<char> first, NextVisible());
-  list_ = first_ = first == '[';
-  begin_ += list_ ? 1 : 0;
+  form_ = first == '[' ? Form::kList : Form::kLines;
+  begin_ += form_ == Form::kList ? 1 : 0;
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<std::string_view>> SampleReader::Next() {
   while (file_ != nullptr) {
-    SHOAL_ASSIGN_OR_RETURN(const auto sample, list_ ? NextElement() : NextLine());
+    SHOAL_ASSIGN_OR_RETURN(const auto sample, form_ == Form::kText   ? WholeText()
+                                              : form_ == Form::kList ? NextElement()
+                                                                     : NextLine());
     if (sample.has_value()) {
       return sample;
     }
@@ -95,8 +111,10 @@ absl::StatusOr<bool> SampleReader::Fill() {
     return false;
   }
   if (buffer_.size() - begin_ > kMaxSampleBytes) {
-    return InvalidArgument("{}:{}: a sample of more than {} bytes; is this JSONL, or a list?",
-                           path(), line_, kMaxSampleBytes);
+    return InvalidArgument("{}:{}: a sample of more than {} bytes; {}", path(), line_,
+                           kMaxSampleBytes,
+                           is_text() ? "cut the text into several files, each a document"
+                                     : "is this JSONL, or a list?");
   }
   buffer_.erase(0, begin_);
   begin_ = 0;
@@ -204,6 +222,16 @@ absl::StatusOr<std::optional<std::string_view>> SampleReader::NextElement() {
     return expected("a sample is missing before a comma or bracket");
   }
   return element;
+}
+
+absl::StatusOr<std::optional<std::string_view>> SampleReader::WholeText() {
+  if (!std::exchange(first_, false)) {
+    return std::nullopt;
+  }
+  for (bool more = true; more;) {
+    SHOAL_ASSIGN_OR_RETURN(more, Fill());
+  }
+  return std::string_view(buffer_).substr(begin_);
 }
 
 std::string SampleReader::where() const { return fmt::format("{}:{}", path(), sample_line_); }

@@ -1,5 +1,6 @@
 // Reads data sample by sample: JSONL, one JSON object a line, or a list of objects ("[{...},
-// ...]"), which a file's first character says; packed or not; of one file or of several.
+// ...]"), which a file's first character says; packed or not; of one file or of several. Of
+// documents, a file whose name ends with .txt (or this and .gz or .zst) is one.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +22,13 @@ class SampleReader {
   static constexpr size_t kMaxSampleBytes = size_t{32} << 20;
 
   // `input` as ListDataFiles has it.
-  static absl::StatusOr<std::unique_ptr<SampleReader>> Open(const std::string& input);
+  static absl::StatusOr<std::unique_ptr<SampleReader>> Open(const std::string& input,
+                                                            bool documents = false);
 
   // Returns the next sample's JSON, unchecked, or nullopt at the end. Valid until the next call.
   absl::StatusOr<std::optional<std::string_view>> Next();
+  // Whether what was last returned is the text of a document, and no JSON.
+  bool is_text() const { return form_ == Form::kText; }
 
   // "FILE:LINE" of the sample last returned, where it begins.
   std::string where() const;
@@ -33,7 +37,10 @@ class SampleReader {
   int64_t bytes_total() const { return bytes_total_; }
 
  private:
-  explicit SampleReader(std::vector<std::string> files) : files_(std::move(files)) {}
+  enum class Form { kLines, kList, kText };
+
+  SampleReader(std::vector<std::string> files, bool documents)
+      : files_(std::move(files)), documents_(documents) {}
   const std::string& path() const { return files_[at_]; }
   absl::Status BeginFile();
   absl::StatusOr<bool> Fill();
@@ -41,12 +48,14 @@ class SampleReader {
   absl::StatusOr<size_t> EndOfElement();
   absl::StatusOr<std::optional<std::string_view>> NextLine();
   absl::StatusOr<std::optional<std::string_view>> NextElement();
+  absl::StatusOr<std::optional<std::string_view>> WholeText();
 
   const std::vector<std::string> files_;
+  const bool documents_;
   size_t at_ = 0;                       // of files_
   std::unique_ptr<UnpackedFile> file_;  // null before the first and after the last
-  bool list_ = false;                   // the file is one
-  bool first_ = false;                  // no element of it was read
+  Form form_ = Form::kLines;            // of the file
+  bool first_ = false;                  // no element of it, if it is a list or a text, was read
   std::string buffer_;
   size_t begin_ = 0;  // start of what is not yet returned, in buffer_
   bool at_end_ = false;

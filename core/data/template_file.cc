@@ -32,6 +32,7 @@ constexpr std::array<std::string_view, 3> kTexts = {{
 constexpr const char* kMore = "/additional_chat_templates";  // templates by name
 constexpr int64_t kMaxTemplateBytes = int64_t{1} << 20;
 
+std::string ConfigIn(const std::string& folder) { return folder + "/tokenizer_config.json"; }
 std::string FileIn(const std::string& folder) { return folder + "/chat_template.jinja"; }
 
 // Absent files are empty.
@@ -77,6 +78,9 @@ absl::Status TakeTemplates(const Json& json, const std::string& path, TemplateSo
 
 // bos_token and its kin: texts, or objects that have one as content. One that is null is empty.
 void TakeTokens(const Json& config, TemplateSource& into) {
+  if (!config.is_object()) {
+    return;
+  }
   for (const auto& item : config.items()) {
     const Json* text = &item.value();
     if (text->is_object() && text->contains("content")) {
@@ -93,7 +97,7 @@ void TakeTokens(const Json& config, TemplateSource& into) {
 absl::StatusOr<std::optional<TemplateSource>> TemplateIn(const std::string& model_folder) {
   TemplateSource own{.name = FileIn(model_folder), .text = "", .tool_text = "", .tokens = {}};
   SHOAL_ASSIGN_OR_RETURN(own.text, TextOf(own.name));
-  const std::string config_path = model_folder + "/tokenizer_config.json";
+  const std::string config_path = ConfigIn(model_folder);
   SHOAL_ASSIGN_OR_RETURN(const Json config, JsonOf(config_path));
   if (own.text.empty()) {
     SHOAL_RETURN_IF_ERROR(TakeTemplates(config, config_path, own));
@@ -109,10 +113,20 @@ absl::StatusOr<std::optional<TemplateSource>> TemplateIn(const std::string& mode
   if (own.text.empty()) {
     return std::nullopt;
   }
-  if (config.is_object()) {
-    TakeTokens(config, own);
-  }
+  TakeTokens(config, own);
   return own;
+}
+
+absl::StatusOr<TemplateSource> TemplateOf(const std::string& path,
+                                          const std::string& model_folder) {
+  TemplateSource source{.name = path, .text = "", .tool_text = "", .tokens = {}};
+  SHOAL_ASSIGN_OR_RETURN(source.text, ReadFile(path, kMaxTemplateBytes));
+  if (source.text.empty()) {
+    return InvalidArgument("{}: the template is empty", path);
+  }
+  SHOAL_ASSIGN_OR_RETURN(const Json config, JsonOf(ConfigIn(model_folder)));
+  TakeTokens(config, source);
+  return source;
 }
 
 std::optional<plan::Template> WrittenAs(std::string_view text) {
@@ -121,19 +135,25 @@ std::optional<plan::Template> WrittenAs(std::string_view text) {
                                : std::optional(static_cast<plan::Template>(found - kTexts.begin()));
 }
 
-std::string ReplacedTemplate(const std::string& model_folder, plan::Template kind) {
+absl::StatusOr<std::string> WriteTemplate(const std::string& model_folder,
+                                          const std::string& name) {
+  const std::optional<plan::Template> ours = plan::TemplateNamed(name);
+  SHOAL_CHECK(ours != plan::Template::kAuto);
+  std::string text;
+  if (ours.has_value()) {
+    text = kTexts[static_cast<size_t>(*ours)];
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(text, ReadFile(name, kMaxTemplateBytes));
+  }
   const auto own = TemplateIn(model_folder);
-  return own.ok() && own->has_value() && WrittenAs((*own)->text) != kind ? (*own)->name : "";
-}
-
-absl::Status WriteTemplate(const std::string& model_folder, plan::Template kind) {
-  SHOAL_CHECK(kind != plan::Template::kAuto);
+  const bool replaces = own.ok() && own->has_value() && (*own)->text != text;
   std::error_code error;
   std::filesystem::remove_all(model_folder + kMore, error);
   if (error) {
     return Internal("{}{}: {}", model_folder, kMore, error.message());
   }
-  return WriteFileAtomically(FileIn(model_folder), std::string(kTexts[static_cast<size_t>(kind)]));
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(FileIn(model_folder), text));
+  return replaces ? (*own)->name : "";
 }
 
 }  // namespace shoal::worker

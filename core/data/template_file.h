@@ -18,14 +18,14 @@ namespace shoal::worker {
 // nullopt if there is none.
 absl::StatusOr<std::optional<TemplateSource>> TemplateIn(const std::string& model_folder);
 
+// The template of a file, with the special tokens of the folder. InvalidArgument if it is empty.
+absl::StatusOr<TemplateSource> TemplateOf(const std::string& path, const std::string& model_folder);
+
 // Which of our templates WriteTemplate wrote as `text`; nullopt if none.
 std::optional<plan::Template> WrittenAs(std::string_view text);
 
-// The file of the folder's template that WriteTemplate of `kind` would replace by another; empty if
-// none, or it cannot be read.
-std::string ReplacedTemplate(const std::string& model_folder, plan::Template kind);
-
-// Makes `kind` (not auto) the folder's own and only one, as chat_template.jinja.
-absl::Status WriteTemplate(const std::string& model_folder, plan::Template kind);
+// Makes `name` (one of ours, or a file's path) the folder's own and only template, as
+// chat_template.jinja. Returns the file of the one that was there, if that was another; else empty.
+absl::StatusOr<std::string> WriteTemplate(const std::string& model_folder, const std::string& name);
 
 }  // namespace shoal::worker

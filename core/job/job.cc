@@ -9,6 +9,7 @@
 #include <map>
 #include <numbers>
 
+#include "absl/time/civil_time.h"
 #include "core/base/status.h"
 #include "core/job/job_schema.h"
 #include "fmt/format.h"
@@ -35,6 +36,26 @@ void PrintSection(const Section& section, int depth, std::string& text) {
 
 }  // namespace
 
+std::optional<Template> TemplateNamed(std::string_view name) {
+  const auto found = std::ranges::find(kTemplateNames, name);
+  return found == kTemplateNames.end()
+             ? std::nullopt
+             : std::optional(static_cast<Template>(found - kTemplateNames.begin()));
+}
+
+absl::Status CheckTemplate(std::string_view name) {
+  return TemplateNamed(name).has_value() || name.ends_with(".jinja")
+             ? absl::OkStatus()
+             : InvalidArgument(
+                   "is '{}', expected auto, plain, chatml, llama3 or the path of a file.jinja",
+                   name.substr(0, 60));
+}
+
+bool IsDay(const std::string& text) {
+  absl::CivilDay day;
+  return absl::ParseCivilTime(text, &day) && absl::FormatCivilTime(day) == text;
+}
+
 std::vector<std::string> DataOptions::paths() const {
   if (mixture.empty()) {
     return {train};
@@ -59,6 +80,9 @@ void Resolve(Job& job, const std::string& base_directory, const MachineOffer& ma
                                      &job.checkpoint.directory};
   for (DataSource& source : job.data.mixture) {
     paths.push_back(&source.path);
+  }
+  if (!TemplateNamed(job.data.chat_template).has_value()) {
+    paths.push_back(&job.data.chat_template);
   }
   for (std::string* path : paths) {
     if (!path->empty()) {  // An absolute path replaces the base.

@@ -39,12 +39,24 @@ enum class LearningRateSchedule {
 enum class DecayShape { kLinear, kSqrt, kCosine };
 enum class ExportType { kFp32, kBf16 };
 enum class OversizePolicy { kError, kSkip, kTruncate };
+enum class Objective { kSft, kPretrain };
+// Which messages of the assistant are learnt. kEach: of every one a sample, as if the conversation
+// ended with it. kAnswer: all, without their reasoning.
+enum class TrainOn { kAll, kLast, kEach, kAnswer };
+// How documents become samples: each is cut by itself, or all are one text.
+enum class Documents { kPack, kConcatenate };
 enum class Template { kPlain, kChatML, kLlama3, kAuto };
 inline constexpr std::array<std::string_view, 4> kTemplateNames = {"plain", "chatml", "llama3",
                                                                    "auto"};
 constexpr std::string_view Name(Template chat_template) {
   return kTemplateNames[static_cast<size_t>(chat_template)];
 }
+// nullopt: it is the path of one.
+std::optional<Template> TemplateNamed(std::string_view name);
+// InvalidArgument for what is neither a name nor the path of a .jinja file.
+absl::Status CheckTemplate(std::string_view name);
+// Whether it is a day like 2026-11-27.
+bool IsDay(const std::string& text);
 enum class Accumulate { kFloat, kExact };
 // How long a worker keeps fetched weights: for one use of the layer, or for the whole step.
 enum class Residency { kAuto, kLayer, kStep };
@@ -77,10 +89,13 @@ struct DataSource {
 };
 
 struct DataOptions {
-  std::string train;                         // samples (core/data/data_files.h), or a token file
-  std::vector<DataSource> mixture;           // in place of train; all have a weight, or none
-  Template chat_template = Template::kAuto;  // key: template
+  std::string train;                   // samples (core/data/data_files.h), or a token file
+  std::vector<DataSource> mixture;     // in place of train; all have a weight, or none
+  std::string chat_template = "auto";  // key: template; its name, or a file's path
   std::map<std::string, std::string> template_arguments;
+  std::string date;  // that templates are told; empty: the day on which the run began
+  TrainOn train_on = TrainOn::kAll;
+  Documents documents = Documents::kPack;  // with train.objective: pretrain
   std::map<std::string, std::string>
       fields;  // our name -> the file's, e.g. {prompt: question, completion: answer}
   int64_t max_sequence_tokens = 2048;
@@ -135,6 +150,7 @@ struct SkipStepOptions {
 };
 
 struct TrainOptions {
+  Objective objective = Objective::kSft;
   int64_t steps = 100;
   double epochs = 0;  // passes over the data, which SettleEpochs makes steps of; 0: steps are given
   int64_t minibatch_samples = 32;

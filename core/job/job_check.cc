@@ -232,6 +232,37 @@ absl::Status SettleMixture(DataOptions& data, const JobSources& sources,
   return absl::OkStatus();
 }
 
+// What is said of conversations goes with them alone, and what of documents with those.
+absl::Status CheckObjective(const Job& job, const JobSources& sources,
+                            const std::string& file_name) {
+  const DataOptions& data = job.data;
+  if (!data.date.empty() && !IsDay(data.date)) {
+    return InvalidArgument("{}: data.date: '{}' is no day; write it as 2026-11-27",
+                           Place(sources, "data.date", "data.date", file_name),
+                           data.date.substr(0, 60));
+  }
+  const auto contradicts = Contradicts(sources, file_name);
+  const char* const with = "train.objective";
+  if (job.train.objective != Objective::kPretrain) {
+    return data.documents == Documents::kPack
+               ? absl::OkStatus()
+               : contradicts("data.documents", with, "it is of documents, for pretrain");
+  }
+  const std::pair<const char*, bool> of_conversations[] = {
+      {"data.template", data.chat_template != DataOptions().chat_template},
+      {"data.template_arguments", !data.template_arguments.empty()},
+      {"data.train_on", data.train_on != TrainOn::kAll},
+      {"data.date", !data.date.empty()}};
+  for (const auto& [key, given] : of_conversations) {
+    if (given) {
+      return contradicts(key, with, "pretrain has documents and no conversations");
+    }
+  }
+  return data.oversize == OversizePolicy::kError
+             ? absl::OkStatus()
+             : contradicts("data.oversize", with, "pretrain cuts documents, and none is too long");
+}
+
 // What is of validations goes with one, and that with what forward alone is made for.
 absl::Status CheckValidation(const Job& job, const JobSources& sources,
                              const std::string& file_name) {
@@ -345,6 +376,7 @@ absl::Status CheckJob(Job& job, const proto::Job& said, const JobSources& source
   SHOAL_RETURN_IF_ERROR(CheckLeastMembers(job, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckReplicas(job, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckValidation(job, sources, file_name));
+  SHOAL_RETURN_IF_ERROR(CheckObjective(job, sources, file_name));
   return CheckPipeline(job, sources, file_name);
 }
 

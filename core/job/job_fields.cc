@@ -112,12 +112,20 @@ absl::StatusOr<std::string> ReadShape(const YAML::Node& node) {
   return name;
 }
 
+absl::StatusOr<std::string> ReadTemplate(const YAML::Node& node) {
+  SHOAL_ASSIGN_OR_RETURN(std::string name, ParseText(node));
+  SHOAL_RETURN_IF_ERROR(CheckTemplate(name));
+  return name;
+}
+
 absl::StatusOr<std::string> ReadText(const YAML::Node& node, const FieldDescriptor& field) {
   switch (OptionsOf(field).kind()) {
     case Key::ADDRESS:
       return ParseAddresses(node);
     case Key::SHAPE:
       return ReadShape(node);
+    case Key::TEMPLATE:
+      return ReadTemplate(node);
     default:
       return ParseText(node);
   }

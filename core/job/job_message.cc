@@ -17,6 +17,7 @@ using google::protobuf::Reflection;
 
 template <typename J, typename Visit>
 void VisitTrain(J& train, const Visit& visit) {
+  visit("train.objective", train.objective);
   visit("train.steps", train.steps);
   visit("train.epochs", train.epochs);
   visit("train.minibatch_samples", train.minibatch_samples);
@@ -100,6 +101,8 @@ template <typename J, typename Visit>
 void VisitFields(J& job, const Visit& visit) {
   visit("model", job.model);
   visit("data.template", job.data.chat_template);
+  visit("data.train_on", job.data.train_on);
+  visit("data.documents", job.data.documents);
   visit("data.max_sequence_tokens", job.data.max_sequence_tokens);
   visit("data.microbatch_tokens", job.data.microbatch_tokens);
   visit("data.oversize", job.data.oversize);
@@ -241,6 +244,9 @@ proto::Job ToMessage(const Job& job) {
   if (!job.data.train.empty()) {
     message.mutable_data()->set_train(job.data.train);
   }
+  if (!job.data.date.empty()) {
+    message.mutable_data()->set_date(job.data.date);
+  }
   if (!job.data.validation.path.empty()) {
     message.mutable_data()->mutable_validation()->set_path(job.data.validation.path);
   }
@@ -297,6 +303,7 @@ Job JobOf(const proto::Job& given) {
   job.data.template_arguments = {message.data().template_arguments().begin(),
                                  message.data().template_arguments().end()};
   job.data.train = message.data().train();
+  job.data.date = message.data().date();
   job.data.validation.path = message.data().validation().path();
   for (const proto::DataSource& source : message.data().mixture()) {
     job.data.mixture.push_back(

@@ -222,7 +222,9 @@ void JobParser::Rebase() {
       continue;
     }
     Section& section = SectionOf(job_, path);
-    if (OptionsOf(*field).kind() == proto::Key::PATH) {
+    const proto::Key::Kind kind = OptionsOf(*field).kind();
+    if (kind == proto::Key::PATH ||
+        (kind == proto::Key::TEMPLATE && !TemplateNamed(job_.data().template_()).has_value())) {
       RebasePath(section, field);
     } else if (path == "data.mixture") {
       for (proto::DataSource& of_mixture : *job_.mutable_data()->mutable_mixture()) {

@@ -105,20 +105,24 @@ Job RandomJob(Random& random) {
            .weight = weighted ? std::optional(random.Uniform() + 0.01) : std::nullopt});
     }
   }
-  job.data.chat_template = static_cast<Template>(random.Below(4));
   for (const char* name : {"messages", "prompt", "completion", "input_ids", "labels", "answer"}) {
     if (random.Below(3) == 0) {
       job.data.fields[name] = RandomText(random);
     }
   }
-  for (const char* name : {"enable_thinking", "tone"}) {
-    if (random.Below(3) == 0) {
-      job.data.template_arguments[name] = RandomText(random);
-    }
+  if (random.Below(4) == 0) {
+    job.train.objective = Objective::kPretrain;
+    job.data.documents = static_cast<Documents>(random.Below(2));
+  } else {
+    const std::array<std::string, 5> templates = {"auto", "plain", "chatml", "llama3", "a b.jinja"};
+    job.data.chat_template = templates[random.Below(templates.size())];
+    job.data.template_arguments["tone"] = RandomText(random);
+    job.data.train_on = static_cast<TrainOn>(random.Below(4));
+    job.data.date = random.Below(2) == 0 ? "2026-02-28" : "";
+    job.data.oversize = static_cast<OversizePolicy>(random.Below(3));
   }
   job.data.max_sequence_tokens = random.Between(2, 1 << 20);
   job.data.microbatch_tokens = random.Between(job.data.max_sequence_tokens, 1 << 24);
-  job.data.oversize = static_cast<OversizePolicy>(random.Below(3));
   job.data.seed = random.Next();
   job.data.shuffle = random.Below(2) == 0;
   job.plan.assignment = static_cast<Assignment>(random.Below(7));
@@ -290,6 +294,7 @@ TEST(ToYaml, SaysEveryKey) {
   job.emulate.shape = "1.5b";
   job.log.command = "true";
   job.data.validation.path = "validation";
+  job.data.date = "2026-11-27";
   const std::string remote = ToYaml(job);
   for (const JobKey& key : JobKeys()) {
     const std::string name = key.path.substr(key.path.rfind('.') + 1) + ":";

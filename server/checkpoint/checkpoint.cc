@@ -220,16 +220,20 @@ absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& 
                                                .tokenizer_folder = options.tokenizer_folder,
                                                .config_folder = options.config_folder,
                                                .special = manifest.special}));
-  if (options.tokenizer_folder.empty() || options.chat_template == plan::Template::kAuto) {
+  if (options.tokenizer_folder.empty() || options.chat_template == "auto") {
     return absl::OkStatus();
   }
-  if (const std::string replaced =
-          worker::ReplacedTemplate(options.tokenizer_folder, options.chat_template);
-      !replaced.empty()) {
-    LogWarning("{}: its chat template is {}, as the job says, in place of {}", output,
-               plan::Name(options.chat_template), replaced);
+  const auto replaced = worker::WriteTemplate(output, options.chat_template);
+  if (absl::IsNotFound(replaced.status())) {
+    LogWarning("{}: its chat template is not the job's: {}", output, Message(replaced.status()));
+    return absl::OkStatus();
   }
-  return worker::WriteTemplate(output, options.chat_template);
+  SHOAL_RETURN_IF_ERROR(replaced.status());
+  if (!replaced->empty()) {
+    LogWarning("{}: its chat template is {}, as the job says, in place of that of {}", output,
+               options.chat_template, options.tokenizer_folder);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReplaceExport(const std::string& checkpoint, const std::string& output,

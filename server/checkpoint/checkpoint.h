@@ -122,8 +122,9 @@ struct ExportOptions {
   DType dtype = DType::kF32;
   std::string tokenizer_folder;  // whose files are copied; empty: none
   std::string config_folder;     // whose config.json is, if it is of this model; empty: none
-  // Goes with the tokenizer; auto: what lies in its folder.
-  plan::Template chat_template = plan::Template::kAuto;
+  // Goes with the tokenizer: a job's data.template; auto: what lies in its folder, which also stays
+  // where a file of that name cannot be read any more.
+  std::string chat_template = "auto";
 };
 
 // Writes the master weights as a Hugging Face folder.

@@ -302,19 +302,23 @@ TEST(ExportHuggingFace, SaysWhereItReplacesATemplate) {
   const std::string model = FreshDirectory();
   ASSERT_TRUE(CreateDirectories(model).ok());
   ASSERT_TRUE(WriteFileAtomically(model + "/chat_template.jinja", "{{ messages }}").ok());
-  const auto warning = [&](plan::Template kind) {
+  const auto warning = [&](const std::string& name) {
     InitLogging({});
     ::testing::internal::CaptureStderr();
     EXPECT_TRUE(ExportHuggingFace(**checkpoint, FreshDirectory(),
-                                  {.tokenizer_folder = model, .chat_template = kind})
+                                  {.tokenizer_folder = model, .chat_template = name})
                     .ok());
     return ::testing::internal::GetCapturedStderr();
   };
-  EXPECT_THAT(warning(plan::Template::kChatML),
-              ::testing::HasSubstr("its chat template is chatml, as the job says, in place of " +
-                                   model + "/chat_template.jinja"));
-  EXPECT_THAT(warning(plan::Template::kAuto),
-              ::testing::Not(::testing::HasSubstr("chat template")));
+  EXPECT_THAT(warning("chatml"), ::testing::HasSubstr("its chat template is chatml, as the job "
+                                                      "says, in place of that of " +
+                                                      model));
+  EXPECT_THAT(warning(model + "/gone.jinja"),
+              ::testing::HasSubstr("its chat template is not the job's: "));
+  EXPECT_THAT(warning(model + "/chat_template.jinja"),
+              ::testing::Not(::testing::HasSubstr("chat template")))
+      << "it is that one";
+  EXPECT_THAT(warning("auto"), ::testing::Not(::testing::HasSubstr("chat template")));
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ std::vector<Mistake> Samples() {
       InData("ShareGptTool", R"({"conversations": [{"from": "tool", "value": "x"}]})",
              {"{at}/data.jsonl:1: conversations[0]: a turn is from 'tool'", "human (user)"}),
       InData("TextForPretraining", R"({"text": "Once upon a time"})",
-             {"{at}/data.jsonl:1: this looks like plain text", "give a prompt and a completion"}),
+             {"{at}/data.jsonl:1: this looks like a document", "train.objective: pretrain"}),
       InData("OtherFieldNames", R"({"question": "a", "answer": "b"})",
              {"{at}/data.jsonl:1: none of 'messages', 'prompt' or 'input_ids'",
               "'answer', 'question'; name the file's fields with data.fields"}),
@@ -105,7 +105,7 @@ std::vector<Mistake> Samples() {
                 {"--field prompt: expected OURS=THEIRS, for example prompt=question"}),
       OfInspect("UnknownField", "--field pearl=x", {"unknown name 'pearl'", "known are messages"}),
       OfInspect("UnknownTemplateOption", "--template jinja",
-                {"--template: jinja not in {auto,plain,chatml,llama3}"}),
+                {"--template: is 'jinja', expected auto, plain, chatml, llama3 or the path of a"}),
   };
 }
 
@@ -147,6 +147,13 @@ std::vector<Mistake> OfJobs() {
             {"--set data.train=/absent: cannot open /absent: No such file"}),
       train("FolderWithoutDataOfAJob", "--set data.train={at}",
             {"--set data.train={at}: {at}: no file in this folder ends with .jsonl"}),
+      train("FractionOfNoSample", "--set data.validation.fraction=0.0001",
+            {"--set data.validation.fraction=0.0001: 0.0001 of 50 samples is none; at least 1 is "
+             "needed"}),
+      train("NoFileOfATemplate", "--set data.template={at}/gone.jinja",
+            {"cannot open {at}/gone.jinja: No such file"}),
+      train("DocumentsExpected", "--set train.objective=pretrain --set data.template=auto",
+            {"{shared}/train.jsonl:1: no 'text' is there", "train.objective: pretrain"}),
       {.name = "MissingDataOfASimulation",
        .files = {{"job.yaml", Job()}},
        .command = "simulate {at}/job.yaml --data {at}/absent",

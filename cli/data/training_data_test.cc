@@ -1,0 +1,105 @@
+#include "cli/data/training_data.h"
+
+#include "cli/testing/command_line.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/base/testing/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kOwn =
+    "{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}{{ '<|im_end|>' }}{% endfor %}";
+
+class TrainingDataTest : public TinyModelTest {
+ protected:
+  void SetUp() override {
+    TinyModelTest::SetUp();
+    cache_ = folder_ + "/cache";
+    job_.model = model();
+    job_.data.train = train_;
+  }
+  // As a run does it that takes over.
+  TrainingData Begin() {
+    const TrainingData data = PrepareTrainingData(job_, cache_, {}).value();
+    EXPECT_TRUE(worker::WriteRendering(cache_, data.rendering).ok());
+    return data;
+  }
+  std::string Resumed(bool accept_changes = false) {
+    const auto data =
+        PrepareTrainingData(job_, cache_, {.resumes = true, .accept_changes = accept_changes});
+    return data.ok() ? "resumed" : std::string(Message(data.status()));
+  }
+
+  plan::Job job_;
+  std::string cache_;
+};
+
+TEST_F(TrainingDataTest, TheDayIsWhatTheJobSays) {
+  Write("model/chat_template.jinja", kOwn);
+  const TrainingData today = Begin();
+  EXPECT_EQ(today.date.size(), 10u);
+  job_.data.date = "2001-02-03";
+  const TrainingData then = Begin();
+  EXPECT_EQ(then.date, "2001-02-03");
+  EXPECT_NE(then.train.path, today.train.path);
+  job_.data.date = today.date;
+  EXPECT_EQ(Begin().train.path, today.train.path);
+  job_.data.date = "";
+  Write("model/chat_template.jinja", std::string(kOwn).substr(std::string(kOwn).find("{% for")));
+  EXPECT_EQ(Begin().date, "") << "nobody asks";
+}
+
+TEST_F(TrainingDataTest, OnlyTheRunThatTakesOverKeepsWhatItsSamplesWereMadeWith) {
+  ASSERT_OK(PrepareTrainingData(job_, cache_, {}).status());
+  EXPECT_FALSE(worker::ReadRendering(cache_).value().has_value());
+}
+
+TEST_F(TrainingDataTest, AnotherTemplateIsRefusedUnlessAccepted) {
+  Write("model/chat_template.jinja", kOwn);
+  Begin();
+  EXPECT_EQ(Resumed(), "resumed");
+  Write("model/chat_template.jinja", std::string(kOwn) + "{# new #}");
+  EXPECT_EQ(Resumed(), "--resume would go on with other tokens: the chat template (" + model() +
+                           "/chat_template.jinja) is another than the run began with; take that "
+                           "back, or say --accept-changes");
+  EXPECT_EQ(Resumed(true), "resumed");
+}
+
+TEST_F(TrainingDataTest, AnotherTokenizerIsRefusedUnlessAccepted) {
+  Begin();
+  const std::string tokenizer = model() + "/tokenizer.json";
+  ASSERT_OK(WriteFileAtomically(tokenizer, *ReadFile(tokenizer) + " \n"));
+  EXPECT_EQ(Resumed(), "--resume would go on with other tokens: " + tokenizer +
+                           " is another than the run began with; take that back, or say "
+                           "--accept-changes");
+  EXPECT_EQ(Resumed(true), "resumed");
+}
+
+// Also those of a run that began before they were read.
+TEST_F(TrainingDataTest, WeightsThatARunBeganWithoutAreRefusedUnlessAccepted) {
+  const auto with = [&](const std::string& weight) {
+    job_.data.train =
+        Write("data.jsonl", R"({"prompt":"1 + 1?","completion":"2")" + weight + "}\n");
+  };
+  with(R"(,"weight":0.5)");
+  EXPECT_THAT(Resumed(), HasSubstr("--resume would go on with other weights: the run began "
+                                   "without weights of samples, and some have one"))
+      << "nothing was kept";
+  EXPECT_THAT(worker::Describe(Begin().train.summary), HasSubstr("; 1 with weights"));
+  EXPECT_EQ(Resumed(), "resumed");
+  with("");
+  EXPECT_THAT(Resumed(), HasSubstr("the run began with weights of samples, and they have none"));
+  Begin();
+  EXPECT_EQ(Resumed(), "resumed");
+  with(R"(,"weight":0.5)");
+  EXPECT_THAT(Resumed(), HasSubstr("began without weights"));
+  EXPECT_EQ(Resumed(true), "resumed");
+}
+
+}  // namespace
+}  // namespace shoal::cli

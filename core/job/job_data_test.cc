@@ -1,0 +1,71 @@
+// What keys of data say together, and with train.objective.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/job/job.h"
+
+namespace shoal::plan {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kPretrain = "train.objective=pretrain";
+
+absl::StatusOr<Job> Parse(const std::vector<std::string>& overrides) {
+  return ParseJob("model: m\ndata: {train: train.jsonl}\n", "job.yaml", overrides, "/here");
+}
+std::string RefusedKeys(const std::vector<std::string>& overrides) {
+  return std::string(Parse(overrides).status().message());
+}
+
+TEST(JobTemplate, IsANameOrAPath) {
+  auto job = Parse({"data.template=chatml"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  Resolve(*job, "/base", {});
+  EXPECT_EQ(job->data.chat_template, "chatml");
+  EXPECT_EQ(TemplateNamed("chatml"), Template::kChatML);
+
+  job = Parse({"data.template=my/own.jinja"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->data.chat_template, "/here/my/own.jinja") << "of --set: of the working folder";
+  job = ParseJob("model: m\ndata: {train: t, template: own.jinja}\n", "job.yaml");
+  ASSERT_TRUE(job.ok()) << job.status();
+  Resolve(*job, "/base", {});
+  EXPECT_EQ(job->data.chat_template, "/base/own.jinja") << "of a file: of its folder";
+
+  EXPECT_EQ(RefusedKeys({"data.template=chatlm"}),
+            "--set data.template=chatlm: data.template is 'chatlm', expected auto, plain, chatml, "
+            "llama3 or the path of a file.jinja");
+}
+
+TEST(JobDate, IsADay) {
+  const auto job = Parse({"data.date=2026-02-28"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->data.date, "2026-02-28");
+  for (const char* date : {"2026-02-29", "28.2.2026", "today", "2026-2-28"}) {
+    EXPECT_THAT(RefusedKeys({std::string("data.date=") + date}),
+                HasSubstr("' is no day; write it as 2026-11-27"))
+        << date;
+  }
+}
+
+TEST(JobObjective, HasKeysOfItsOwn) {
+  const auto job = Parse({kPretrain, "data.documents=concatenate"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.objective, Objective::kPretrain);
+  EXPECT_EQ(job->data.documents, Documents::kConcatenate);
+  EXPECT_EQ(RefusedKeys({"data.documents=concatenate"}),
+            "--set data.documents=concatenate: data.documents contradicts train.objective: it is "
+            "of documents, for pretrain");
+  for (const char* of_conversations : {"data.template=plain", "data.template_arguments={a: 1}",
+                                       "data.train_on=last", "data.date=2026-11-27"}) {
+    EXPECT_THAT(RefusedKeys({kPretrain, of_conversations}),
+                HasSubstr("contradicts train.objective: pretrain has documents"))
+        << of_conversations;
+  }
+  EXPECT_THAT(RefusedKeys({kPretrain, "data.oversize=skip"}),
+              HasSubstr("data.oversize contradicts train.objective: pretrain cuts documents"));
+}
+
+}  // namespace
+}  // namespace shoal::plan
