@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 
@@ -22,9 +23,13 @@ bool Strips(char32_t character, std::optional<std::string_view> characters) {
   return characters->find(bytes) != std::string_view::npos;
 }
 
+// One that has a case.
 bool IsLetter(char32_t character) {
   const auto code = static_cast<utf8proc_int32_t>(character);
-  return utf8proc_toupper(code) != code || utf8proc_tolower(code) != code;
+  const utf8proc_category_t category = utf8proc_category(code);
+  return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL ||
+         category == UTF8PROC_CATEGORY_LT || utf8proc_toupper(code) != code ||
+         utf8proc_tolower(code) != code;
 }
 
 bool EndsWord(char32_t character) {
@@ -32,14 +37,75 @@ bool EndsWord(char32_t character) {
          std::u32string_view(U"-({[<").find(character) != std::u32string_view::npos;
 }
 
-// What utf8proc maps to several characters it leaves alone.
-void AppendUpper(char32_t character, std::string& out) {
-  if (character == U'\u00DF') {
-    out += "SS";
-  } else {
-    AppendUtf8(static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(character))),
-               out);
+// Of what utf8proc leaves alone since it becomes several characters, all that is in Latin and Greek
+// without accents of the ancients. An empty text: what utf8proc says.
+struct Special {
+  char32_t character;
+  std::string_view upper;
+  std::string_view title;
+  std::string_view lower;
+};
+constexpr std::array<Special, 6> kSpecials = {
+    {{U'\u00DF', "SS", "Ss", ""},
+     {U'\u0130', "", "", "i\u0307"},
+     {U'\u0149', "\u02BCN", "\u02BCN", ""},
+     {U'\u01F0', "J\u030C", "J\u030C", ""},
+     {U'\u0390', "\u0399\u0308\u0301", "\u0399\u0308\u0301", ""},
+     {U'\u03B0', "\u03A5\u0308\u0301", "\u03A5\u0308\u0301", ""}}};
+
+constexpr char32_t kSigma = U'\u03A3';
+constexpr char32_t kFinalSigma = U'\u03C2';
+
+// Unicode's Case_Ignorable: no letter that begins or ends a word.
+bool IsIgnored(char32_t character) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(character))) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      return std::u32string_view(U"'.:\u00B7\u2018\u2019\u2024\u2027").find(character) !=
+             std::u32string_view::npos;
   }
+}
+
+// Whether a sigma at `at` ends a word: a letter is before it and none behind.
+bool EndsWithSigma(std::string_view text, size_t at) {
+  size_t before = at;
+  while (before > 0 && IsIgnored(LastCharacter(text.substr(0, before)))) {
+    before = LastCharacterStart(text.substr(0, before));
+  }
+  size_t behind = at + CharacterLength(text[at]);
+  while (behind < text.size() && IsIgnored(FirstCharacter(text.substr(behind)))) {
+    behind += CharacterLength(text[behind]);
+  }
+  return before > 0 && IsLetter(LastCharacter(text.substr(0, before))) &&
+         (behind == text.size() || !IsLetter(FirstCharacter(text.substr(behind))));
+}
+
+// `to` is kUpper, kLower or kTitle.
+std::string Mapped(std::string_view text, size_t at, Case to) {
+  const char32_t character = FirstCharacter(text.substr(at));
+  for (const Special& special : kSpecials) {
+    const std::string_view becomes = to == Case::kUpper   ? special.upper
+                                     : to == Case::kTitle ? special.title
+                                                          : special.lower;
+    if (special.character == character && !becomes.empty()) {
+      return std::string(becomes);
+    }
+  }
+  const auto code = static_cast<utf8proc_int32_t>(character);
+  utf8proc_int32_t mapped = to == Case::kUpper   ? utf8proc_toupper(code)
+                            : to == Case::kTitle ? utf8proc_totitle(code)
+                                                 : utf8proc_tolower(code);
+  if (to == Case::kLower && character == kSigma && EndsWithSigma(text, at)) {
+    mapped = static_cast<utf8proc_int32_t>(kFinalSigma);
+  }
+  std::string out;
+  AppendUtf8(static_cast<char32_t>(mapped), out);
+  return out;
 }
 
 }  // namespace
@@ -221,21 +287,17 @@ absl::StatusOr<Text> Replace(const Text& text, std::string_view from, const Text
 
 absl::StatusOr<Text> ChangeCase(const Text& text, Case to, Budget& budget) {
   SHOAL_RETURN_IF_ERROR(budget.Walk(text.size()));
-  SHOAL_RETURN_IF_ERROR(budget.Make(kPartBytes + 2 * text.memory()));  // a letter may grow
+  SHOAL_RETURN_IF_ERROR(budget.Make(kPartBytes + 3 * text.memory()));  // a letter may grow
   Text changed;
   const std::string_view all = text.str();
   bool within = false;  // a word, or behind the first character
   for (size_t at = 0; at < all.size(); at += CharacterLength(all[at])) {
     const char32_t character = FirstCharacter(all.substr(at));
-    const bool upper = to == Case::kUpper || (to != Case::kLower && !within);
-    std::string mapped;
-    if (upper) {
-      AppendUpper(character, mapped);
-    } else {
-      AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(character))),
-                 mapped);
-    }
-    changed.Append(mapped, text.OriginAt(at));
+    const bool large = to == Case::kUpper || (to != Case::kLower && !within);
+    const Case as = !large                                     ? Case::kLower
+                    : to == Case::kUpper || to == Case::kWords ? Case::kUpper
+                                                               : Case::kTitle;
+    changed.Append(Mapped(all, at, as), text.OriginAt(at));
     const bool word = to == Case::kTitle ? IsLetter(character) : !EndsWord(character);
     within = to == Case::kCapitalize || word;
   }

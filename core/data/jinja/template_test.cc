@@ -238,5 +238,54 @@ TEST(Jinja, StrftimeNowIsTheDayThatIsGiven) {
   EXPECT_EQ(Rendered("{{ strftime_now('%d %b %Y') }}", "{}", options)->str(), "26 Jul 2024");
 }
 
+// Each letter as Python has it.
+TEST(Jinja, LettersChangeTheirCaseAsInPython) {
+  const auto changed = [](const std::string& text, const std::string& filter) {
+    return Of("{{ '" + text + "' | " + filter + " }}");
+  };
+  {
+    const std::string letters =
+        "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖ×ØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðñòóôõö÷øùúûüýþÿŉǰǅǆǇİı";
+    EXPECT_EQ(changed(letters, "upper"),
+              "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖ×ØÙÚÛÜÝÞSSÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖ÷ØÙÚÛÜÝÞŸʼNJ̌ǄǄǇİI");
+    EXPECT_EQ(changed(letters, "lower"),
+              "àáâãäåæçèéêëìíîïðñòóôõö×øùúûüýþßàáâãäåæçèéêëìíîïðñòóôõö÷øùúûüýþÿŉǰǆǆǉi̇ı");
+  }
+  {
+    const std::string letters =
+        "ΆΈΉΊΌΎΏΐΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩΪΫάέήίΰαβγδεζηθικλμνξοπρςστυφχψωϊϋόύώ";
+    EXPECT_EQ(changed(letters, "upper"),
+              "ΆΈΉΊΌΎΏΪ́ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩΪΫΆΈΉΊΫ́ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΣΤΥΦΧΨΩΪΫΌΎΏ");
+    EXPECT_EQ(changed(letters, "lower"),
+              "άέήίόύώΐαβγδεζηθικλμνξοπρστυφχψωϊϋάέήίΰαβγδεζηθικλμνξοπρςστυφχψωϊϋόύώ");
+  }
+  {
+    const std::string letters =
+        "ЀЁЂЃЄЅІЇЈЉЊЋЌЍЎЏАБВГДЕЖЗИЙКЛМНОПРСТУФХЦЧШЩЪЫЬЭЮЯабвгдежзийклмнопрстуфхцчшщъыьэюяѐёђѓєѕіїјљ"
+        "њћќѝўџ";
+    EXPECT_EQ(changed(letters, "upper"),
+              "ЀЁЂЃЄЅІЇЈЉЊЋЌЍЎЏАБВГДЕЖЗИЙКЛМНОПРСТУФХЦЧШЩЪЫЬЭЮЯАБВГДЕЖЗИЙКЛМНОПРСТУФХЦЧШЩЪЫЬЭЮЯЀЁЂЃ"
+              "ЄЅІЇЈЉЊЋЌЍЎЏ");
+    EXPECT_EQ(changed(letters, "lower"),
+              "ѐёђѓєѕіїјљњћќѝўџабвгдежзийклмнопрстуфхцчшщъыьэюяабвгдежзийклмнопрстуфхцчшщъыьэюяѐёђѓ"
+              "єѕіїјљњћќѝўџ");
+  }
+  EXPECT_EQ(changed("ΟΔΟΣ", "lower"), "οδος");
+  EXPECT_EQ(changed("ΣΑΣ. ΑΣ", "lower"), "σας. ας");
+  EXPECT_EQ(changed("Σ", "lower"), "σ");
+  EXPECT_EQ(changed("ΑΣΑ", "lower"), "ασα");
+  EXPECT_EQ(changed("ΑΣ’Α", "lower"), "ασ’α");
+  EXPECT_EQ(changed("ΑΣ ΣΑ", "lower"), "ας σα");
+  EXPECT_EQ(changed("ßa", "capitalize"), "Ssa");
+  EXPECT_EQ(Of("{{ 'ßa b'.title() }}"), "Ssa B");
+  EXPECT_EQ(changed("ǆa", "capitalize"), "ǅa");
+  EXPECT_EQ(Of("{{ 'ǆa b'.title() }}"), "ǅa B");
+  EXPECT_EQ(changed("ŉa", "capitalize"), "ʼNa");
+  EXPECT_EQ(Of("{{ 'ŉa b'.title() }}"), "ʼNa B");
+  EXPECT_EQ(changed("ΐΣ", "capitalize"), "Ϊ́ς");
+  EXPECT_EQ(Of("{{ 'ΐΣ b'.title() }}"), "Ϊ́ς B");
+  EXPECT_EQ(changed("ßa", "title"), "SSa") << "of a filter";
+}
+
 }  // namespace
 }  // namespace shoal::jinja
