@@ -1,5 +1,6 @@
 #include "core/data/chat_template.h"
 
+#include <algorithm>
 #include <array>
 
 #include "absl/time/civil_time.h"
@@ -107,6 +108,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Create(const TemplateChoice& choice,
                                                   const Tokenizer& tokenizer,
                                                   const formats::SpecialTokens& special) {
   ChatTemplate chat(choice.kind, tokenizer);
+  chat.answers_ = choice.answers;
   if (choice.kind != plan::Template::kAuto) {
     if (!choice.arguments.empty()) {
       return InvalidArgument(
@@ -122,9 +124,10 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Create(const TemplateChoice& choice,
   }
   SHOAL_CHECK(!choice.own.text.empty());
   SHOAL_ASSIGN_OR_RETURN(const absl::CivilDay day, DayOf(choice.day));
-  SHOAL_ASSIGN_OR_RETURN(OwnTemplate own,
-                         OwnTemplate::Create(WithTokens(choice.own, tokenizer, special),
-                                             choice.arguments, tokenizer, special, TimeOf(day)));
+  SHOAL_ASSIGN_OR_RETURN(
+      OwnTemplate own,
+      OwnTemplate::Create(WithTokens(choice.own, tokenizer, special), choice.arguments, tokenizer,
+                          special, {.day = TimeOf(day), .answers = choice.answers}));
   chat.day_ = own.tells_day() ? absl::FormatCivilTime(day) : "";
   chat.own_ = std::make_shared<const OwnTemplate>(std::move(own));
   chat.end_of_turn_ = chat.own_->end_of_turn();
@@ -184,12 +187,17 @@ absl::Status ChatTemplate::FindTokens(const formats::SpecialTokens& special) {
 
 absl::Status ChatTemplate::AppendText(std::string_view text, float weight, bool continues,
                                       Conversation& out) const {
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                         tokenizer_->Encode(text, {.add_special = false,
-                                                   .parse_special = false,
-                                                   .continues = continues,
-                                                   .control = control_}));
+  const EncodeOptions options = {
+      .add_special = false, .parse_special = false, .continues = continues, .control = control_};
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, tokenizer_->Encode(text, options));
+  size_t reasoning = 0;  // tokens of it
+  if (const size_t bytes = BytesOfReasoning(text); answers_ && weight > 0 && bytes > 0) {
+    SHOAL_ASSIGN_OR_RETURN(const auto before, tokenizer_->Encode(text.substr(0, bytes), options));
+    reasoning = static_cast<size_t>(
+        std::mismatch(ids.begin(), ids.end(), before.begin(), before.end()).first - ids.begin());
+  }
   out.tokens.insert(out.tokens.end(), ids.begin(), ids.end());
+  out.weights.resize(out.weights.size() + reasoning, 0);
   out.weights.resize(out.tokens.size(), weight);
   return absl::OkStatus();
 }

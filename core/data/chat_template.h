@@ -49,7 +49,8 @@ struct TemplateChoice {
   // What that of a file reads beside the messages: true, false and numbers are such, all else is
   // text.
   std::map<std::string, std::string> arguments;
-  std::string day;  // "2026-11-27", which strftime_now tells; empty: today
+  std::string day;       // "2026-11-27", which strftime_now tells; empty: today
+  bool answers = false;  // reasoning is not learnt
 };
 
 // What a job's data.template stands for. auto: the template of the model's folder, else ours whose
@@ -107,6 +108,7 @@ class ChatTemplate {
   std::shared_ptr<const OwnTemplate> own_;  // of auto
   const Tokenizer* tokenizer_;
   std::string day_;
+  bool answers_ = false;
   int32_t end_of_turn_ = -1;
   std::vector<int32_t> start_;    // bos, if there is one
   std::vector<int32_t> control_;  // never read in messages, beside those listed as special

@@ -55,10 +55,12 @@ PrepareSummary SumOf(const std::vector<PreparedData>& sources) {
     all.skipped_oversize += one.skipped_oversize;
     all.skipped_no_target += one.skipped_no_target;
     all.silent_messages += one.silent_messages;
+    all.rewritten += one.rewritten;
     take_first(all.first_truncated, one.first_truncated);
     take_first(all.first_oversize, one.first_oversize);
     take_first(all.first_no_target, one.first_no_target);
     take_first(all.first_silent, one.first_silent);
+    take_first(all.first_rewritten, one.first_rewritten);
   }
   return all;
 }

@@ -72,6 +72,10 @@ class Sink {
       summary_.silent_messages += sample.silent;
       Note(where, summary_.first_silent);
     }
+    if (sample.rewritten) {
+      ++summary_.rewritten;
+      Note(where, summary_.first_rewritten);
+    }
     if (sample.targets == 0) {
       ++summary_.skipped_no_target;
       Note(where, summary_.first_no_target);
@@ -186,6 +190,10 @@ std::string Describe(const PrepareSummary& summary) {
   add(summary.skipped_no_target, "skipped for having no target token", summary.first_no_target);
   add(summary.silent_messages, "messages of the assistant left out by the template",
       summary.first_silent);
+  add(summary.rewritten,
+      "of which the template writes earlier replies otherwise once others follow (data.train_on: "
+      "each learns them as they are generated)",
+      summary.first_rewritten);
   return text;
 }
 

@@ -2,7 +2,7 @@
 // coordinator and workers map.
 //
 // Broken input (a line that is not JSON, an unknown role, an id outside the vocabulary) ends
-// preparation with "FILE:LINE: ...". Documents are cut (core/data/documents/cutter.h). Samples without anything to learn (no target token) or too
+// preparation with "FILE:LINE: ...". Samples without anything to learn (no target token) or too
 // long (by policy) are left out and counted, and the first of each is named.
 #pragma once
 
@@ -42,10 +42,12 @@ struct PrepareSummary {
   int64_t skipped_no_target = 0;
   int64_t weighted = 0;         // written, with weights other than 1
   int64_t silent_messages = 0;  // of the assistant, of which the template wrote nothing
+  int64_t rewritten = 0;  // whose template writes earlier replies otherwise once others follow
   std::string first_truncated;  // "FILE:LINE", empty if there was none
   std::string first_oversize;
   std::string first_no_target;
   std::string first_silent;
+  std::string first_rewritten;
 
   bool operator==(const PrepareSummary&) const = default;
 };

@@ -78,12 +78,14 @@ constexpr std::pair<const char*, int64_t PrepareSummary::*> kCounts[] = {
     {"truncated", &PrepareSummary::truncated},
     {"skipped_oversize", &PrepareSummary::skipped_oversize},
     {"skipped_no_target", &PrepareSummary::skipped_no_target},
-    {"silent_messages", &PrepareSummary::silent_messages}};
+    {"silent_messages", &PrepareSummary::silent_messages},
+    {"rewritten", &PrepareSummary::rewritten}};
 constexpr std::pair<const char*, std::string PrepareSummary::*> kPlaces[] = {
     {"first_truncated", &PrepareSummary::first_truncated},
     {"first_oversize", &PrepareSummary::first_oversize},
     {"first_no_target", &PrepareSummary::first_no_target},
-    {"first_silent", &PrepareSummary::first_silent}};
+    {"first_silent", &PrepareSummary::first_silent},
+    {"first_rewritten", &PrepareSummary::first_rewritten}};
 
 std::string ToJson(const PrepareSummary& summary) {
   Json json;

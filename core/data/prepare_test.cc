@@ -86,6 +86,40 @@ TEST_F(PrepareTest, CutsWeightsWithTheirTokens) {
   EXPECT_THAT(file->Sample(0)->weights, ElementsAre(2.0f, 3.0f, 1.0f));
 }
 
+TEST_F(PrepareTest, TrainOnSaysWhichRepliesAreLearnt) {
+  const std::string chat = R"({"messages":[{"role":"user","content":"a"},)"
+                           R"({"role":"assistant","content":"b"},{"role":"user","content":"c"},)"
+                           R"({"role":"assistant","content":"<think>d</think>e"},)"
+                           R"({"role":"user","content":"f"}]})";
+  const auto samples = [&](plan::TrainOn train_on) {
+    encoder_.emplace(SampleEncoder::Create(tokenizer_.get(), plan::Template::kPlain,
+                                           {.bos = 1, .eos = 2}, 620, {.train_on = train_on})
+                         .value());
+    EXPECT_TRUE(Run(chat, {}).ok());
+    const auto file = formats::TokenFile::Open(output()).value();
+    std::vector<std::pair<int64_t, std::string>> samples;  // tokens, and what is learnt
+    for (int64_t i = 0; i < file->samples(); ++i) {
+      Ids learnt = file->Sample(i)->labels;
+      std::erase(learnt, formats::kIgnoredLabel);
+      samples.emplace_back(file->tokens(i), tokenizer_->Decode(learnt, false));
+    }
+    return samples;
+  };
+  using Samples = std::vector<std::pair<int64_t, std::string>>;
+  const Samples all = samples(plan::TrainOn::kAll);
+  ASSERT_EQ(all.size(), 1u);
+  const int64_t whole = all[0].first;
+  EXPECT_EQ(all[0].second, "b</s> <think>d</think>e</s>");
+  EXPECT_EQ(samples(plan::TrainOn::kLast), (Samples{{whole, "<think>d</think>e</s>"}}));
+  EXPECT_EQ(samples(plan::TrainOn::kAnswer), (Samples{{whole, "b</s></think>e</s>"}}));
+  const Samples each = samples(plan::TrainOn::kEach);
+  ASSERT_EQ(each.size(), 2u) << "of each reply one";
+  EXPECT_EQ(each[0].second, "b</s>");
+  EXPECT_EQ(each[1].second, "<think>d</think>e</s>");
+  EXPECT_LT(each[0].first, each[1].first);
+  EXPECT_LT(each[1].first, whole) << "they end with it";
+}
+
 TEST_F(PrepareTest, WeightsOfOneAreNone) {
   ASSERT_OK(Run(R"({"prompt":"a","completion":"b"})", {}).status());
   const std::string without = *ReadFile(output());

@@ -102,7 +102,9 @@ absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Tokenizer* tokenizer,
     }
     return encoder;
   }
-  absl::StatusOr<ChatTemplate> chat = ChatTemplate::Create(choice, *tokenizer, special);
+  TemplateChoice of = choice;
+  of.answers = learning.train_on == plan::TrainOn::kAnswer;
+  absl::StatusOr<ChatTemplate> chat = ChatTemplate::Create(of, *tokenizer, special);
   if (chat.ok()) {
     encoder.chat_.emplace(*std::move(chat));
   } else {
@@ -143,6 +145,7 @@ absl::StatusOr<EncodedSample> SampleEncoder::EncodeChat(std::span<const ChatMess
   }
   EncodedSample out;
   out.silent = conversation->silent;
+  out.rewritten = conversation->rewritten;
   SHOAL_RETURN_IF_ERROR(
       SetLabels(conversation->tokens, conversation->weights, sample.weight, where, out));
   out.tokens = std::move(conversation->tokens);
@@ -164,7 +167,30 @@ absl::StatusOr<std::vector<EncodedSample>> SampleEncoder::Encode(const JsonlSamp
     SHOAL_ASSIGN_OR_RETURN(encoded.emplace_back(), EncodeDocument(sample, where));
     return encoded;
   }
-  SHOAL_ASSIGN_OR_RETURN(encoded.emplace_back(), EncodeChat(sample.messages, sample, where));
+  if (learning_.train_on == plan::TrainOn::kAll || learning_.train_on == plan::TrainOn::kAnswer) {
+    SHOAL_ASSIGN_OR_RETURN(encoded.emplace_back(), EncodeChat(sample.messages, sample, where));
+    return encoded;
+  }
+  // Of the last message of the assistant, or of each, nothing before it is learnt.
+  const bool each = learning_.train_on == plan::TrainOn::kEach;
+  std::vector<ChatMessage> messages = sample.messages;
+  std::optional<size_t> last;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].role != Role::kAssistant) {
+      continue;
+    }
+    if (last.has_value()) {
+      messages[*last].weight = 0;
+    }
+    last = i;
+    if (each && messages[i].weight > 0) {
+      SHOAL_ASSIGN_OR_RETURN(encoded.emplace_back(),
+                             EncodeChat(std::span(messages).first(i + 1), sample, where));
+    }
+  }
+  if (encoded.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(encoded.emplace_back(), EncodeChat(messages, sample, where));
+  }
   return encoded;
 }
 

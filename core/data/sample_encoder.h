@@ -22,7 +22,8 @@ struct EncodedSample {
       labels;  // labels[i] is the token after tokens[i], or -100; the last is always -100
   int64_t targets = 0;
   std::vector<float> weights;  // of the labels; empty: 1 each
-  int64_t silent = 0;          // messages of the assistant of which the template wrote nothing
+  int64_t silent = 0;          // as Conversation has them
+  bool rewritten = false;
 };
 
 // labels[i] = next[i + 1]: shifts by one, after which a label belongs to the position that predicts

@@ -22,4 +22,9 @@ absl::StatusOr<Role> ParseRole(std::string_view name) {
 
 std::string_view Name(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
 
+size_t BytesOfReasoning(std::string_view content) {
+  const size_t end = content.rfind("</think>");
+  return end == std::string_view::npos ? 0 : end;
+}
+
 }  // namespace shoal::worker

@@ -26,10 +26,14 @@ struct ChatMessage {
   bool operator==(const ChatMessage&) const = default;
 };
 
+// How much of a message's content is reasoning: what is before its last "</think>".
+size_t BytesOfReasoning(std::string_view content);
+
 struct Conversation {
   std::vector<int32_t> tokens;
   std::vector<float> weights;  // by token: of the loss of predicting it; 0: it is not learnt
   int64_t silent = 0;          // messages of the assistant of which the template wrote nothing
+  bool rewritten = false;      // its first reply would be another if the conversation ended there
 };
 
 }  // namespace shoal::worker

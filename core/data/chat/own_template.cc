@@ -26,23 +26,28 @@ constexpr std::array<const char*, 3> kReasoning = {"reasoning_content", "thinkin
 
 // The fields of a message. Its role and the names of fields are the template's: they are what it
 // writes special tokens with.
-absl::StatusOr<Value> MessageValue(const ChatMessage& message, int32_t source) {
+absl::StatusOr<Value> MessageValue(const ChatMessage& message, int32_t source, bool answers) {
   std::vector<std::pair<Text, Value>> items;
   const auto set = [&](const std::string& key, Value value) {
     std::erase_if(items, [&](const auto& item) { return item.first.str() == key; });
     items.emplace_back(Text(key), std::move(value));
   };
   set("role", Value(Text(std::string(Name(message.role)))));
-  set("content", Value(Text(message.content, {.source = source})));
+  const int32_t of_reasoning = answers ? -source : source;
+  const size_t thought = BytesOfReasoning(message.content);
+  Text content(message.content.substr(0, thought), {.source = of_reasoning});
+  content.Append(std::string_view(message.content).substr(thought), {.source = source});
+  set("content", Value(std::move(content)));
   for (const auto& [key, value] : message.more.items()) {
-    set(key, Value::FromJson(value, source));
+    const bool reasons = std::ranges::find(kReasoning, key) != kReasoning.end();
+    set(key, Value::FromJson(value, reasons ? of_reasoning : source));
   }
   for (const char* name : kReasoning) {
     const auto reasoning = message.more.find(name);
     if (reasoning != message.more.end() && !reasoning->is_null()) {
-      set(kReasoning[0], Value::FromJson(*reasoning, source));
+      set(kReasoning[0], Value::FromJson(*reasoning, of_reasoning));
       if (!message.more.contains(kReasoning[1])) {
-        set(kReasoning[1], Value::FromJson(*reasoning, source));
+        set(kReasoning[1], Value::FromJson(*reasoning, of_reasoning));
       }
       break;
     }
@@ -86,14 +91,15 @@ absl::StatusOr<OwnTemplate> OwnTemplate::Create(const TemplateSource& source,
                                                 const std::map<std::string, std::string>& arguments,
                                                 const Tokenizer& tokenizer,
                                                 const formats::SpecialTokens& special,
-                                                const std::tm& day) {
+                                                const OwnTemplateOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(jinja::Template parsed, jinja::Template::Parse(source.text, source.name));
   OwnTemplate own(std::move(parsed), tokenizer);
   if (!source.tool_text.empty()) {
     SHOAL_ASSIGN_OR_RETURN(own.with_tools_,
                            jinja::Template::Parse(source.tool_text, source.tool_name));
   }
-  own.options_.now = day;
+  own.options_ = {.limits = options.limits, .now = options.day};
+  own.answers_ = options.answers;
   std::string key = source.text + '\0' + source.tool_text;
   own.tells_day_ = key.find("strftime_now") != std::string::npos;
   for (const auto& [name, token] : source.tokens) {
@@ -135,12 +141,9 @@ absl::Status OwnTemplate::TakeArguments(const std::map<std::string, std::string>
   return absl::OkStatus();
 }
 
-// Of the first that has a part of it; 0: none has.
+// `targets` begins with the first that ends behind the span's beginning. 0: none has a part of it.
 float OwnTemplate::WeightAt(std::span<const Target> targets, TextRange span) {
-  const auto found = std::ranges::find_if(targets, [&](const Target& target) {
-    return target.span.begin < span.end && span.begin < target.span.end;
-  });
-  return found == targets.end() ? 0 : found->weight;
+  return targets.empty() || targets.front().span.begin >= span.end ? 0 : targets.front().weight;
 }
 
 absl::Status OwnTemplate::Probe(const formats::SpecialTokens& special) {
@@ -184,9 +187,14 @@ void OwnTemplate::FindControl(const Text& turns) {
   if (own.empty() || own.front().end == turns.size()) {
     return;
   }
+  std::vector<int32_t> written;  // of added tokens, of which there may be thousands
+  for (const int32_t id : tokenizer_->added_tokens()) {
+    if (turns.str().find(tokenizer_->IdToToken(id).value_or("")) != std::string::npos) {
+      written.push_back(id);
+    }
+  }
   int32_t before = -1;
-  for (const Segment& segment :
-       tokenizer_->CutAtTokens(turns.str(), own, tokenizer_->added_tokens())) {
+  for (const Segment& segment : tokenizer_->CutAtTokens(turns.str(), own, written)) {
     const TextRange span = Trimmed(turns.str(), segment);
     if (segment.id < 0 ||
         IsWhitespace(FirstCharacter(std::string_view(turns.str()).substr(span.begin)))) {
@@ -208,7 +216,7 @@ absl::StatusOr<Text> OwnTemplate::Render(std::span<const ChatMessage> messages,
                                          const OrderedJson& tools, bool prompt) const {
   std::vector<Value> list;
   for (size_t i = 0; i < messages.size(); ++i) {
-    SHOAL_ASSIGN_OR_RETURN(list.emplace_back(), MessageValue(messages[i], SourceOf(i)));
+    SHOAL_ASSIGN_OR_RETURN(list.emplace_back(), MessageValue(messages[i], SourceOf(i), answers_));
   }
   jinja::Variables variables = given_;
   SHOAL_ASSIGN_OR_RETURN(Value all, jinja::MakeList(std::move(list)));
@@ -245,29 +253,35 @@ jinja::Prompt OwnTemplate::PromptParts() const {
 
 // A part of a text has, but for where its ends cut a token, the tokens that it has within it.
 absl::Status OwnTemplate::AppendText(std::string_view text, size_t begin,
-                                     std::span<const Target> targets, Conversation& out) const {
+                                     std::span<const Target> targets, jinja::Budget& budget,
+                                     Conversation& out) const {
   const bool first = begin == 0;
+  const auto part = [&](size_t bytes) -> absl::StatusOr<std::vector<int32_t>> {
+    if (!budget.Walk(bytes).ok()) {
+      return ResourceExhausted(
+          "{}: to find what is learnt of a text takes too long: it has many turns, and no special "
+          "tokens between them",
+          template_.name());
+    }
+    return tokenizer_->EncodeBetween(text.substr(0, bytes), first, control_);
+  };
   SHOAL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                          tokenizer_->EncodeBetween(text, first, control_));
   const size_t start = out.tokens.size();
   out.tokens.insert(out.tokens.end(), ids.begin(), ids.end());
   out.weights.resize(out.tokens.size(), 0);
   for (const auto& [target, weight] : targets) {
-    if (target.end <= begin || target.begin >= begin + text.size()) {
-      continue;
+    if (target.begin >= begin + text.size()) {
+      break;
     }
     size_t from = 0;
     size_t to = ids.size();
     if (target.begin > begin) {
-      SHOAL_ASSIGN_OR_RETURN(
-          const auto before,
-          tokenizer_->EncodeBetween(text.substr(0, target.begin - begin), first, control_));
+      SHOAL_ASSIGN_OR_RETURN(const auto before, part(target.begin - begin));
       from = CommonBeginning(before, ids);
     }
     if (target.end < begin + text.size()) {
-      SHOAL_ASSIGN_OR_RETURN(
-          const auto within,
-          tokenizer_->EncodeBetween(text.substr(0, target.end - begin), first, control_));
+      SHOAL_ASSIGN_OR_RETURN(const auto within, part(target.end - begin));
       const size_t common = CommonBeginning(within, ids);
       to = std::min(ids.size(), common + (common < within.size() ? 1 : 0));
     }
@@ -281,15 +295,21 @@ absl::StatusOr<Conversation> OwnTemplate::Tokenized(const Text& text,
                                                     const std::vector<Segment>& segments,
                                                     std::span<const Target> targets) const {
   Conversation out;
+  jinja::Budget budget(options_.limits);
   for (const Segment& segment : segments) {
+    const TextRange span =
+        segment.id >= 0 ? Trimmed(text.str(), segment) : TextRange{segment.begin, segment.end};
+    while (!targets.empty() && targets.front().span.end <= span.begin) {
+      targets = targets.subspan(1);
+    }
     if (segment.id >= 0) {
       out.tokens.push_back(segment.id);
-      out.weights.push_back(WeightAt(targets, Trimmed(text.str(), segment)));
+      out.weights.push_back(WeightAt(targets, span));
       continue;
     }
     SHOAL_RETURN_IF_ERROR(
-        AppendText(std::string_view(text.str()).substr(segment.begin, segment.end - segment.begin),
-                   segment.begin, targets, out));
+        AppendText(std::string_view(text.str()).substr(span.begin, span.end - span.begin),
+                   span.begin, targets, budget, out));
   }
   return out;
 }
@@ -309,20 +329,21 @@ absl::StatusOr<std::vector<float>> OwnTemplate::WeightsOf(std::span<const ChatMe
   }
   if (marked != 0 && marked != weights.size()) {
     return InvalidArgument(
-        "weights of messages differ, and what {} marks by {{% generation %}} is {} texts for {} "
-        "messages of the assistant: a weight of the whole sample is possible",
-        template_.name(), marked, weights.size());
+        "weights of messages differ (those of which nothing is learnt weigh 0), and {} marks {} "
+        "{} by {{% generation %}} for {} messages of the assistant: only all of them may be "
+        "learnt, with one weight",
+        template_.name(), marked, marked == 1 ? "text" : "texts", weights.size());
   }
   return weights;
 }
 
-absl::StatusOr<Conversation> OwnTemplate::Encode(std::span<const ChatMessage> messages,
-                                                 const OrderedJson& tools) const {
-  SHOAL_ASSIGN_OR_RETURN(const Text text, Render(messages, tools, false));
-  const std::vector<Segment> segments = Segments(text);
+absl::StatusOr<std::vector<OwnTemplate::Target>> OwnTemplate::TargetsOf(
+    std::span<const ChatMessage> messages, const Text& text,
+    const std::vector<jinja::SpecialToken>& specials, bool marks, int64_t& silent) const {
   std::vector<Target> targets;
   const auto learn = [&](TextRange span, float weight) {
-    if (weight > 0) {
+    span.begin = answers_ ? jinja::BehindReasoning(text, span) : span.begin;
+    if (weight > 0 && span.begin < span.end) {
       targets.push_back({span, weight});
     }
   };
@@ -331,23 +352,63 @@ absl::StatusOr<Conversation> OwnTemplate::Encode(std::span<const ChatMessage> me
   for (size_t i = 0; i < marked.size(); ++i) {
     learn(marked[i], weights[i]);
   }
-  int64_t silent = 0;
-  const bool marks = with_tools_.has_value() && !tools.is_null() ? with_tools_->has_generation()
-                                                                 : template_.has_generation();
-  const std::vector<jinja::SpecialToken> specials = Specials(text, segments);
   const jinja::Prompt prompt = PromptParts();
   for (size_t i = 0; i < messages.size() && !marks; ++i) {
-    if (messages[i].role != Role::kAssistant) {
+    if (messages[i].role != Role::kAssistant || messages[i].weight == 0) {
       continue;
     }
-    const auto says = MessageSpan(text, SourceOf(i), prompt, specials);
-    silent += says.has_value() ? 0 : 1;
-    if (says.has_value()) {
+    if (const auto says = MessageSpan(text, SourceOf(i), prompt, specials); says.has_value()) {
       learn(*says, messages[i].weight);
+    } else {
+      ++silent;
     }
   }
+  std::ranges::stable_sort(targets, {}, [](const Target& target) { return target.span.begin; });
+  size_t end = 0;
+  std::erase_if(targets, [&end](Target& target) {
+    target.span.begin = std::max(target.span.begin, end);
+    end = std::max(end, target.span.end);
+    return target.span.begin >= target.span.end;
+  });
+  return targets;
+}
+
+// Whether a template writes the first reply otherwise once others follow, as those do that drop
+// earlier reasoning. False where that reply is not learnt.
+bool OwnTemplate::IsRewritten(std::span<const ChatMessage> messages, const OrderedJson& tools,
+                              const Text& text,
+                              const std::vector<jinja::SpecialToken>& specials) const {
+  const auto replies = [](const ChatMessage& message) { return message.role == Role::kAssistant; };
+  const auto first = std::ranges::find_if(messages, replies);
+  if (first == messages.end() || first->weight == 0 ||
+      std::find_if(first + 1, messages.end(), replies) == messages.end()) {
+    return false;
+  }
+  const auto index = static_cast<size_t>(first - messages.begin());
+  const absl::StatusOr<Text> alone = Render(messages.first(index + 1), tools, false);
+  if (!alone.ok()) {
+    return false;
+  }
+  const auto said = [&](const Text& of, const std::vector<jinja::SpecialToken>& tokens) {
+    const auto span = MessageSpan(of, SourceOf(index), PromptParts(), tokens);
+    return span.has_value() ? of.str().substr(span->begin, span->end - span->begin) : "";
+  };
+  return said(text, specials) != said(*alone, Specials(*alone, Segments(*alone)));
+}
+
+absl::StatusOr<Conversation> OwnTemplate::Encode(std::span<const ChatMessage> messages,
+                                                 const OrderedJson& tools) const {
+  SHOAL_ASSIGN_OR_RETURN(const Text text, Render(messages, tools, false));
+  const std::vector<Segment> segments = Segments(text);
+  const std::vector<jinja::SpecialToken> specials = Specials(text, segments);
+  const bool marks = with_tools_.has_value() && !tools.is_null() ? with_tools_->has_generation()
+                                                                 : template_.has_generation();
+  int64_t silent = 0;
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<Target> targets,
+                         TargetsOf(messages, text, specials, marks, silent));
   SHOAL_ASSIGN_OR_RETURN(Conversation out, Tokenized(text, segments, targets));
   out.silent = silent;
+  out.rewritten = IsRewritten(messages, tools, text, specials);
   return out;
 }
 

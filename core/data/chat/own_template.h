@@ -29,16 +29,21 @@
 
 namespace shoal::worker {
 
+struct OwnTemplateOptions {
+  std::tm day = {};           // what the template is told of the time
+  bool answers = false;       // reasoning is not learnt
+  jinja::Limits limits = {};  // also of finding what is learnt
+};
+
 class OwnTemplate {
  public:
-  // `arguments` are TemplateChoice's, `day` is what the template is told of the time.
-  // InvalidArgument if it is no template, has no such variable, or raises an error for any
-  // conversation.
+  // `arguments` are TemplateChoice's. InvalidArgument if it is no template, lacks any of those, or
+  // raises an error for any conversation.
   static absl::StatusOr<OwnTemplate> Create(const TemplateSource& source,
                                             const std::map<std::string, std::string>& arguments,
                                             const Tokenizer& tokenizer,
                                             const formats::SpecialTokens& special,
-                                            const std::tm& day);
+                                            const OwnTemplateOptions& options);
 
   // `tools` is a list, or null.
   absl::StatusOr<Conversation> Encode(std::span<const ChatMessage> messages,
@@ -68,6 +73,13 @@ class OwnTemplate {
   absl::StatusOr<std::vector<float>> WeightsOf(std::span<const ChatMessage> messages,
                                                size_t marked) const;
   static float WeightAt(std::span<const Target> targets, TextRange span);
+  // In order, and none within another. `marks`: the template has {% generation %}.
+  absl::StatusOr<std::vector<Target>> TargetsOf(std::span<const ChatMessage> messages,
+                                                const jinja::Text& text,
+                                                const std::vector<jinja::SpecialToken>& specials,
+                                                bool marks, int64_t& silent) const;
+  bool IsRewritten(std::span<const ChatMessage> messages, const nlohmann::ordered_json& tools,
+                   const jinja::Text& text, const std::vector<jinja::SpecialToken>& specials) const;
   // What add_generation_prompt adds, and what begins and ends a turn.
   absl::Status Probe(const formats::SpecialTokens& special);
   void FindControl(const jinja::Text& turns);
@@ -78,7 +90,7 @@ class OwnTemplate {
                                          const std::vector<Segment>& segments,
                                          std::span<const Target> targets) const;
   absl::Status AppendText(std::string_view text, size_t begin, std::span<const Target> targets,
-                          Conversation& out) const;
+                          jinja::Budget& budget, Conversation& out) const;
   std::vector<Segment> Segments(const jinja::Text& text) const;
 
   jinja::Template template_;
@@ -86,6 +98,7 @@ class OwnTemplate {
   const Tokenizer* tokenizer_;
   jinja::Variables given_;  // tokens by their names, and arguments
   jinja::RenderOptions options_;
+  bool answers_ = false;
   std::string prompt_;
   std::vector<int32_t> stops_;
   std::vector<int32_t> control_;  // beside those that the tokenizer lists as special

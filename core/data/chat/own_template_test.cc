@@ -26,10 +26,11 @@ std::unique_ptr<Tokenizer> TokenizerOf(const std::string& name) {
 
 absl::StatusOr<OwnTemplate> Made(const std::string& text, const Tokenizer& tokenizer,
                                  const formats::SpecialTokens& special = {},
-                                 const std::map<std::string, std::string>& tokens = {}) {
+                                 const std::map<std::string, std::string>& tokens = {},
+                                 const OwnTemplateOptions& options = {}) {
   return OwnTemplate::Create(
       {.name = "m/chat_template.jinja", .text = text, .tool_text = "", .tokens = tokens},
-      /*arguments=*/{}, tokenizer, special, {});
+      /*arguments=*/{}, tokenizer, special, options);
 }
 
 std::vector<ChatMessage> Messages(const OrderedJson& json) {
@@ -157,7 +158,8 @@ TEST(OwnTemplate, WhatIsMarkedForSeveralMessagesHasOneWeight) {
                                    {.role = Role::kAssistant, .content = "b", .weight = 0}};
   EXPECT_THAT(Learnt(own->Encode(chat, nullptr).value(), *tokenizer), ElementsAre());
   chat[0].weight = 2;
-  EXPECT_REFUSED(own->Encode(chat, nullptr).status(), "is 1 texts for 2 messages");
+  EXPECT_REFUSED(own->Encode(chat, nullptr).status(),
+                 "marks 1 text by {% generation %} for 2 messages");
   chat[1].weight = 2;
   EXPECT_EQ(own->Encode(chat, nullptr).value().weights.front(), 2);
 }
@@ -182,6 +184,80 @@ TEST(OwnTemplate, TheAssistantsReasoningAndCallsAreLearnt) {
                           "<think>nine</think>\nNine.<|im_end|>"));
   const auto with_tools = own->EncodePrompt(chat, OrderedJson::parse(R"([{"b": 1, "a": 2}])"));
   EXPECT_THAT(tokenizer->Decode(*with_tools, false), HasSubstr(R"([{"b": 1, "a": 2}])"));
+}
+
+TEST(OwnTemplate, OfAnswersReasoningIsNotLearnt) {
+  const auto tokenizer = TokenizerOf("qwen2");
+  const auto own = Made(kQwen, *tokenizer, {}, {}, {.answers = true});
+  ASSERT_OK(own.status());
+  const auto learnt = [&](const ChatMessage& reply) {
+    const auto chat =
+        own->Encode(std::vector<ChatMessage>{{Role::kUser, "1 + 1?"}, reply}, nullptr);
+    EXPECT_TRUE(chat.ok()) << chat.status();
+    return Learnt(*chat, *tokenizer);
+  };
+  using ::testing::ElementsAre;
+  EXPECT_THAT(learnt({Role::kAssistant, "2"}), ElementsAre("2<|im_end|>"));
+  EXPECT_THAT(learnt({Role::kAssistant, "2", {{"reasoning_content", "Easy."}}}),
+              ElementsAre("</think>\n2<|im_end|>"));
+  EXPECT_THAT(learnt({Role::kAssistant, "2", {{"thinking", "Easy."}}}),
+              ElementsAre("</think>\n2<|im_end|>"));
+  EXPECT_THAT(learnt({Role::kAssistant, "<think>\nEasy.\n</think>\n\n2"}),
+              ElementsAre("</think>\n\n2<|im_end|>"));
+  const auto marks = Made(
+      "{% for m in messages %}[{{ m.role }}]{% generation %}{{ m.reasoning_content }}|"
+      "{{ m.content }}{{ '<|im_end|>' }}{% endgeneration %}{% endfor %}",
+      *tokenizer, {}, {}, {.answers = true});
+  ASSERT_OK(marks.status());
+  const auto chat = marks->Encode(
+      std::vector<ChatMessage>{{Role::kAssistant, "2", {{"reasoning_content", "Easy."}}}}, nullptr);
+  ASSERT_OK(chat.status());
+  EXPECT_THAT(Learnt(*chat, *tokenizer), ElementsAre("|2<|im_end|>"));
+}
+
+// As templates do that drop earlier reasoning.
+TEST(OwnTemplate, SaysWhatItWritesOtherwiseOnceMoreFollows) {
+  const auto tokenizer = TokenizerOf("qwen2");
+  const auto own = Made(
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+      "{% if loop.last %}{{ m.reasoning_content }}{% endif %}{{ m.content + '<|im_end|>' }}"
+      "{% endfor %}",
+      *tokenizer);
+  ASSERT_OK(own.status());
+  const ChatMessage ask{Role::kUser, "1 + 1?"};
+  const ChatMessage plain{Role::kAssistant, "2"};
+  const ChatMessage thought{Role::kAssistant, "2", {{"reasoning_content", "Easy."}}};
+  const auto rewritten = [&](const std::vector<ChatMessage>& messages) {
+    return own->Encode(messages, nullptr).value().rewritten;
+  };
+  EXPECT_FALSE(rewritten({ask, thought}));
+  EXPECT_FALSE(rewritten({ask, plain, ask, thought}));
+  EXPECT_TRUE(rewritten({ask, thought, ask, plain}));
+  ChatMessage not_learnt = thought;
+  not_learnt.weight = 0;
+  EXPECT_FALSE(rewritten({ask, not_learnt, ask, plain}));
+}
+
+// Each turn of such a text costs as much as what stands before it.
+TEST(OwnTemplate, ManyTurnsWithoutTokensBetweenThemAreBounded) {
+  const auto tokenizer = TokenizerOf("qwen2");
+  constexpr const char* kBare =
+      "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+      "{% if add_generation_prompt %}assistant: {% endif %}";
+  std::vector<ChatMessage> messages;
+  while (messages.size() < 200) {
+    messages.push_back({Role::kUser, "1 + 1?"});
+    messages.push_back({Role::kAssistant, "2"});
+  }
+  const auto all = Made(kBare, *tokenizer).value().Encode(messages, nullptr);
+  ASSERT_OK(all.status());
+  EXPECT_EQ(Learnt(*all, *tokenizer), std::vector<std::string>(100, "2"));
+  const auto bounded = Made(kBare, *tokenizer, {}, {}, {.limits = {.steps = 30'000}})
+                           .value()
+                           .Encode(messages, nullptr);
+  EXPECT_EQ(bounded.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(bounded.status().message(),
+              ::testing::HasSubstr("m/chat_template.jinja: to find what is learnt of a text"));
 }
 
 TEST(OwnTemplate, ContentsCannotForgeTokens) {

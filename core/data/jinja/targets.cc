@@ -142,7 +142,7 @@ std::optional<TextRange> MessageSpan(const Text& text, int32_t source, const Pro
   size_t data_after = text.size() + 1;  // where data behind it begins
   size_t stop = text.size() + 1;        // of the first special token behind it that stops
   ForRuns(text, [&](TextRange span, Origin origin) {
-    if (origin.source == source && span.begin < stop) {
+    if ((origin.source == source || origin.source == -source) && span.begin < stop) {
       if (!message.has_value()) {
         stop = FirstStop(specials, span.begin, stop);
       }
@@ -159,6 +159,16 @@ std::optional<TextRange> MessageSpan(const Text& text, int32_t source, const Pro
   message->begin = BeginOf({data_before, message->begin}, text.str(), prompt, specials);
   message->end = EndOf({message->end, data_after}, text.str(), prompt, specials);
   return message;
+}
+
+size_t BehindReasoning(const Text& text, TextRange span) {
+  size_t end = span.begin;
+  ForRuns(text, [&](TextRange run, Origin origin) {
+    if (origin.source < 0 && run.begin < span.end && run.end > span.begin) {
+      end = std::min(run.end, span.end);
+    }
+  });
+  return end;
 }
 
 }  // namespace shoal::jinja

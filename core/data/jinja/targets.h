@@ -38,10 +38,10 @@ struct Prompt {
   bool has_special = false;
 };
 
-// What the message of `source` says. It begins behind the longest beginning of `prompt`, its head
-// at least, that stands before the message's first character with the template's text alone
-// between, and cuts no special token. Where there is none, it begins behind the last special token
-// there, or (the prompt has no such token) with the message.
+// What the message of `source` (or -source) says. It begins behind the longest beginning of
+// `prompt`, its head at least, that stands before the message's first character with the template's
+// text alone between, and cuts no special token. Where there is none, it begins behind the last
+// special token there, or (the prompt has no such token) with the message.
 //
 // It ends with the first special token behind the message's last character that stops generation,
 // with the template's text alone between and no prompt; else with the first special token there;
@@ -50,5 +50,9 @@ struct Prompt {
 // order.
 std::optional<TextRange> MessageSpan(const Text& text, int32_t source, const Prompt& prompt,
                                      const std::vector<SpecialToken>& specials);
+
+// Where the last reasoning within `span` ends, or the span begins: all text of a negative source is
+// reasoning.
+size_t BehindReasoning(const Text& text, TextRange span);
 
 }  // namespace shoal::jinja

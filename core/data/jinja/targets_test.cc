@@ -100,6 +100,13 @@ TEST(MessageSpan, EndsWithTheTurnAfterACallOfATool) {
   EXPECT_EQ(Says(turns, 2, "<a>"), "Yes<b>") << "nor is one behind a prompt its own";
 }
 
+TEST(MessageSpan, ItsReasoningMayHaveASourceOfItsOwn) {
+  const Text text = Made({{"<a>\n(", 0}, {"Hm", -2}, {")", 0}, {"Yes", 2}, {"</a>", 0}});
+  EXPECT_EQ(Says(text, 2, "<a>\n"), "(Hm)Yes</a>");
+  EXPECT_EQ(text.str().substr(BehindReasoning(text, {4, text.size()})), ")Yes</a>");
+  EXPECT_EQ(BehindReasoning(text, {8, text.size()}), 8u) << "none is within";
+}
+
 TEST(GenerationSpans, AreWhatWasMarked) {
   Text inner = Made({{"Yes", 2}, {"</s>", 0}});
   inner.MarkGeneration();
