@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/job/job.h"
+#include "proto/job.pb.h"
 
 namespace shoal::plan {
 namespace {
@@ -36,6 +37,30 @@ TEST(JobTemplate, IsANameOrAPath) {
   EXPECT_EQ(RefusedKeys({"data.template=chatlm"}),
             "--set data.template=chatlm: data.template is 'chatlm', expected auto, plain, chatml, "
             "llama3 or the path of a file.jinja");
+}
+
+// A job that waits in a coordinator's state outlives the release that it was saved by.
+TEST(JobTemplate, IsReadAsTheReleaseBeforeSaidIt) {
+  const auto read = [](std::optional<Template> earlier, const char* now) {
+    proto::Job message;
+    message.set_model("m");
+    message.mutable_data()->set_train("t");
+    if (earlier.has_value()) {
+      message.mutable_data()->set_earlier_template(
+          static_cast<proto::DataOptions::EarlierTemplate>(*earlier));
+    }
+    if (now != nullptr) {
+      message.mutable_data()->set_template_(now);
+    }
+    const auto job = FromMessage(message, "the job");
+    return job.ok() ? job->data.chat_template : std::string(job.status().message());
+  };
+  EXPECT_EQ(read(Template::kPlain, nullptr), "plain");
+  EXPECT_EQ(read(Template::kLlama3, nullptr), "llama3");
+  EXPECT_EQ(read(Template::kChatML, "own.jinja"), "own.jinja");
+  EXPECT_EQ(read(std::nullopt, nullptr), "auto");
+  EXPECT_THAT(RefusedKeys({"data.earlier_template=plain"}),
+              HasSubstr("unknown key 'earlier_template' in data"));
 }
 
 TEST(JobDate, IsADay) {

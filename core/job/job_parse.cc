@@ -77,6 +77,14 @@ absl::StatusOr<YAML::Node> LoadJobDocument(std::string_view text, const std::str
   return YAML::Load(whole);
 }
 
+// Says by today's keys what a release before said.
+void TakeEarlier(proto::DataOptions& data) {
+  if (data.has_earlier_template() && !data.has_template_()) {
+    data.set_template_(std::string(Name(static_cast<Template>(data.earlier_template()))));
+  }
+  data.clear_earlier_template();
+}
+
 class JobParser {
  public:
   explicit JobParser(std::string override_directory)
@@ -136,7 +144,7 @@ absl::Status JobParser::ReadSection(const YAML::Node& map, Section& section,
       return InvalidArgument("{}: a key is not a name", where);
     }
     const std::string& name = key.Scalar();
-    const FieldDescriptor* const field = section.GetDescriptor()->FindFieldByName(name);
+    const FieldDescriptor* const field = FieldNamed(section, name);
     if (field == nullptr) {
       return UnknownKey(where, section, path, name);
     }
@@ -174,7 +182,7 @@ absl::Status JobParser::ReadOverride(const std::string& text) {
   for (size_t begin = 0;;) {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string name = path.substr(begin, end - begin);
-    const FieldDescriptor* const field = section->GetDescriptor()->FindFieldByName(name);
+    const FieldDescriptor* const field = FieldNamed(*section, name);
     if (field == nullptr) {
       return UnknownKey(where, *section, path.substr(0, begin == 0 ? 0 : begin - 1), name);
     }
@@ -196,8 +204,10 @@ absl::Status JobParser::ReadOverride(const std::string& text) {
 
 // Checks every value as one from a file.
 absl::Status JobParser::ReadMessage(const proto::Job& message, const std::string& name) {
+  proto::Job said = message;
+  TakeEarlier(*said.mutable_data());
   absl::Status status;
-  ForEachValue(message,
+  ForEachValue(said,
                [&](const std::string& path, const Section& section, const FieldDescriptor& field) {
                  if (status.ok()) {
                    status = ReadKey(NodeOf(section, field), SectionOf(job_, path), field, path,

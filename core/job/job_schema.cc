@@ -13,7 +13,7 @@ void AddKeyFields(const google::protobuf::Descriptor& section, const std::string
     const FieldDescriptor& field = *section.field(i);
     if (IsSection(field)) {
       AddKeyFields(*field.message_type(), prefix + field.name() + ".", keys);
-    } else {
+    } else if (OptionsOf(field).kind() != proto::Key::EARLIER) {
       keys.push_back({prefix + field.name(), &field});
     }
   }
@@ -33,9 +33,17 @@ const std::vector<KeyField>& KeyFields() {
 std::vector<std::string> NamesIn(const Section& section) {
   std::vector<std::string> names;
   for (int i = 0; i < section.GetDescriptor()->field_count(); ++i) {
-    names.push_back(section.GetDescriptor()->field(i)->name());
+    if (const FieldDescriptor& field = *section.GetDescriptor()->field(i);
+        OptionsOf(field).kind() != proto::Key::EARLIER) {
+      names.push_back(field.name());
+    }
   }
   return names;
+}
+
+const FieldDescriptor* FieldNamed(const Section& section, const std::string& name) {
+  const FieldDescriptor* const field = section.GetDescriptor()->FindFieldByName(name);
+  return field == nullptr || OptionsOf(*field).kind() == proto::Key::EARLIER ? nullptr : field;
 }
 
 bool IsSection(const FieldDescriptor& field) {

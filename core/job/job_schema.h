@@ -28,6 +28,8 @@ const std::vector<KeyField>& KeyFields();
 
 // The names allowed directly under a section, e.g. "local" and "coordinator" under "cluster".
 std::vector<std::string> NamesIn(const Section& section);
+// The field of that name allowed there; null if there is none.
+const FieldDescriptor* FieldNamed(const Section& section, const std::string& name);
 // Whether the field holds keys; otherwise it is one.
 bool IsSection(const FieldDescriptor& field);
 const proto::Key& OptionsOf(const FieldDescriptor& field);
