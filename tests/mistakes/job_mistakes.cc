@@ -57,7 +57,8 @@ std::vector<Mistake> Values() {
       InSet("ListForText", "data.train=[a,b]", {"data.train is a list, expected text"}),
       InSet("EmptyText", "data.train=", {"data.train is empty, expected text"}),
       InSet("UnknownTemplate", "data.template=jinja",
-            {"data.template is 'jinja', expected one of plain, chatml, llama3"}),
+            {"data.template is 'jinja', expected auto, plain, chatml, llama3 or the path of a "
+             "file.jinja"}),
       InSet("UnknownTransport", "service.transports=[rdma]",
             {"service.transports has the unknown transport 'rdma'", "shm, verbs (RDMA), tcp"}),
       InSet("NoTransport", "service.transports=[]",
