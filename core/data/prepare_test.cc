@@ -15,6 +15,7 @@
 #include "core/data/sample_reader.h"
 #include "core/data/token_file.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -118,6 +119,29 @@ TEST_F(PrepareTest, TrainOnSaysWhichRepliesAreLearnt) {
   EXPECT_EQ(each[1].second, "<think>d</think>e</s>");
   EXPECT_LT(each[0].first, each[1].first);
   EXPECT_LT(each[1].first, whole) << "they end with it";
+}
+
+// They grow with the square of the replies.
+TEST_F(PrepareTest, SamplesOfEachReplyAreBounded) {
+  const std::string turns = R"({"role":"user","content":"a"},{"role":"assistant","content":"b"})";
+  const std::string chat =
+      fmt::format(R"({{"messages":[{}]}})", fmt::join(std::vector(6, turns), ","));
+  const auto error = [&](plan::TrainOn train_on, int64_t most) {
+    encoder_.emplace(SampleEncoder::Create(tokenizer_.get(), plan::Template::kPlain,
+                                           {.bos = 1, .eos = 2}, 620,
+                                           {.train_on = train_on, .most_tokens = most})
+                         .value());
+    return Error(chat);
+  };
+  ASSERT_EQ(error(plan::TrainOn::kEach, 1000), "prepared");
+  const int64_t all = formats::TokenFile::Open(output()).value()->total_tokens();
+  EXPECT_EQ(error(plan::TrainOn::kEach, all), "prepared");
+  EXPECT_THAT(error(plan::TrainOn::kEach, all - 1),
+              HasSubstr(fmt::format("data.jsonl:1: the samples that train_on: each makes of this "
+                                    "conversation's replies have more than {} tokens",
+                                    all - 1)));
+  EXPECT_EQ(error(plan::TrainOn::kAll, 1), "prepared");
+  EXPECT_EQ(error(plan::TrainOn::kLast, 1), "prepared");
 }
 
 TEST_F(PrepareTest, WeightsOfOneAreNone) {

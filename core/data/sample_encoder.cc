@@ -152,6 +152,40 @@ absl::StatusOr<EncodedSample> SampleEncoder::EncodeChat(std::span<const ChatMess
   return out;
 }
 
+// Of the last message of the assistant, or of each, nothing before it is learnt.
+absl::StatusOr<std::vector<EncodedSample>> SampleEncoder::EncodeReplies(
+    const JsonlSample& sample, std::string_view where) const {
+  const bool each = learning_.train_on == plan::TrainOn::kEach;
+  std::vector<EncodedSample> encoded;
+  std::vector<ChatMessage> messages = sample.messages;
+  std::optional<size_t> last;
+  int64_t tokens = 0;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].role != Role::kAssistant) {
+      continue;
+    }
+    if (last.has_value()) {
+      messages[*last].weight = 0;
+    }
+    last = i;
+    if (each && messages[i].weight > 0) {
+      SHOAL_ASSIGN_OR_RETURN(encoded.emplace_back(),
+                             EncodeChat(std::span(messages).first(i + 1), sample, where));
+      tokens += std::ssize(encoded.back().tokens);
+    }
+    if (tokens > learning_.most_tokens) {
+      return InvalidArgument(
+          "{}: the samples that train_on: each makes of this conversation's replies have more than "
+          "{} tokens in all; split the conversation, or say another train_on",
+          where, learning_.most_tokens);
+    }
+  }
+  if (encoded.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(encoded.emplace_back(), EncodeChat(messages, sample, where));
+  }
+  return encoded;
+}
+
 absl::StatusOr<std::vector<EncodedSample>> SampleEncoder::Encode(const JsonlSample& sample,
                                                                  std::string_view where) const {
   std::vector<EncodedSample> encoded;
@@ -171,27 +205,7 @@ absl::StatusOr<std::vector<EncodedSample>> SampleEncoder::Encode(const JsonlSamp
     SHOAL_ASSIGN_OR_RETURN(encoded.emplace_back(), EncodeChat(sample.messages, sample, where));
     return encoded;
   }
-  // Of the last message of the assistant, or of each, nothing before it is learnt.
-  const bool each = learning_.train_on == plan::TrainOn::kEach;
-  std::vector<ChatMessage> messages = sample.messages;
-  std::optional<size_t> last;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    if (messages[i].role != Role::kAssistant) {
-      continue;
-    }
-    if (last.has_value()) {
-      messages[*last].weight = 0;
-    }
-    last = i;
-    if (each && messages[i].weight > 0) {
-      SHOAL_ASSIGN_OR_RETURN(encoded.emplace_back(),
-                             EncodeChat(std::span(messages).first(i + 1), sample, where));
-    }
-  }
-  if (encoded.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(encoded.emplace_back(), EncodeChat(messages, sample, where));
-  }
-  return encoded;
+  return EncodeReplies(sample, where);
 }
 
 }  // namespace shoal::worker

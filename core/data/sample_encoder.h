@@ -41,6 +41,9 @@ EncodedSample SampleOfText(std::span<const int32_t> tokens, std::span<const floa
 struct Learning {
   plan::Objective objective = plan::Objective::kSft;
   plan::TrainOn train_on = plan::TrainOn::kAll;  // of conversations
+  // That TrainOn::kEach may make of a conversation, in all, since they grow with the square of its
+  // replies.
+  int64_t most_tokens = int64_t{1} << 25;
 };
 
 // Immutable; threads may share one. The tokenizer must outlive it.
@@ -54,7 +57,7 @@ class SampleEncoder {
                                               int64_t vocabulary, const Learning& learning = {});
 
   // `where` is the sample's "FILE:LINE". One, or with TrainOn::kEach those that the sample stands
-  // for; of a document, whatever its length.
+  // for, of learning().most_tokens at most; of a document, whatever its length.
   absl::StatusOr<std::vector<EncodedSample>> Encode(const JsonlSample& sample,
                                                     std::string_view where) const;
 
@@ -70,6 +73,8 @@ class SampleEncoder {
                                            const JsonlSample& sample, std::string_view where) const;
   absl::StatusOr<EncodedSample> EncodeDocument(const JsonlSample& sample,
                                                std::string_view where) const;
+  absl::StatusOr<std::vector<EncodedSample>> EncodeReplies(const JsonlSample& sample,
+                                                           std::string_view where) const;
   const Tokenizer* tokenizer_ = nullptr;
   std::optional<ChatTemplate> chat_;
   absl::Status no_text_;  // why neither conversations nor documents can be encoded
