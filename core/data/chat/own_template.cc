@@ -293,9 +293,9 @@ absl::Status OwnTemplate::AppendText(std::string_view text, size_t begin,
 
 absl::StatusOr<Conversation> OwnTemplate::Tokenized(const Text& text,
                                                     const std::vector<Segment>& segments,
-                                                    std::span<const Target> targets) const {
+                                                    std::span<const Target> targets,
+                                                    jinja::Budget& budget) const {
   Conversation out;
-  jinja::Budget budget(options_.limits);
   for (const Segment& segment : segments) {
     const TextRange span =
         segment.id >= 0 ? Trimmed(text.str(), segment) : TextRange{segment.begin, segment.end};
@@ -339,7 +339,8 @@ absl::StatusOr<std::vector<float>> OwnTemplate::WeightsOf(std::span<const ChatMe
 
 absl::StatusOr<std::vector<OwnTemplate::Target>> OwnTemplate::TargetsOf(
     std::span<const ChatMessage> messages, const Text& text,
-    const std::vector<jinja::SpecialToken>& specials, bool marks, int64_t& silent) const {
+    const std::vector<jinja::SpecialToken>& specials, bool marks, jinja::Budget& budget,
+    int64_t& silent) const {
   std::vector<Target> targets;
   const auto learn = [&](TextRange span, float weight) {
     span.begin = answers_ ? jinja::BehindReasoning(text, span) : span.begin;
@@ -348,6 +349,12 @@ absl::StatusOr<std::vector<OwnTemplate::Target>> OwnTemplate::TargetsOf(
     }
   };
   const std::vector<TextRange> marked = jinja::GenerationSpans(text);
+  // Each is looked for among all runs and tokens.
+  const size_t spans = marked.size() + (marks ? 0 : messages.size());
+  if (!budget.Read(spans * (text.runs().size() + specials.size())).ok()) {
+    return ResourceExhausted("{}: to find what is learnt of {} messages takes too long",
+                             template_.name(), messages.size());
+  }
   SHOAL_ASSIGN_OR_RETURN(const std::vector<float> weights, WeightsOf(messages, marked.size()));
   for (size_t i = 0; i < marked.size(); ++i) {
     learn(marked[i], weights[i]);
@@ -403,10 +410,11 @@ absl::StatusOr<Conversation> OwnTemplate::Encode(std::span<const ChatMessage> me
   const std::vector<jinja::SpecialToken> specials = Specials(text, segments);
   const bool marks = with_tools_.has_value() && !tools.is_null() ? with_tools_->has_generation()
                                                                  : template_.has_generation();
+  jinja::Budget budget(options_.limits);
   int64_t silent = 0;
   SHOAL_ASSIGN_OR_RETURN(const std::vector<Target> targets,
-                         TargetsOf(messages, text, specials, marks, silent));
-  SHOAL_ASSIGN_OR_RETURN(Conversation out, Tokenized(text, segments, targets));
+                         TargetsOf(messages, text, specials, marks, budget, silent));
+  SHOAL_ASSIGN_OR_RETURN(Conversation out, Tokenized(text, segments, targets, budget));
   out.silent = silent;
   out.rewritten = IsRewritten(messages, tools, text, specials);
   return out;
@@ -415,7 +423,8 @@ absl::StatusOr<Conversation> OwnTemplate::Encode(std::span<const ChatMessage> me
 absl::StatusOr<std::vector<int32_t>> OwnTemplate::EncodePrompt(
     std::span<const ChatMessage> messages, const OrderedJson& tools) const {
   SHOAL_ASSIGN_OR_RETURN(const Text text, Render(messages, tools, true));
-  SHOAL_ASSIGN_OR_RETURN(Conversation out, Tokenized(text, Segments(text), {}));
+  jinja::Budget budget(options_.limits);
+  SHOAL_ASSIGN_OR_RETURN(Conversation out, Tokenized(text, Segments(text), {}, budget));
   return std::move(out.tokens);
 }
 
@@ -425,7 +434,8 @@ std::string OwnTemplate::DecodeReply(std::span<const int32_t> ids) const {
   }
   // Decodes it after the prompt, since decoders treat the first token of a text differently.
   const Text prompt(prompt_);
-  absl::StatusOr<Conversation> both = Tokenized(prompt, Segments(prompt), {});
+  jinja::Budget budget(options_.limits);
+  absl::StatusOr<Conversation> both = Tokenized(prompt, Segments(prompt), {}, budget);
   if (!both.ok()) {
     return tokenizer_->Decode(ids);
   }

@@ -77,7 +77,8 @@ class OwnTemplate {
   absl::StatusOr<std::vector<Target>> TargetsOf(std::span<const ChatMessage> messages,
                                                 const jinja::Text& text,
                                                 const std::vector<jinja::SpecialToken>& specials,
-                                                bool marks, int64_t& silent) const;
+                                                bool marks, jinja::Budget& budget,
+                                                int64_t& silent) const;
   bool IsRewritten(std::span<const ChatMessage> messages, const nlohmann::ordered_json& tools,
                    const jinja::Text& text, const std::vector<jinja::SpecialToken>& specials) const;
   // What add_generation_prompt adds, and what begins and ends a turn.
@@ -88,7 +89,8 @@ class OwnTemplate {
   jinja::Prompt PromptParts() const;
   absl::StatusOr<Conversation> Tokenized(const jinja::Text& text,
                                          const std::vector<Segment>& segments,
-                                         std::span<const Target> targets) const;
+                                         std::span<const Target> targets,
+                                         jinja::Budget& budget) const;
   absl::Status AppendText(std::string_view text, size_t begin, std::span<const Target> targets,
                           jinja::Budget& budget, Conversation& out) const;
   std::vector<Segment> Segments(const jinja::Text& text) const;

@@ -260,6 +260,26 @@ TEST(OwnTemplate, ManyTurnsWithoutTokensBetweenThemAreBounded) {
               ::testing::HasSubstr("m/chat_template.jinja: to find what is learnt of a text"));
 }
 
+// Each message is looked for in all of the text.
+TEST(OwnTemplate, ManyMessagesAreBounded) {
+  const auto tokenizer = TokenizerOf("qwen2");
+  constexpr const char* kTurns =
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+      "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+  std::vector<ChatMessage> messages;
+  while (messages.size() < 4000) {
+    messages.push_back({Role::kUser, "1 + 1?"});
+    messages.push_back({Role::kAssistant, "2"});
+  }
+  const jinja::Limits limits = {.steps = 600'000};
+  const auto own = Made(kTurns, *tokenizer, {}, {}, {.limits = limits}).value();
+  EXPECT_THAT(own.Encode(messages, nullptr).status().message(),
+              ::testing::HasSubstr("m/chat_template.jinja: to find what is learnt of 4000 messages "
+                                   "takes too long"));
+  ASSERT_OK(own.EncodePrompt(messages, nullptr).status());
+  ASSERT_OK(Made(kTurns, *tokenizer).value().Encode(messages, nullptr).status());
+}
+
 TEST(OwnTemplate, ContentsCannotForgeTokens) {
   const auto tokenizer = TokenizerOf("qwen2");
   const auto own = Made(kQwen, *tokenizer).value();
