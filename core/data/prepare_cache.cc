@@ -55,9 +55,8 @@ absl::StatusOr<std::string> CacheName(const std::string& input,
   const Learning& learning = encoder.learning();
   key += fmt::format("|{}|{}|{}", static_cast<int>(learning.objective),
                      static_cast<int>(learning.train_on), static_cast<int>(options.documents));
-  if (encoder.chat().has_value()) {
-    key += fmt::format("|{}|{}", encoder.chat()->Signature(), encoder.chat()->day());
-  }
+  key += fmt::format("|{}|{}", encoder.Signature(),
+                     encoder.chat().has_value() ? encoder.chat()->day() : "");
   for (const auto& [ours, theirs] : options.fields) {
     key += fmt::format("|{}={}", ours, theirs);
   }

@@ -5,6 +5,7 @@
 
 #include "core/base/status.h"
 #include "core/data/token_file.h"
+#include "fmt/ranges.h"
 
 namespace shoal::worker {
 namespace {
@@ -206,6 +207,13 @@ absl::StatusOr<std::vector<EncodedSample>> SampleEncoder::Encode(const JsonlSamp
     return encoded;
   }
   return EncodeReplies(sample, where);
+}
+
+std::string SampleEncoder::Signature() const {
+  if (learning_.objective == plan::Objective::kPretrain && tokenizer_ != nullptr) {
+    return fmt::format("documents:{}:{}", fmt::join(tokenizer_->prefix(), ","), end_);
+  }
+  return chat_.has_value() ? chat_->Signature() : "";
 }
 
 }  // namespace shoal::worker

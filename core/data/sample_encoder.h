@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -66,6 +67,9 @@ class SampleEncoder {
   int64_t vocabulary() const { return vocabulary_; }
   plan::Template kind() const { return kind_; }
   const Learning& learning() const { return learning_; }
+  // Two encoders with equal signatures and days, over the same tokenizer, write the same tokens
+  // around what they learn. Empty: text is refused.
+  std::string Signature() const;
 
  private:
   SampleEncoder() = default;

@@ -156,6 +156,19 @@ TEST_F(PrepareDocuments, AFileOfTextIsOne) {
   EXPECT_THAT(Run("data.txt", "").status().message(), HasSubstr("the file is empty"));
 }
 
+TEST_F(PrepareDocuments, AreMadeAgainForAnotherEnd) {
+  ASSERT_OK(Run("data.jsonl", kTwo).status());
+  const auto cached = [&](int64_t eos) {
+    return PrepareCached(folder_ / "data.jsonl", folder_ / "cache", Encoder(eos).value(), {})
+        .value();
+  };
+  const PreparedData first = cached(kEos);
+  EXPECT_TRUE(cached(kEos).from_cache);
+  const PreparedData other = cached(kEos + 1);
+  EXPECT_FALSE(other.from_cache);
+  EXPECT_EQ(formats::TokenFile::Open(other.path).value()->Sample(0)->tokens.back(), kEos + 1);
+}
+
 TEST_F(PrepareDocuments, TakeNoOtherForm) {
   EXPECT_THAT(Run("data.jsonl", R"({"prompt":"a","completion":"b"})").status().message(),
               HasSubstr("data.jsonl:1: no 'text' is there, but 'completion', 'prompt'; "
