@@ -117,9 +117,11 @@ class Training {
     SHOAL_RETURN_IF_ERROR(At("model", spec.status()));
     spec_ = *spec;
     SHOAL_RETURN_IF_ERROR(At("train.groups", CheckGroups(job_, spec_)));
-    SHOAL_RETURN_IF_ERROR(At(KeyOfTrainingData(job_), CheckData(job_.data.paths())));
+    SHOAL_RETURN_IF_ERROR(
+        At(KeyOfTrainingData(job_), CheckData(job_.data.paths(), job_.train.objective)));
     if (!job_.data.validation.path.empty()) {
-      SHOAL_RETURN_IF_ERROR(At("data.validation.path", CheckData({job_.data.validation.path})));
+      SHOAL_RETURN_IF_ERROR(
+          At("data.validation.path", CheckData({job_.data.validation.path}, job_.train.objective)));
     }
     SHOAL_ASSIGN_OR_RETURN(coordinator_, CoordinatorOf(job_, options_.token_file, options_.tls));
     SHOAL_ASSIGN_OR_RETURN(gpus_, CheckGpus(job_));

@@ -183,7 +183,7 @@ absl::StatusOr<Simulation> OpenSimulation(const SimulationSource& source) {
   SHOAL_RETURN_IF_ERROR(OpenCluster(source, simulation));
   SettlePolicy(!source.cluster.empty(), simulation);
   if (source.lengths.empty()) {
-    const absl::Status data = CheckData(job.data.paths());
+    const absl::Status data = CheckData(job.data.paths(), job.train.objective);
     SHOAL_RETURN_IF_ERROR(
         source.data.empty() ? AtKey(data, KeyOfTrainingData(job), source.job_file, source.overrides)
                             : Annotate(data, "--data"));

@@ -89,9 +89,10 @@ absl::Status AtKey(const absl::Status& status, const std::string& key, const std
   return Annotate(status, place.starts_with("--set") ? place : fmt::format("{}: {}", place, key));
 }
 
-absl::Status CheckData(const std::vector<std::string>& paths) {
+absl::Status CheckData(const std::vector<std::string>& paths, plan::Objective objective) {
   for (const std::string& path : paths) {
-    SHOAL_RETURN_IF_ERROR(worker::ListDataFiles(path).status());
+    SHOAL_RETURN_IF_ERROR(
+        worker::ListDataFiles(path, objective == plan::Objective::kPretrain).status());
   }
   return absl::OkStatus();
 }

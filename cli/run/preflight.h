@@ -35,7 +35,7 @@ absl::Status AtKey(const absl::Status& status, const std::string& key, const std
                    const std::vector<std::string>& overrides);
 
 // What is named by data.train, the sources of data.mixture or another key of samples can be read.
-absl::Status CheckData(const std::vector<std::string>& paths);
+absl::Status CheckData(const std::vector<std::string>& paths, plan::Objective objective);
 // The one of the two that this job has.
 const char* KeyOfTrainingData(const plan::Job& job);
 

@@ -16,22 +16,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool IsDataName(std::string_view name) {
+// Without what says that it is packed.
+std::string_view Unpacked(std::string_view name) {
   for (const std::string_view packed : {".gz", ".zst"}) {
     if (name.ends_with(packed)) {
-      name.remove_suffix(packed.size());
-      break;
+      return name.substr(0, name.size() - packed.size());
     }
   }
-  return !name.starts_with('.') && (name.ends_with(".jsonl") || name.ends_with(".json"));
+  return name;
 }
 
-absl::StatusOr<std::vector<std::string>> FilesOfFolder(const std::string& folder) {
+bool IsSampleName(std::string_view name) {
+  name = Unpacked(name);
+  return name.ends_with(".jsonl") || name.ends_with(".json");
+}
+
+absl::StatusOr<std::vector<std::string>> FilesOfFolder(const std::string& folder, bool documents) {
   std::error_code error;
   std::vector<std::string> files;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (IsDataName(entry->path().filename().string()) && !entry->is_directory(error)) {
+    const std::string name = entry->path().filename().string();
+    const bool wanted = IsSampleName(name) || (documents && IsTextName(name));
+    if (wanted && !name.starts_with('.') && !entry->is_directory(error)) {
       files.push_back(entry->path().string());
     }
   }
@@ -39,10 +46,8 @@ absl::StatusOr<std::vector<std::string>> FilesOfFolder(const std::string& folder
     return ErrnoToStatus(error.value(), fmt::format("cannot read folder {}", folder));
   }
   if (files.empty()) {
-    return NotFound(
-        "{}: no file in this folder ends with .jsonl or .json (or these and .gz or "
-        ".zst)",
-        folder);
+    return NotFound("{}: no file in this folder ends with {} (or these and .gz or .zst)", folder,
+                    documents ? ".jsonl, .json or .txt" : ".jsonl or .json");
   }
   std::ranges::sort(files);
   return files;
@@ -70,11 +75,13 @@ absl::StatusOr<std::vector<std::string>> FilesOfPattern(const std::string& patte
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> ListDataFiles(const std::string& input) {
+bool IsTextName(std::string_view path) { return Unpacked(path).ends_with(".txt"); }
+
+absl::StatusOr<std::vector<std::string>> ListDataFiles(const std::string& input, bool documents) {
   std::error_code error;
   std::vector<std::string> files = {input};
   if (fs::is_directory(input, error)) {
-    SHOAL_ASSIGN_OR_RETURN(files, FilesOfFolder(input));
+    SHOAL_ASSIGN_OR_RETURN(files, FilesOfFolder(input, documents));
   } else if (!fs::exists(input, error) && input.find_first_of("*?[") != std::string::npos) {
     SHOAL_ASSIGN_OR_RETURN(files, FilesOfPattern(input));
   }

@@ -38,5 +38,18 @@ TEST(DataFilesTest, AreThoseOfAFolderOrPatternInTheOrderOfNames) {
   EXPECT_REFUSED(ListDataFiles(folder / "absent.jsonl").status(), "No such file");
 }
 
+TEST(DataFilesTest, DocumentsAreTextsToo) {
+  const TemporaryFolder folder;
+  for (const char* name : {"b.jsonl", "a.txt", "c.txt.gz", ".d.txt", "README.md"}) {
+    ASSERT_TRUE(WriteFileAtomically(folder / name, "x").ok());
+  }
+  EXPECT_THAT(ListDataFiles(folder.path(), true).value(),
+              ElementsAre(folder / "a.txt", folder / "b.jsonl", folder / "c.txt.gz"));
+  EXPECT_THAT(ListDataFiles(folder.path()).value(), ElementsAre(folder / "b.jsonl"));
+  std::filesystem::create_directory(folder / "empty");
+  EXPECT_REFUSED(ListDataFiles(folder / "empty", true).status(),
+                 "no file in this folder ends with .jsonl, .json or .txt (or these and .gz");
+}
+
 }  // namespace
 }  // namespace shoal::worker

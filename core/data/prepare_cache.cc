@@ -140,7 +140,8 @@ absl::StatusOr<PreparedData> PrepareCached(const std::string& input,
                                            const SampleEncoder& encoder,
                                            const PrepareOptions& options) {
   SHOAL_RETURN_IF_ERROR(CheckFields(options.fields));
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> files, ListDataFiles(input));
+  const bool documents = encoder.learning().objective == plan::Objective::kPretrain;
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> files, ListDataFiles(input, documents));
   if (files.size() == 1) {
     SHOAL_ASSIGN_OR_RETURN(const bool is_token_file, IsTokenFile(files.front()));
     if (is_token_file) {

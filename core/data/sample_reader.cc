@@ -12,13 +12,6 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-bool IsTextName(std::string_view path) {
-  for (const std::string_view packed : {".gz", ".zst"}) {
-    path.remove_suffix(path.ends_with(packed) ? packed.size() : 0);
-  }
-  return path.ends_with(".txt");
-}
-
 // Where an element of a list ends, by its brackets and quotes.
 class ElementEnd {
  public:
@@ -52,7 +45,7 @@ class ElementEnd {
 
 absl::StatusOr<std::unique_ptr<SampleReader>> SampleReader::Open(const std::string& input,
                                                                  bool documents) {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<std::string> files, ListDataFiles(input));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<std::string> files, ListDataFiles(input, documents));
   std::unique_ptr<SampleReader> reader(new SampleReader(std::move(files), documents));
   std::error_code error;
   for (const std::string& file : reader->files_) {

@@ -1,5 +1,6 @@
 // Preparation of documents: what is learnt of them, and how they are read.
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -154,6 +155,15 @@ TEST_F(PrepareDocuments, AFileOfTextIsOne) {
   EXPECT_THAT(Run("data.txt", "\xFF").status().message(),
               HasSubstr("data.txt:1: text is not UTF-8 at byte 0"));
   EXPECT_THAT(Run("data.txt", "").status().message(), HasSubstr("the file is empty"));
+}
+
+TEST_F(PrepareDocuments, AFolderHasTextsAndLines) {
+  std::filesystem::create_directory(folder_ / "corpus");
+  ASSERT_OK(WriteFileAtomically(folder_ / "corpus/b.txt", "The end"));
+  ASSERT_OK(Run("corpus/a.jsonl", R"({"text":"Once"})").status());
+  const auto prepared = PrepareCached(folder_ / "corpus", folder_ / "cache", *encoder_, {});
+  ASSERT_OK(prepared.status());
+  EXPECT_EQ(prepared->summary.documents, 2);
 }
 
 TEST_F(PrepareDocuments, AreMadeAgainForAnotherEnd) {
