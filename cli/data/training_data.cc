@@ -12,8 +12,14 @@ namespace shoal::cli {
 
 namespace {
 
-std::string NameOf(const worker::ChatTemplate& chat, plan::Template kind) {
-  return chat.own() != nullptr ? chat.own()->name() : std::string(plan::Name(kind));
+// What is written around what is learnt, and where from.
+std::string NameOf(const plan::Job& job, const worker::SampleEncoder& encoder) {
+  if (!encoder.chat().has_value()) {
+    return fmt::format("what documents begin or end with (eos_token_id of {})", job.model);
+  }
+  const worker::OwnTemplate* const own = encoder.chat()->own();
+  return fmt::format("the chat template ({})",
+                     own != nullptr ? own->name() : std::string(plan::Name(encoder.kind())));
 }
 
 absl::Status OtherSamples(const std::string& of, const std::string& what) {
@@ -26,7 +32,7 @@ absl::Status OtherSamples(const std::string& of, const std::string& what) {
 worker::Rendering RenderingOf(const worker::SampleEncoder& encoder,
                               const std::vector<worker::PreparedData>& sources) {
   const worker::Tokenizer* tokenizer = encoder.tokenizer();
-  return {.chat_template = encoder.chat().has_value() ? encoder.chat()->Signature() : "",
+  return {.chat_template = encoder.Signature(),
           .tokenizer = tokenizer == nullptr ? "" : fmt::format("{:016x}", tokenizer->hash()),
           .weights = std::ranges::any_of(
               sources, [](const auto& source) { return source.summary.weighted > 0; })};
@@ -45,9 +51,7 @@ absl::Status CheckTokens(const plan::Job& job, const worker::SampleEncoder& enco
                                               job.model));
   }
   if (differ(before.chat_template, now.chat_template)) {
-    return OtherSamples("tokens", fmt::format("the chat template ({}) is another than the run "
-                                              "began with",
-                                              NameOf(*encoder.chat(), encoder.kind())));
+    return OtherSamples("tokens", NameOf(job, encoder) + " is another than the run began with");
   }
   return absl::OkStatus();
 }

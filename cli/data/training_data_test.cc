@@ -2,6 +2,7 @@
 
 #include "cli/testing/command_line.h"
 #include "core/base/file.h"
+#include "core/base/json/json.h"
 #include "core/base/status.h"
 #include "core/base/testing/status.h"
 #include "gmock/gmock.h"
@@ -77,6 +78,24 @@ TEST_F(TrainingDataTest, AnotherTokenizerIsRefusedUnlessAccepted) {
   EXPECT_EQ(Resumed(), "--resume would go on with other tokens: " + tokenizer +
                            " is another than the run began with; take that back, or say "
                            "--accept-changes");
+  EXPECT_EQ(Resumed(true), "resumed");
+}
+
+TEST_F(TrainingDataTest, AnotherEndOfDocumentsIsRefusedUnlessAccepted) {
+  job_.train.objective = plan::Objective::kPretrain;
+  job_.data.train = Write("data.jsonl", R"({"text":"Once upon a time"})");
+  Begin();
+  EXPECT_EQ(Resumed(), "resumed");
+  const std::string config = model() + "/config.json";
+  Json json = ReadJson(config).value();
+  json["eos_token_id"] = json["eos_token_id"].get<int64_t>() + 1;
+  ASSERT_OK(WriteFileAtomically(config, json.dump()));
+  EXPECT_EQ(Resumed(),
+            "--resume would go on with other tokens: what documents begin or end with "
+            "(eos_token_id of " +
+                model() +
+                ") is another than the run began with; take that back, or say "
+                "--accept-changes");
   EXPECT_EQ(Resumed(true), "resumed");
 }
 

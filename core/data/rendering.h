@@ -11,7 +11,7 @@
 namespace shoal::worker {
 
 struct Rendering {
-  std::string chat_template;  // ChatTemplate::Signature; empty: there is none
+  std::string chat_template;  // SampleEncoder::Signature; empty: there is none
   std::string tokenizer;      // its hash; empty: there is none
   bool weights = false;       // whether any sample has some
 
