@@ -29,11 +29,20 @@ absl::Status OtherSamples(const std::string& of, const std::string& what) {
       of, what);
 }
 
+// On the job's own day, if it says one.
+absl::StatusOr<DataEncoder> OpenOnDay(const std::string& day, plan::Job job) {
+  if (job.data.date.empty()) {
+    job.data.date = day;
+  }
+  return OpenDataEncoder(job);
+}
+
 worker::Rendering RenderingOf(const worker::SampleEncoder& encoder,
                               const std::vector<worker::PreparedData>& sources) {
   const worker::Tokenizer* tokenizer = encoder.tokenizer();
   return {.chat_template = encoder.Signature(),
           .tokenizer = tokenizer == nullptr ? "" : fmt::format("{:016x}", tokenizer->hash()),
+          .day = encoder.chat().has_value() ? encoder.chat()->day() : "",
           .weights = std::ranges::any_of(
               sources, [](const auto& source) { return source.summary.weighted > 0; })};
 }
@@ -62,12 +71,14 @@ absl::StatusOr<TrainingData> PrepareTrainingData(const plan::Job& job,
                                                  const std::string& cache_folder,
                                                  TrainingDataOptions how) {
   const plan::DataOptions& options = job.data;
-  SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder, OpenDataEncoder(job));
   worker::Rendering earlier;
-  const bool checks = how.resumes && !how.accept_changes;
-  if (checks) {
+  if (how.resumes) {
     SHOAL_ASSIGN_OR_RETURN(const auto kept, worker::ReadRendering(cache_folder));
     earlier = kept.value_or(worker::Rendering());
+  }
+  SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder, OpenOnDay(earlier.day, job));
+  const bool checks = how.resumes && !how.accept_changes;
+  if (checks) {
     SHOAL_RETURN_IF_ERROR(
         CheckTokens(job, *encoder.encoder, earlier, RenderingOf(*encoder.encoder, {})));
   }
@@ -83,14 +94,13 @@ absl::StatusOr<TrainingData> PrepareTrainingData(const plan::Job& job,
                            worker::PrepareCached(path, cache_folder, *encoder.encoder, prepare));
   }
   data.rendering = RenderingOf(*encoder.encoder, sources);
-  if (checks && data.rendering.weights != earlier.weights) {
-    return OtherSamples("weights", earlier.weights ? "the run began with weights of samples, and "
-                                                     "they have none"
-                                                   : "the run began without weights of samples, "
-                                                     "and some have one (weight, weights)");
+  if (checks && earlier.weights.has_value() && data.rendering.weights != earlier.weights) {
+    return OtherSamples("weights", *earlier.weights ? "the run began with weights of samples, and "
+                                                      "they have none"
+                                                    : "the run began without weights of samples, "
+                                                      "and some have one (weight, weights)");
   }
-  const auto& chat = encoder.encoder->chat();
-  data.date = chat.has_value() ? chat->day() : "";
+  data.date = data.rendering.day;
   data.train = sources.front();
   if (!options.mixture.empty()) {
     SHOAL_ASSIGN_OR_RETURN(data.train,

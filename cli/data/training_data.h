@@ -20,8 +20,9 @@ struct TrainingData {
 };
 
 struct TrainingDataOptions {
-  // Goes on with the run whose token files are in the folder. FailedPrecondition if its samples
-  // were made by another template or tokenizer, or had no weights and now have some, unless that is
+  // Goes on with the run whose token files are in the folder, on its day unless the job says one.
+  // FailedPrecondition if its samples are known to have been made by another template or tokenizer,
+  // or with weights where there are none now, or without where there are some, unless that is
   // accepted.
   bool resumes = false;
   bool accept_changes = false;

@@ -1,5 +1,7 @@
 #include "cli/data/training_data.h"
 
+#include <filesystem>
+
 #include "cli/testing/command_line.h"
 #include "core/base/file.h"
 #include "core/base/json/json.h"
@@ -99,25 +101,53 @@ TEST_F(TrainingDataTest, AnotherEndOfDocumentsIsRefusedUnlessAccepted) {
   EXPECT_EQ(Resumed(true), "resumed");
 }
 
-// Also those of a run that began before they were read.
+// As a release left it that had no data.date, so that no checkpoint says the day.
+TEST_F(TrainingDataTest, ARunOfAReleaseBeforeIsToldItsDayAgain) {
+  Write("model/chat_template.jinja", kOwn);
+  job_.data.date = "2001-02-03";
+  const TrainingData then = Begin();
+  job_.data.date = "";
+  ASSERT_OK(WriteFileAtomically(
+      worker::RenderingFile(cache_),
+      Json{{"template", then.rendering.chat_template}, {"day", "2001-02-03"}}.dump()));
+  for (const bool accept : {false, true}) {
+    const auto resumed =
+        PrepareTrainingData(job_, cache_, {.resumes = true, .accept_changes = accept});
+    ASSERT_OK(resumed.status());
+    EXPECT_EQ(resumed->date, "2001-02-03");
+    EXPECT_EQ(resumed->train.path, then.train.path);
+    ASSERT_OK(worker::WriteRendering(cache_, resumed->rendering));
+    EXPECT_EQ(worker::ReadRendering(cache_).value()->day, "2001-02-03")
+        << "it may be resumed again before its first checkpoint";
+  }
+  job_.data.date = "2001-02-04";
+  EXPECT_EQ(PrepareTrainingData(job_, cache_, {.resumes = true})->date, "2001-02-04");
+  job_.data.date = "";
+  EXPECT_NE(PrepareTrainingData(job_, cache_, {})->date, "2001-02-03") << "another run";
+}
+
 TEST_F(TrainingDataTest, WeightsThatARunBeganWithoutAreRefusedUnlessAccepted) {
   const auto with = [&](const std::string& weight) {
     job_.data.train =
         Write("data.jsonl", R"({"prompt":"1 + 1?","completion":"2")" + weight + "}\n");
   };
   with(R"(,"weight":0.5)");
-  EXPECT_THAT(Resumed(), HasSubstr("--resume would go on with other weights: the run began "
-                                   "without weights of samples, and some have one"))
-      << "nothing was kept";
   EXPECT_THAT(worker::Describe(Begin().train.summary), HasSubstr("; 1 with weights"));
   EXPECT_EQ(Resumed(), "resumed");
   with("");
   EXPECT_THAT(Resumed(), HasSubstr("the run began with weights of samples, and they have none"));
-  Begin();
+  const TrainingData without = Begin();
   EXPECT_EQ(Resumed(), "resumed");
   with(R"(,"weight":0.5)");
-  EXPECT_THAT(Resumed(), HasSubstr("began without weights"));
+  EXPECT_THAT(Resumed(), HasSubstr("--resume would go on with other weights: the run began "
+                                   "without weights of samples, and some have one"));
   EXPECT_EQ(Resumed(true), "resumed");
+  worker::Rendering unknown = without.rendering;
+  unknown.weights.reset();
+  ASSERT_OK(worker::WriteRendering(cache_, unknown));
+  EXPECT_EQ(Resumed(), "resumed") << "a release before may have learnt with them";
+  std::filesystem::remove(worker::RenderingFile(cache_));
+  EXPECT_EQ(Resumed(), "resumed") << "nothing was kept";
 }
 
 }  // namespace

@@ -19,15 +19,21 @@ absl::StatusOr<std::optional<Rendering>> ReadRendering(const std::string& folder
   Rendering rendering;
   SHOAL_ASSIGN_OR_RETURN(rendering.chat_template, object.StringOr("template", ""));
   SHOAL_ASSIGN_OR_RETURN(rendering.tokenizer, object.StringOr("tokenizer", ""));
-  SHOAL_ASSIGN_OR_RETURN(rendering.weights, object.BoolOr("weights", false));
+  SHOAL_ASSIGN_OR_RETURN(rendering.day, object.StringOr("day", ""));
+  if (object.Find("weights") != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(rendering.weights, object.BoolOr("weights", false));
+  }
   return rendering;
 }
 
 absl::Status WriteRendering(const std::string& folder, const Rendering& rendering) {
   SHOAL_RETURN_IF_ERROR(CreateDirectories(folder));
-  const Json json = {{"template", rendering.chat_template},
-                     {"tokenizer", rendering.tokenizer},
-                     {"weights", rendering.weights}};
+  Json json = {{"template", rendering.chat_template},
+               {"tokenizer", rendering.tokenizer},
+               {"day", rendering.day}};
+  if (rendering.weights.has_value()) {
+    json["weights"] = *rendering.weights;
+  }
   return WriteFileAtomically(RenderingFile(folder), json.dump() + "\n");
 }
 

@@ -11,9 +11,10 @@
 namespace shoal::worker {
 
 struct Rendering {
-  std::string chat_template;  // SampleEncoder::Signature; empty: there is none
-  std::string tokenizer;      // its hash; empty: there is none
-  bool weights = false;       // whether any sample has some
+  std::string chat_template;    // SampleEncoder::Signature; empty: there is none
+  std::string tokenizer;        // its hash; empty: there is none
+  std::string day;              // ChatTemplate::day; empty: nobody asks
+  std::optional<bool> weights;  // whether any sample has some; not known of older runs
 
   bool operator==(const Rendering&) const = default;
 };
