@@ -379,7 +379,8 @@ def skew(cluster, watch):
 
 
 SCENES = (stall, lose_members, lose_replicas, fail, slow_worker, slow_server, uneven_shards,
-          drop_attempts, other_user, old_certificates, wrong_token, little_memory, damage_pushes, skew)
+          drop_attempts, other_user, old_certificates, wrong_token, little_memory, damage_pushes,
+          skew)
 SHORT = (stall, lose_members, lose_replicas, fail, old_certificates, wrong_token, little_memory)
 LATENESS = {'ShoalStepStalled', 'ShoalTargetDown', 'ShoalMemberLost', 'ShoalStraggler',
             'ShoalIdleAbovePlan', 'ShoalCheckpointOld'}

@@ -30,7 +30,7 @@ absl::StatusOr<std::optional<EtcdAddress>> ParseEtcdUrl(const std::string& state
 struct EtcdOptions {
   EtcdAddress at;
   rpc::Security security;  // of calls to etcd
-  std::string address;  // of this coordinator, which others tell who asks them
+  std::string address;     // of this coordinator, which others tell who asks them
   absl::Duration lease = absl::Seconds(5);
   // Runs at most once, on any thread, as soon as this coordinator leads no more: none of its writes
   // is taken from then on, and no call of the store fails before it has returned. It must not use
