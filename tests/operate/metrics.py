@@ -28,8 +28,8 @@ KNOWN_LATER = re.compile(r'^shoal_(train_(step|target_steps|(\w+_)?loss|grad_nor
 ELSEWHERE = re.compile(r'^shoal_(\w+_gpu_ranges_total|worker_(device|stage|collective)\w+|'
                        r'verbs_errors_total|ps_transport_fallbacks_total)$')
 # Numbers without a unit.
-BARE = re.compile(r'_(loss|norm|rate|depth|clients|version|members|partitions|term|state|steps?|'
-                  r'flops)$')
+BARE = re.compile(r'_(loss|norm|rate|depth|clients|version|members|partitions|term|leads|state|'
+                  r'steps?|flops)$')
 
 
 def findings_of(name, text, known):
