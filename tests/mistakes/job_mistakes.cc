@@ -23,8 +23,9 @@ std::vector<Mistake> Keys() {
             {"{at}/job.yaml:7: unknown key 'learning_rate'", "did you mean train.learning_rate?"}),
       InJob("SectionOfAnotherTool", "adapters: {rank: 8}\n",
             {"{at}/job.yaml:7: unknown key 'adapters'", "known are model, data,"}),
-      InJob("KeyOfAnotherTool", "train: {lr: 1e-4}\n",
-            {"{at}/job.yaml:7: unknown key 'lr' in train", "known are steps,", "learning_rate"}),
+      InJob(
+          "KeyOfAnotherTool", "train: {lr: 1e-4}\n",
+          {"{at}/job.yaml:7: unknown key 'lr' in train", "known are objective,", "learning_rate"}),
       InJob("KeyTwice", "model: other\n", {"{at}/job.yaml:7: model is given twice"}),
       InJob("SectionAsAValue", "train: 5\n", {"{at}/job.yaml:7: train is not a map of keys"}),
       Whole("NoModel", "data: {train: x}\n", {"{at}/job.yaml: model is missing"}),
