@@ -18,7 +18,8 @@ ShardMap PlaceShards(const std::vector<PartitionSpec>& partitions, int servers,
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return partitions[a].count > partitions[b].count; });
-  std::ranges::stable_partition(order, [&](size_t index) { return !partitions[index].frozen; });
+  std::stable_partition(order.begin(), order.end(),
+                        [&](size_t index) { return !partitions[index].frozen; });
   const auto server_count = static_cast<size_t>(servers);
   std::vector<int64_t> load(server_count, 0);
   ShardMap map{.generation = generation,

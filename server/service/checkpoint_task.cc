@@ -22,8 +22,8 @@ constexpr size_t kAll = std::numeric_limits<size_t>::max();
 std::vector<size_t> OrderOf(const JobStore& store) {
   std::vector<size_t> order(store.held().size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_partition(
-      order, [&](size_t p) { return !store.held()[p].partition->spec().frozen; });
+  std::stable_partition(order.begin(), order.end(),
+                        [&](size_t p) { return !store.held()[p].partition->spec().frozen; });
   return order;
 }
 
