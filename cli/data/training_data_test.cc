@@ -28,7 +28,7 @@ class TrainingDataTest : public TinyModelTest {
   }
   // As a run does it that takes over.
   TrainingData Begin() {
-    const TrainingData data = PrepareTrainingData(job_, cache_, {}).value();
+    TrainingData data = PrepareTrainingData(job_, cache_, {}).value();
     EXPECT_TRUE(worker::WriteRendering(cache_, data.rendering).ok());
     return data;
   }
@@ -113,7 +113,7 @@ TEST_F(TrainingDataTest, ARunOfAReleaseBeforeIsToldItsDayAgain) {
   for (const bool accept : {false, true}) {
     const auto resumed =
         PrepareTrainingData(job_, cache_, {.resumes = true, .accept_changes = accept});
-    ASSERT_OK(resumed.status());
+    ASSERT_TRUE(resumed.ok()) << resumed.status();
     EXPECT_EQ(resumed->date, "2001-02-03");
     EXPECT_EQ(resumed->train.path, then.train.path);
     ASSERT_OK(worker::WriteRendering(cache_, resumed->rendering));
