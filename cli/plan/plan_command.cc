@@ -174,7 +174,7 @@ absl::StatusOr<ExitCode> RunPlan(const PlanCommandOptions& options, Streams& str
   } else {
     PrintPlan(planned, streams);
     if (losses.has_value()) {
-      PrintLossCosts(planned, *losses, streams);
+      PrintLossCosts(*losses, streams);
     }
     if (!sizes.empty()) {
       PrintServerSizes(sizes, streams);

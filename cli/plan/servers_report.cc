@@ -85,9 +85,8 @@ std::optional<sim::LossCosts> PlanLossCosts(const JobReport& report) {
                 .step_seconds = report.verdict.best.mean_seconds});
 }
 
-void PrintLossCosts(const JobReport& report, const sim::LossCosts& costs, Streams& streams) {
-  const std::string replicas =
-      fmt::format("service.replicas: {}", std::max<int64_t>(2, report.job.service.replicas));
+void PrintLossCosts(const sim::LossCosts& costs, Streams& streams) {
+  const std::string replicas = fmt::format("service.replicas: {}", costs.copies);
   streams.out << fmt::format(
       "A server is lost every {}: checkpoints (best every {}) cost {:.1f}% of the time, {} {:.1f}% "
       "and {} more of each server (reckoned). Choose {}\n",

@@ -44,7 +44,7 @@ std::vector<ServersSize> PlanServerSizes(const plan::Job& job,
 // nullopt: the cluster file says nothing of losses.
 std::optional<sim::LossCosts> PlanLossCosts(const JobReport& report);
 
-void PrintLossCosts(const JobReport& report, const sim::LossCosts& costs, Streams& streams);
+void PrintLossCosts(const sim::LossCosts& costs, Streams& streams);
 void PrintJsonLossCosts(const sim::LossCosts& costs, Streams& streams);
 void PrintServerSizes(const std::vector<ServersSize>& sizes, Streams& streams);
 void PrintJsonServerSizes(const std::vector<ServersSize>& sizes, Streams& streams);

@@ -28,6 +28,7 @@ LossCosts CompareLossCosts(const plan::ClusterSpec& cluster, const ServedJob& jo
           std::sqrt(2 * losses.checkpoint_seconds / between) + losses.restore_seconds / between,
       .checkpoint_every_seconds = std::sqrt(2 * losses.checkpoint_seconds * between),
       .replicas = sent / job.step_seconds + (job.step_seconds / 2 + kDetectionSeconds) / between,
+      .copies = job.replicas,
       .replica_bytes = std::llround(plan::kBackupBytes * parameters * backups),
   };
 }

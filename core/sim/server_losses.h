@@ -21,6 +21,7 @@ struct LossCosts {
   double checkpoints = 0;               // at the interval that is best
   double checkpoint_every_seconds = 0;  // that interval
   double replicas = 0;
+  int64_t copies = 0;         // that replicas are reckoned with
   int64_t replica_bytes = 0;  // memory that backups take of each server
 };
 
