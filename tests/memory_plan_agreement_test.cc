@@ -2,6 +2,7 @@
 // other.
 #include <map>
 #include <string>
+#include <utility>
 
 #include "core/job/job_units.h"
 #include "core/plan/memory/memory_plan.h"
@@ -17,10 +18,13 @@ namespace shoal {
 namespace {
 
 TEST(MemoryPlan, ServersAllocateWhatIsPlanned) {
-  for (const bool freezes : {false, true}) {
+  for (const auto& [freezes, optimizer] :
+       {std::pair{false, plan::Optimizer::kAdamW}, std::pair{true, plan::Optimizer::kAdamW},
+        std::pair{false, plan::Optimizer::kLion}, std::pair{true, plan::Optimizer::kAdamW8}}) {
     const auto partitions = plan::BuildPartitions(
-        plan::JobUnits(*plan::NamedShape("6m"),
-                       {.groups = {{.match = "*.layers.[0-2].*", .freeze = freezes}}}),
+        plan::JobUnits(
+            *plan::NamedShape("6m"),
+            {.optimizer = optimizer, .groups = {{.match = "*.layers.[0-2].*", .freeze = freezes}}}),
         300'000);
     for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
       for (const DType wire : {DType::kF32, DType::kBF16}) {

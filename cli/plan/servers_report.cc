@@ -82,6 +82,7 @@ std::optional<sim::LossCosts> PlanLossCosts(const JobReport& report) {
       cluster, {.servers = cluster.servers > 0 ? cluster.servers : cluster.workers(),
                 .replicas = std::max<int64_t>(2, report.job.service.replicas),
                 .parameters = plan::ParameterCount(simulated.shape.value_or(simulated.spec)),
+                .moments = plan::MomentsOf(report.job.train.optimizer),
                 .step_seconds = report.verdict.best.mean_seconds});
 }
 

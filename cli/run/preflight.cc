@@ -223,6 +223,14 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
     const bool of_data =
         difference.key.starts_with("data.") && (!difference.key.starts_with("data.validation.") ||
                                                 difference.key == "data.validation.fraction");
+    if (difference.key == "train.optimizer" && !accept &&
+        plan::MomentsOf(now.train.optimizer).arrays >
+            plan::MomentsOf(before->train.optimizer).arrays) {
+      return FailedPrecondition(
+          "--resume from {} with train.optimizer ({}): the checkpoint has no second moments, which "
+          "would begin at 0; take this value back, or say --accept-changes",
+          checkpoint.path, values);
+    }
     if (of_data || difference.key == "train.objective" ||
         difference.key == "train.minibatch_samples" || difference.key == "plan.pack_groups") {
       refused.push_back(fmt::format("{} ({})", difference.key, values));
@@ -292,7 +300,8 @@ absl::StatusOr<std::string> CheckRoom(const plan::Job& job, const plan::ModelSpe
   const int64_t theirs = bytes_of(complete);
   int64_t one = 0;
   for (const plan::UnitSpec& unit : plan::JobUnits(spec, job.train)) {
-    one += server::DataBytes({.count = unit.count, .frozen = unit.frozen});
+    one += plan::PartitionSpec{.count = unit.count, .frozen = unit.frozen, .moments = unit.moments}
+               .moved_bytes();
   }
   // The run removes what an earlier one has not completed.
   const int64_t available = static_cast<int64_t>(space.available) + bytes_of(unfinished);

@@ -52,10 +52,12 @@ TEST_F(PreflightTest, AResumeSaysWhatIsOtherwise) {
   plan::Job other = job_;
   other.train.steps = 9999;
   other.train.learning_rate = 0.5;
+  other.train.optimizer = plan::Optimizer::kLion;
   other.cluster.workers = 2;
   other.checkpoint.keep = 7;
   EXPECT_THAT(*CheckResumedJob(checkpoint, other, false),
               ElementsAre(HasSubstr("train.steps: "), HasSubstr("train.learning_rate: "),
+                          HasSubstr("train.optimizer: adamw in the checkpoint's job, lion now"),
                           HasSubstr("cluster.local.workers: 1 in the checkpoint's job, 2 now"),
                           HasSubstr("checkpoint.keep: 3 in the checkpoint's job, 7 now")));
 }
@@ -89,6 +91,16 @@ TEST_F(PreflightTest, AResumeWithOtherSamplesIsRefusedUnlessAccepted) {
     EXPECT_THAT(std::string(Message(status)), HasSubstr("--accept-changes"));
     EXPECT_EQ(CheckResumedJob(checkpoint, job, true)->size(), 1u);
   }
+}
+
+// Lion has no second moments, and AdamW would divide by those that begin at 0.
+TEST_F(PreflightTest, AResumeWithMomentsThatAreNotThereIsRefusedUnlessAccepted) {
+  plan::Job lion = job_;
+  lion.train.optimizer = plan::Optimizer::kLion;
+  const server::CheckpointInfo checkpoint = Write(plan::ToYaml(lion));
+  EXPECT_THAT(std::string(Message(CheckResumedJob(checkpoint, job_, false).status())),
+              HasSubstr("train.optimizer (lion in the checkpoint's job, adamw now)"));
+  EXPECT_EQ(CheckResumedJob(checkpoint, job_, true)->size(), 1u);
 }
 
 TEST_F(PreflightTest, AResumePacksAsItsCheckpoint) {

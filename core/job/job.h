@@ -20,6 +20,7 @@
 #include "core/job/assignment.h"
 #include "core/job/device_kind.h"
 #include "core/job/pipeline_options.h"
+#include "core/model/optimizer.h"
 
 namespace shoal::proto {
 class Job;
@@ -164,6 +165,7 @@ struct TrainOptions {
   int64_t decay_steps = 0;                     // of wsd; 0: a tenth of the steps
   DecayShape decay_shape = DecayShape::kSqrt;  // of wsd
   double decay_power = 1;                      // of polynomial
+  Optimizer optimizer = Optimizer::kAdamW;
   double weight_decay = 0.1;
   double beta1 = 0.9;
   double beta2 = 0.95;

@@ -124,6 +124,25 @@ absl::Status CheckReplicas(const Job& job, const JobSources& sources,
   return absl::OkStatus();
 }
 
+absl::Status CheckOptimizer(const Job& job, const JobSources& sources,
+                            const std::string& file_name) {
+  constexpr double kMostBeta2Of8Bits = 0.99;
+  if (job.train.optimizer == Optimizer::kAdamW8 && job.train.beta2 > kMostBeta2Of8Bits) {
+    return InvalidArgument(
+        "{}: train.beta2 is {}, and train.optimizer adamw8 has at most {}: a second moment that "
+        "decays more slowly would not decay at all in 8 bits",
+        Place(sources, "train.beta2", "train.optimizer", file_name), job.train.beta2,
+        kMostBeta2Of8Bits);
+  }
+  if (job.train.optimizer == Optimizer::kAdamW || job.service.memory == PartitionMemory::kHost) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument(
+      "{}: train.optimizer adamw8 and lion are of state in memory of the host, and service.memory "
+      "is cuda",
+      Place(sources, "train.optimizer", "service.memory", file_name));
+}
+
 absl::Status CheckPipeline(const Job& job, const JobSources& sources,
                            const std::string& file_name) {
   const PipelineOptions& pipeline = job.cluster.pipeline;
@@ -335,6 +354,7 @@ absl::Status CheckJob(Job& job, const proto::Job& said, const JobSources& source
   const TrainOptions& train = job.train;
   SHOAL_RETURN_IF_ERROR(SettleMixture(job.data, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckTrain(job.train, sources, file_name));
+  SHOAL_RETURN_IF_ERROR(CheckOptimizer(job, sources, file_name));
   if (train.minimum_learning_rate > train.learning_rate) {
     return InvalidArgument(
         "{}: train.minimum_learning_rate ({}) is more than train.learning_rate ({})",

@@ -31,6 +31,7 @@ void VisitTrain(J& train, const Visit& visit) {
   visit("train.decay_steps", train.decay_steps);
   visit("train.decay_shape", train.decay_shape);
   visit("train.decay_power", train.decay_power);
+  visit("train.optimizer", train.optimizer);
   visit("train.weight_decay", train.weight_decay);
   visit("train.beta1", train.beta1);
   visit("train.beta2", train.beta2);

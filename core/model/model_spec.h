@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "core/model/gate.h"
+#include "core/model/optimizer.h"
 
 namespace shoal::plan {
 
@@ -214,6 +215,7 @@ struct UnitSpec {
   // No tensor of it trains (plan::JobUnits): its weights are of version 0 forever, and nobody
   // computes, pushes or keeps anything by which they would change.
   bool frozen = false;
+  Moments moments;  // of its optimizer (plan::JobUnits); of what is frozen they are not kept
 
   // Returns the tensor of that role, null if the unit has none.
   const TensorSpec* Find(Role role) const;

@@ -20,7 +20,8 @@ std::vector<PartitionSpec> BuildPartitions(const std::vector<UnitSpec>& units,
                             .unit = unit.index,
                             .offset = offset,
                             .count = std::min(piece, unit.count - offset),
-                            .frozen = unit.frozen});
+                            .frozen = unit.frozen,
+                            .moments = unit.moments});
     }
   }
   return partitions;

@@ -11,22 +11,27 @@
 
 namespace shoal::plan {
 
-// Of an element, where its partition moves to another server: its master weight and moments; of
-// what is frozen its weight, out of the file that it was loaded from.
-inline constexpr int64_t kMovedBytes = 12;
-inline constexpr int64_t MovedBytes(bool frozen) { return frozen ? 4 : kMovedBytes; }
-
 struct PartitionSpec {
   int id = 0;  // index into the job's list; partitions are numbered unit by unit
   int unit = 0;
   int64_t offset = 0;   // elements from the unit's start; a multiple of kPartitionAlignment
   int64_t count = 0;    // elements; a multiple of kTensorAlignment
   bool frozen = false;  // as its unit
+  Moments moments = {};
 
   // Elements that have a master weight, moments and a sum of gradients.
   int64_t trained() const { return frozen ? 0 : count; }
+  // Arrays of moments that it has.
+  int moment_arrays() const { return frozen ? 0 : moments.arrays; }
+  // The fp32 state of an element, as it is written to files and sent to other servers: its master
+  // weight and moments; of what is frozen its weight.
+  int64_t element_bytes() const { return 4 * (1 + int64_t{moment_arrays()}); }
   // What a server reads of it where it moves.
-  int64_t moved_bytes() const { return count * MovedBytes(frozen); }
+  int64_t moved_bytes() const { return count * element_bytes(); }
+  // What it takes of a server that backs it up: master weight, moments and gradient.
+  int64_t backup_bytes() const {
+    return 8 * trained() + moment_arrays() * moments.ArrayBytes(count);
+  }
 
   bool operator==(const PartitionSpec&) const = default;
 };

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/model/optimizer.h"
 #include "core/sim/cluster.h"
 
 namespace shoal::sim {
@@ -12,6 +13,7 @@ struct ServedJob {
   int64_t servers = 1;
   int64_t replicas = 2;  // that it would have: of each partition, the primary among them
   int64_t parameters = 0;
+  plan::Moments moments = {};  // of each
   double step_seconds = 0;
 };
 

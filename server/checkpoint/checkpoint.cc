@@ -135,7 +135,7 @@ absl::Status Checkpoint::ReadBy(RecordCache& cache, Section section, int unit, i
     }
     const int64_t count = std::min(partition.count - begin, static_cast<int64_t>(out.size()));
     const std::span<float> part = out.first(static_cast<size_t>(count));
-    if (partition.frozen && section != Section::kMaster) {
+    if (static_cast<int>(section) > partition.moment_arrays()) {
       std::ranges::fill(part, 0.0F);
     } else {
       SHOAL_RETURN_IF_ERROR(cache.Copy(

@@ -93,8 +93,9 @@ class Checkpoint {
   const std::string& folder() const;
   absl::StatusOr<std::string> JobYaml() const;
 
-  // Reads elements [offset, offset + out.size()) of a section of a unit's flat vector; moments of
-  // what was frozen are zero. Keeps one record in memory, or its error, for each thread that reads.
+  // Reads elements [offset, offset + out.size()) of a section of a unit's flat vector; moments
+  // that were not kept are zero. Keeps one record in memory, or its error, for each thread that
+  // reads.
   absl::Status Read(Section section, int unit, int64_t offset, std::span<float> out) const;
   // Same, and keeps nothing: for a checkpoint that stays open.
   absl::Status ReadOnce(Section section, int unit, int64_t offset, std::span<float> out) const;

@@ -94,6 +94,33 @@ TEST(Checkpoint, AShardIsOfTheSecondFormatOnlyWhereSomethingIsFrozen) {
   }
 }
 
+TEST(Checkpoint, AShardSaysHowManyMomentsAnOptimizerKeeps) {
+  const std::string folder = FreshDirectory();
+  fs::create_directories(folder);
+  const plan::PartitionSpec partition = {.count = 64, .moments = {.arrays = 1}};
+  auto writer = ShardWriter::Create(folder, 0, 1, {partition});
+  const std::vector<float> values(64, 1.0F);
+  ASSERT_OK((*writer)->Add(values, values, {}));
+  ASSERT_OK((*writer)->Finish().status());
+  std::string bytes = ReadFile(folder + "/server-0000.shard", 1 << 20).value();
+  const auto parse = [&bytes] {
+    return ParseShard(std::as_bytes(std::span(bytes)), std::ssize(bytes), "shard");
+  };
+  EXPECT_EQ(bytes[8], 3);
+  ASSERT_OK(parse().status());
+  EXPECT_EQ(parse()->records[0].bytes(), 64 * 8);
+  const auto refuses = [&](size_t at, char value) {
+    const char before = std::exchange(bytes[at], value);
+    const bool refused = !parse().ok();
+    bytes[at] = before;
+    return refused;
+  };
+  EXPECT_TRUE(refuses(8, 2)) << "the second format has two moments or none";
+  constexpr size_t kLacked = 64 + 48;
+  EXPECT_EQ(bytes[kLacked], 1);
+  EXPECT_TRUE(refuses(kLacked, 3));
+}
+
 TEST(Checkpoint, AnyRangeReadsBackWhateverTheServers) {
   for (const int servers : {1, 3, 5}) {
     const auto checkpoint = Checkpoint::Open(WriteCheckpoint(FreshDirectory(), 7, servers));

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "core/base/bytes.h"
 #include "core/base/check.h"
@@ -17,8 +18,10 @@ namespace shoal::server {
 namespace {
 
 constexpr uint64_t kMagic = 0x504B434C414F4853;  // "SHOALCKP"
-constexpr uint32_t kFormatVersion = 2;
-constexpr uint32_t kFormatOfAllTrained = 1;  // every record has moments
+constexpr uint32_t kFormatOfAllTrained = 1;      // every record has two moments
+constexpr uint32_t kFormatOfFrozen = 2;          // or none, being frozen
+constexpr uint32_t kFormatVersion = 3;           // or as many as it says
+constexpr int kMostMoments = kSections - 1;
 constexpr uint64_t kMaxRecords = 1 << 24;
 constexpr int64_t kDataAlignment = 64;
 
@@ -39,10 +42,39 @@ struct RecordBytes {
   int64_t count;
   int64_t place;
   uint64_t hash;
-  uint64_t frozen;  // 1: has no moments
-  uint64_t reserved[2];
+  uint64_t frozen;          // 1: has no moments
+  uint64_t moments_lacked;  // of two, where it is not frozen
+  uint64_t reserved;
 };
 static_assert(sizeof(RecordBytes) == 64);
+
+uint64_t MomentsLacked(const plan::PartitionSpec& partition) {
+  return partition.frozen ? 0 : static_cast<uint64_t>(kMostMoments - partition.moments.arrays);
+}
+
+// The oldest that can say what these partitions have, for releases that know no later one.
+uint32_t FormatOf(const std::vector<plan::PartitionSpec>& partitions) {
+  if (std::ranges::any_of(partitions, [](const auto& p) { return MomentsLacked(p) > 0; })) {
+    return kFormatVersion;
+  }
+  return std::ranges::any_of(partitions, &plan::PartitionSpec::frozen) ? kFormatOfFrozen
+                                                                       : kFormatOfAllTrained;
+}
+
+// What the record says of the moments of a trained partition; nothing if that cannot be.
+std::optional<plan::PartitionSpec> SpecOf(const RecordBytes& record, uint32_t version) {
+  if (record.frozen > (version >= kFormatOfFrozen ? 1 : 0) ||
+      record.moments_lacked > (version >= kFormatVersion ? uint64_t{kMostMoments} : 0)) {
+    return std::nullopt;
+  }
+  return plan::PartitionSpec{
+      .id = record.partition,
+      .unit = record.unit,
+      .offset = record.offset,
+      .count = record.count,
+      .frozen = record.frozen != 0,
+      .moments = {.arrays = kMostMoments - static_cast<int>(record.moments_lacked)}};
+}
 
 absl::Status WriteAt(int fd, const void* data, size_t size, int64_t offset,
                      const std::string& path) {
@@ -99,9 +131,8 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(
   if (!state->fd.valid()) {
     return ErrnoToStatus(errno, fmt::format("cannot create {}", state->path));
   }
-  const bool freezes = std::ranges::any_of(partitions, &plan::PartitionSpec::frozen);
   state->header = {.magic = kMagic,
-                   .version = freezes ? kFormatVersion : kFormatOfAllTrained,
+                   .version = FormatOf(partitions),
                    .server = static_cast<uint32_t>(server),
                    .step = step,
                    .records = partitions.size()};
@@ -112,8 +143,9 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(
                               .offset = partition.offset,
                               .count = partition.count,
                               .place = state->end,
-                              .frozen = partition.frozen ? uint64_t{1} : 0});
-    state->end = RoundUp(state->end + DataBytes(partition), kDataAlignment);
+                              .frozen = partition.frozen ? uint64_t{1} : 0,
+                              .moments_lacked = MomentsLacked(partition)});
+    state->end = RoundUp(state->end + partition.moved_bytes(), kDataAlignment);
   }
   return std::unique_ptr<ShardWriter>(new ShardWriter(std::move(state)));
 }
@@ -123,9 +155,10 @@ absl::Status ShardWriter::Add(std::span<const float> master, std::span<const flo
   SHOAL_CHECK(state_->next < state_->records.size());
   RecordBytes& record = state_->records[state_->next++];
   int64_t place = record.place;
-  const int64_t moments = record.frozen != 0 ? 0 : record.count;
-  SHOAL_CHECK(std::ssize(master) == record.count && std::ssize(first_moment) == moments &&
-              std::ssize(second_moment) == moments);
+  const int64_t arrays = record.frozen != 0 ? 0 : kMostMoments - record.moments_lacked;
+  SHOAL_CHECK(std::ssize(master) == record.count &&
+              std::ssize(first_moment) == (arrays > 0 ? record.count : 0) &&
+              std::ssize(second_moment) == (arrays > 1 ? record.count : 0));
   for (const auto& section : {master, first_moment, second_moment}) {
     SHOAL_RETURN_IF_ERROR(
         WriteAt(state_->fd.get(), section.data(), section.size_bytes(), place, state_->path));
@@ -190,21 +223,17 @@ absl::StatusOr<ShardTable> ParseShard(std::span<const std::byte> head, int64_t f
   for (uint64_t i = 0; i < header.records; ++i) {
     RecordBytes record;
     std::memcpy(&record, head.data() + sizeof(header) + i * sizeof(record), sizeof(record));
-    const plan::PartitionSpec partition = {.id = record.partition,
-                                           .unit = record.unit,
-                                           .offset = record.offset,
-                                           .count = record.count,
-                                           .frozen = record.frozen != 0};
-    const bool counts_fit = record.partition >= 0 && record.unit >= 0 && record.offset >= 0 &&
-                            record.count > 0 && record.count <= file_bytes / 4 &&
-                            DataBytes(partition) <= file_bytes;
-    if (!counts_fit || record.frozen > (header.version > kFormatOfAllTrained ? 1 : 0) ||
-        record.place < table_bytes || record.place % 4 != 0 ||
-        record.place > file_bytes - DataBytes(partition)) {
+    const std::optional<plan::PartitionSpec> partition = SpecOf(record, header.version);
+    const bool counts_fit = partition.has_value() && record.partition >= 0 && record.unit >= 0 &&
+                            record.offset >= 0 && record.count > 0 &&
+                            record.count <= file_bytes / 4 &&
+                            partition->moved_bytes() <= file_bytes;
+    if (!counts_fit || record.place < table_bytes || record.place % 4 != 0 ||
+        record.place > file_bytes - partition->moved_bytes()) {
       return DataLoss("{}: record {} (partition {}) does not lie within the file", name, i,
                       record.partition);
     }
-    table.records.push_back({.partition = partition, .place = record.place, .hash = record.hash});
+    table.records.push_back({.partition = *partition, .place = record.place, .hash = record.hash});
   }
   return table;
 }

@@ -4,8 +4,8 @@
 //   header   64 bytes: magic "SHOALCKP", format version, step, number of records
 //   records  64 bytes each: partition, unit, offset and count in the unit, place in the file,
 //            XXH3-64 of its data
-//   data     per record: fp32 master weights, first moments, second moments; of a partition that
-//            is frozen only the weights
+//   data     per record: fp32 master weights, then as many moments as its optimizer keeps; of a
+//            partition that is frozen only the weights
 //
 // The manifest holds the hash of header and records, and the records hold the hashes of the data,
 // so one number vouches for the file. Reading treats the file as hostile: every field is checked
@@ -29,11 +29,6 @@ namespace shoal::server {
 enum class Section { kMaster = 0, kFirstMoment = 1, kSecondMoment = 2 };
 inline constexpr int kSections = 3;
 
-// Of a partition in a shard.
-inline int64_t DataBytes(const plan::PartitionSpec& partition) {
-  return partition.count * 4 * (partition.frozen ? 1 : kSections);
-}
-
 struct ShardEntry {
   std::string file;  // relative to the checkpoint's folder
   int64_t bytes = 0;
@@ -53,7 +48,7 @@ class ShardWriter {
   ~ShardWriter();
 
   // Adds the next partition, in the order announced; each span has the partition's count, and those
-  // of moments none of what is frozen.
+  // of moments that it does not have none.
   absl::Status Add(std::span<const float> master, std::span<const float> first_moment,
                    std::span<const float> second_moment);
   // Call after adding all announced partitions: writes header and records, and syncs the file.
@@ -70,7 +65,7 @@ struct ShardRecord {
   int64_t place = 0;  // byte offset of the data
   uint64_t hash = 0;
 
-  int64_t bytes() const { return DataBytes(partition); }
+  int64_t bytes() const { return partition.moved_bytes(); }
 };
 
 // Holds header and records.

@@ -107,6 +107,10 @@ absl::StatusOr<proto::ReadStateReply> ReadState(const JobStore& store,
     SHOAL_ASSIGN_OR_RETURN(
         const std::span<const float> array,
         from.Read(held->index, static_cast<StateArray>(request.array()), scratch));
+    if (array.empty()) {
+      return InvalidArgument("array {} of partition {} is not kept by the optimizer",
+                             static_cast<int>(request.array()), request.partition());
+    }
     part = array.subspan(static_cast<size_t>(request.offset()), elements);
   }
   proto::ReadStateReply reply;

@@ -79,7 +79,7 @@ absl::StatusOr<ShardEntry> CheckpointTask::Write() {
   std::vector<float> scratch[kSections];  // if the host cannot access the state itself
   for (size_t place = 0; place < specs.size(); ++place) {
     std::span<const float> arrays[kSections];
-    for (int section = 0; section < (specs[place].frozen ? 1 : kSections); ++section) {
+    for (int section = 0; section <= specs[place].moment_arrays(); ++section) {
       SHOAL_ASSIGN_OR_RETURN(
           arrays[section],
           store_->Read(order_[place], static_cast<StateArray>(section), scratch[section]));

@@ -52,10 +52,11 @@ int ThreadsFor(const plan::Job& job, int servers, int wanted) {
 StoreOptions StoreOptionsOf(const plan::Job& job) {
   return {.wire_type = job.service.wire_type,
           .accumulate = job.service.accumulate,
-          .adamw = {.weight_decay = job.train.weight_decay,
-                    .beta1 = job.train.beta1,
-                    .beta2 = job.train.beta2,
-                    .epsilon = job.train.epsilon},
+          .optimizer = {.kind = job.train.optimizer,
+                        .weight_decay = job.train.weight_decay,
+                        .beta1 = job.train.beta1,
+                        .beta2 = job.train.beta2,
+                        .epsilon = job.train.epsilon},
           .groups = job.train.groups};
 }
 

@@ -10,7 +10,7 @@
 #include "core/base/status.h"
 #include "core/base/threads/thread_pool.h"
 #include "server/store/accumulate.h"
-#include "server/store/adamw.h"
+#include "server/store/optimizer.h"
 #include "server/store/page_buffer.h"
 
 namespace shoal::server {
@@ -69,7 +69,7 @@ struct Case {
 
 std::vector<Case> Cases(const Arrays& arrays) {
   const AccumulateKernels& accumulate = GetAccumulateKernels();
-  const AdamWKernels& adamw = GetAdamWKernels();
+  const OptimizerKernels& adamw = GetAdamWKernels();
   float* const g = arrays.f32[0];
   float* const p = arrays.f32[1];
   float* const m = arrays.f32[2];
@@ -78,7 +78,7 @@ std::vector<Case> Cases(const Arrays& arrays) {
   auto* const g16 = reinterpret_cast<BFloat16*>(g);
   auto* const w16 = reinterpret_cast<BFloat16*>(w);
   int64_t* const sum = arrays.i64;
-  const AdamWScalars scalars = MakeAdamWScalars({}, 10, 1e-3, 1.0);
+  const UpdateScalars scalars = MakeUpdateScalars({}, 10, 1e-3, 1.0);
   std::vector<Case> cases;
   const auto add = [&](const char* kernel, int64_t bytes, const char* formula, Range body) {
     cases.push_back(
@@ -102,6 +102,19 @@ std::vector<Case> Cases(const Arrays& arrays) {
       [=, &adamw](int64_t b, int64_t e) {
         adamw.bf16(scalars, g + b, p + b, m + b, v + b, w16 + b, e - b);
       });
+  const auto packed = [](float* moment, int64_t element) {
+    return reinterpret_cast<std::byte*>(moment) +
+           plan::MomentsOf(plan::Optimizer::kAdamW8).ArrayBytes(element);
+  };
+  add("adamw8 bf16 wire", 21,
+      "gradient, p 8, m, v 2.5 read; p 4, m, v 2.5 written; wire 2 fetched and 2 written",
+      [=](int64_t b, int64_t e) {
+        GetAdamW8Kernels().bf16(scalars, g + b, p + b, packed(m, b), packed(v, b), w16 + b, e - b);
+      });
+  add("lion bf16 wire", 24, "gradient, p, m 12 read; p, m 8 written; wire 2 fetched and 2 written",
+      [=](int64_t b, int64_t e) {
+        GetLionKernels().bf16(scalars, g + b, p + b, m + b, nullptr, w16 + b, e - b);
+      });
   return cases;
 }
 
@@ -112,9 +125,10 @@ absl::StatusOr<StoreBenchReport> RunStoreBench(const StoreBenchOptions& options)
     return InvalidArgument("the store's benchmark needs at least {} elements and one run", kChunk);
   }
   ThreadPool pool(options.threads);
-  SHOAL_ASSIGN_OR_RETURN(const Arrays arrays, Allocate(options.elements));
+  const int64_t elements = options.elements / plan::kPackedBlock * plan::kPackedBlock;
+  SHOAL_ASSIGN_OR_RETURN(const Arrays arrays, Allocate(elements));
   // Touches every page on the threads that use it, with values in a normal range.
-  SecondsOf(pool, options.elements, [&](int64_t begin, int64_t end) {
+  SecondsOf(pool, elements, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       for (float* array : arrays.f32) {
         array[i] = static_cast<float>(i % 1000 + 1) * 1e-3f;
@@ -123,24 +137,24 @@ absl::StatusOr<StoreBenchReport> RunStoreBench(const StoreBenchOptions& options)
     }
   });
   StoreBenchReport report = {.threads = pool.threads(),
-                             .elements = options.elements,
+                             .elements = elements,
                              .kernel_width = std::string(Name(BestKernelWidth()))};
   const Range triad_body = [&](int64_t b, int64_t e) {
     Dispatch<Triad>(arrays.f32[0] + b, arrays.f32[1] + b, 1e-3f, arrays.f32[4] + b, e - b);
   };
   constexpr double kTriadBytes = 16;
-  const auto elements = static_cast<double>(options.elements);
   for (Case& c : Cases(arrays)) {
     std::vector<double> triad_seconds;
     std::vector<double> seconds;
-    SecondsOf(pool, options.elements, c.body);  // warm-up
+    SecondsOf(pool, elements, c.body);  // warm-up
     for (int run = 0; run < options.runs; ++run) {
-      triad_seconds.push_back(SecondsOf(pool, options.elements, triad_body));
-      seconds.push_back(SecondsOf(pool, options.elements, c.body));
+      triad_seconds.push_back(SecondsOf(pool, elements, triad_body));
+      seconds.push_back(SecondsOf(pool, elements, c.body));
     }
-    c.point.triad_bytes_per_second = kTriadBytes * elements / Median(triad_seconds);
+    c.point.triad_bytes_per_second =
+        kTriadBytes * static_cast<double>(elements) / Median(triad_seconds);
     c.point.bytes_per_second =
-        static_cast<double>(c.point.bytes_per_element) * elements / Median(seconds);
+        static_cast<double>(c.point.bytes_per_element * elements) / Median(seconds);
     report.points.push_back(std::move(c.point));
   }
   return report;

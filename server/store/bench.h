@@ -19,7 +19,7 @@ namespace shoal::server {
 
 struct StoreBenchOptions {
   int threads = 0;                      // 0: the machine's cores
-  int64_t elements = int64_t{1} << 24;  // of each array: 64 MiB in fp32
+  int64_t elements = int64_t{1} << 24;  // of each array, rounded down to 16: 64 MiB in fp32
   int runs = 7;                         // the report gives the median
 };
 

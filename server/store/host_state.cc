@@ -9,6 +9,8 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
+#include "server/store/optimizer.h"
+#include "server/store/packed_moments.h"
 
 namespace shoal::server {
 namespace {
@@ -18,6 +20,8 @@ namespace {
 constexpr int64_t kUpdateChunk = 16384;
 // Elements of a sealed exact gradient that are converted to float at a time, on the stack.
 constexpr int64_t kScratch = 2048;
+// Elements of a moment that are loaded at a time where they are packed.
+constexpr size_t kPackedPiece = size_t{1} << 18;
 constexpr int64_t kMasterStart = kStateStagger;
 constexpr int64_t kMomentsStart = 4 * kStateStagger;
 constexpr int64_t kGradientsStart = 8 * kStateStagger;
@@ -34,27 +38,39 @@ absl::StatusOr<std::unique_ptr<PartitionState>> HostState::Create(const StateLay
 
 absl::Status HostState::Allocate() {
   int64_t state = 0;
+  int64_t moments = 0;
   int64_t sum = 0;
+  const auto moment_bytes = [](const plan::PartitionSpec& spec) {
+    return StateArrayBytes(spec.moments.ArrayBytes(spec.count), 1);
+  };
   for (const plan::PartitionSpec& spec : layout_.partitions) {
+    SHOAL_CHECK(spec.moments == plan::MomentsOf(layout_.options.optimizer.kind));
     state += StateArrayBytes(spec.count, sizeof(float));
+    moments += spec.moment_arrays() * moment_bytes(spec);
     sum += StateArrayBytes(spec.count, layout_.options.sum_element());
   }
   SHOAL_ASSIGN_OR_RETURN(master_, PageBuffer::Allocate(state + kStatePage));
-  SHOAL_ASSIGN_OR_RETURN(moments_, PageBuffer::Allocate(2 * state + kStatePage));
+  SHOAL_ASSIGN_OR_RETURN(moments_, PageBuffer::Allocate(moments + kStatePage));
   SHOAL_ASSIGN_OR_RETURN(gradients_, PageBuffer::Allocate(sum + kStatePage));
   state = 0;
+  moments = 0;
   sum = 0;
   const bool exact = layout_.options.exact();
   for (const plan::PartitionSpec& spec : layout_.partitions) {
-    const int64_t bytes = StateArrayBytes(spec.count, sizeof(float));
+    const auto moment = [&](int which) {
+      return which < spec.moments.arrays
+                 ? moments_.as<std::byte>(kMomentsStart + moments + which * moment_bytes(spec))
+                 : nullptr;
+    };
     arrays_.push_back(
         {.count = spec.count,
          .master = master_.as<float>(kMasterStart + state),
-         .m = moments_.as<float>(kMomentsStart + 2 * state),
-         .v = moments_.as<float>(kMomentsStart + 2 * state + bytes),
+         .m = moment(0),
+         .v = moment(1),
          .sum = exact ? nullptr : gradients_.as<float>(kGradientsStart + sum),
          .exact_sum = exact ? gradients_.as<int64_t>(kGradientsStart + sum) : nullptr});
-    state += bytes;
+    state += StateArrayBytes(spec.count, sizeof(float));
+    moments += spec.moment_arrays() * moment_bytes(spec);
     sum += StateArrayBytes(spec.count, layout_.options.sum_element());
   }
   return absl::OkStatus();
@@ -96,14 +112,8 @@ absl::Status HostState::Load(size_t partition, const StoreSource& source,
   const Arrays& arrays = arrays_[partition];
   const auto count = static_cast<size_t>(spec.count);
   SHOAL_RETURN_IF_ERROR(source.master(spec.unit, spec.offset, {arrays.master, count}));
-  for (const auto& [reader, array] :
-       {std::pair{&source.m, arrays.m}, std::pair{&source.v, arrays.v}}) {
-    if (*reader && !SHOAL_PLANTED("moments-forgotten")) {
-      SHOAL_RETURN_IF_ERROR((*reader)(spec.unit, spec.offset, {array, count}));
-    } else {
-      std::memset(array, 0, count * sizeof(float));
-    }
-  }
+  SHOAL_RETURN_IF_ERROR(LoadMoment(source.m, partition, /*second=*/false));
+  SHOAL_RETURN_IF_ERROR(LoadMoment(source.v, partition, /*second=*/true));
   if (weights.host == nullptr) {
     return absl::OkStatus();  // a backup
   }
@@ -112,6 +122,31 @@ absl::Status HostState::Load(size_t partition, const StoreSource& source,
             reinterpret_cast<BFloat16*>(weights.host));
   } else {
     std::memcpy(weights.host, arrays.master, count * sizeof(float));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostState::LoadMoment(const plan::UnitReader& reader, size_t partition,
+                                   bool second) const {
+  const plan::PartitionSpec& spec = layout_.partitions[partition];
+  std::byte* const array = second ? arrays_[partition].v : arrays_[partition].m;
+  if (array == nullptr) {
+    return absl::OkStatus();
+  }
+  if (!reader || SHOAL_PLANTED("moments-forgotten")) {
+    std::memset(array, 0, static_cast<size_t>(spec.moments.ArrayBytes(spec.count)));
+    return absl::OkStatus();
+  }
+  const auto count = static_cast<size_t>(spec.count);
+  if (!spec.moments.packed) {
+    return reader(spec.unit, spec.offset, {reinterpret_cast<float*>(array), count});
+  }
+  std::vector<float> values(std::min(count, kPackedPiece));
+  for (size_t begin = 0; begin < count; begin += values.size()) {
+    const auto at = static_cast<int64_t>(begin);
+    const std::span<float> piece = std::span(values).first(std::min(values.size(), count - begin));
+    SHOAL_RETURN_IF_ERROR(reader(spec.unit, spec.offset + at, piece));
+    PackMoments(piece.data(), array + spec.moments.ArrayBytes(at), std::ssize(piece), second);
   }
   return absl::OkStatus();
 }
@@ -215,10 +250,11 @@ absl::Status HostState::LoadGradient(size_t partition, const plan::UnitReader& g
                   {arrays_[partition].sum, static_cast<size_t>(spec.count)});
 }
 
-void HostState::UpdateChunk(const Chunk& chunk, const AdamWScalars& scalars,
+void HostState::UpdateChunk(const Chunk& chunk, const UpdateScalars& scalars,
                             std::byte* wire) const {
   const Arrays& arrays = arrays_[chunk.partition];
-  const AdamWKernels& kernels = GetAdamWKernels();
+  const OptimizerKernels& kernels = GetOptimizerKernels(layout_.options.optimizer.kind);
+  const plan::Moments& moments = layout_.partitions[chunk.partition].moments;
   // A float gradient is used in place; an exact one goes through scratch memory piece by piece, and
   // so do weights that nobody reads.
   const bool backup = wire == nullptr;
@@ -230,8 +266,8 @@ void HostState::UpdateChunk(const Chunk& chunk, const AdamWScalars& scalars,
     const int64_t end = std::min(begin + piece, chunk.end);
     const float* gradient = Gradient(arrays, begin, end, scratch);
     float* const p = arrays.master + begin;
-    float* const m = arrays.m + begin;
-    float* const v = arrays.v + begin;
+    std::byte* const m = arrays.m + moments.ArrayBytes(begin);
+    std::byte* const v = arrays.v == nullptr ? nullptr : arrays.v + moments.ArrayBytes(begin);
     if (layout_.options.wire_type == DType::kBF16) {
       auto* const out = reinterpret_cast<BFloat16*>(wire);
       kernels.bf16(scalars, gradient, p, m, v,
@@ -243,7 +279,7 @@ void HostState::UpdateChunk(const Chunk& chunk, const AdamWScalars& scalars,
   }
 }
 
-absl::Status HostState::Update(size_t first, size_t last, std::span<const AdamWScalars> scalars,
+absl::Status HostState::Update(size_t first, size_t last, std::span<const UpdateScalars> scalars,
                                std::span<const WeightsBuffers> weights) {
   const size_t from = first_update_chunk_[first];
   const size_t to = first_update_chunk_[last];
@@ -259,9 +295,16 @@ absl::Status HostState::Update(size_t first, size_t last, std::span<const AdamWS
 void HostState::Drop(size_t partition) {
   const Arrays& arrays = arrays_[partition];
   const auto count = static_cast<size_t>(arrays.count);
-  for (float* const array : {arrays.master, arrays.m, arrays.v, arrays.sum}) {
+  for (float* const array : {arrays.master, arrays.sum}) {
     if (array != nullptr) {
       PageBuffer::Release(std::as_writable_bytes(std::span(array, count)));
+    }
+  }
+  const auto moment_bytes =
+      static_cast<size_t>(layout_.partitions[partition].moments.ArrayBytes(arrays.count));
+  for (std::byte* const array : {arrays.m, arrays.v}) {
+    if (array != nullptr) {
+      PageBuffer::Release({array, moment_bytes});
     }
   }
   if (arrays.exact_sum != nullptr) {
@@ -274,12 +317,23 @@ void HostState::Drop(size_t partition) {
 }
 
 absl::StatusOr<std::span<const float>> HostState::Read(size_t partition, StateArray array,
-                                                       std::vector<float>& /*scratch*/) const {
+                                                       std::vector<float>& scratch) const {
   const Arrays& arrays = arrays_[partition];
-  const float* const data = array == StateArray::kMaster        ? arrays.master
-                            : array == StateArray::kFirstMoment ? arrays.m
-                                                                : arrays.v;
-  return std::span<const float>(data, static_cast<size_t>(arrays.count));
+  const auto count = static_cast<size_t>(arrays.count);
+  if (array == StateArray::kMaster) {
+    return std::span<const float>(arrays.master, count);
+  }
+  const bool second = array == StateArray::kSecondMoment;
+  const std::byte* const moment = second ? arrays.v : arrays.m;
+  if (moment == nullptr) {
+    return std::span<const float>();
+  }
+  if (!layout_.partitions[partition].moments.packed) {
+    return std::span<const float>(reinterpret_cast<const float*>(moment), count);
+  }
+  scratch.resize(count);
+  UnpackMoments(moment, scratch.data(), arrays.count, second);
+  return scratch;
 }
 
 }  // namespace shoal::server

@@ -30,7 +30,7 @@ class HostState final : public PartitionState {
   absl::StatusOr<std::vector<GradientStatistics>> Statistics() override;
   absl::Status ReadGradient(size_t partition, int64_t begin, std::span<float> out) const override;
   absl::Status LoadGradient(size_t partition, const plan::UnitReader& gradient) override;
-  absl::Status Update(size_t first, size_t last, std::span<const AdamWScalars> scalars,
+  absl::Status Update(size_t first, size_t last, std::span<const UpdateScalars> scalars,
                       std::span<const WeightsBuffers> weights) override;
   absl::Status Finish() override { return absl::OkStatus(); }
   absl::Status CopyToHost(size_t partition, const WeightsBuffers& weights) override;
@@ -44,8 +44,8 @@ class HostState final : public PartitionState {
   struct Arrays {
     int64_t count = 0;
     float* master = nullptr;
-    float* m = nullptr;
-    float* v = nullptr;
+    std::byte* m = nullptr;  // both as plan::Moments says; null: not kept
+    std::byte* v = nullptr;
     float* sum = nullptr;          // float mode
     int64_t* exact_sum = nullptr;  // exact mode
     int64_t refused = 0;           // counted by the exact sum since the first push
@@ -62,9 +62,10 @@ class HostState final : public PartitionState {
   absl::Status Allocate();
   void BuildChunks();
   void ClearFrozen();
+  absl::Status LoadMoment(const plan::UnitReader& reader, size_t partition, bool second) const;
   // Returns elements [begin, end) of the sum: in place, or converted into `scratch`.
   static const float* Gradient(const Arrays& arrays, int64_t begin, int64_t end, float* scratch);
-  void UpdateChunk(const Chunk& chunk, const AdamWScalars& scalars, std::byte* wire) const;
+  void UpdateChunk(const Chunk& chunk, const UpdateScalars& scalars, std::byte* wire) const;
 
   const StateLayout layout_;
   ThreadPool* const pool_;

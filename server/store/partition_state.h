@@ -27,7 +27,7 @@
 #include "core/model/model_spec.h"
 #include "core/model/partition.h"
 #include "server/store/accumulate.h"
-#include "server/store/adamw.h"
+#include "server/store/optimizer.h"
 #include "server/store/update_rules.h"
 
 namespace shoal::server {
@@ -35,7 +35,7 @@ namespace shoal::server {
 struct StoreOptions {
   DType wire_type = DType::kF32;
   plan::Accumulate accumulate = plan::Accumulate::kFloat;
-  AdamWOptions adamw;
+  OptimizerOptions optimizer;
   std::vector<plan::ParameterGroup> groups;  // of the job
   // Published weights lie in memory of AllocateShared, for clients that reach it there (store.h).
   bool shared_weights = false;
@@ -56,7 +56,8 @@ struct StoreOptions {
   int64_t sum_element() const { return exact() ? int64_t{8} : int64_t{4}; }
 };
 
-// Where the initial state comes from. Without moments (a fresh model) they are zero.
+// Where the initial state comes from. Without moments (a fresh model) they are zero; those that the
+// optimizer does not keep are not asked for.
 struct StoreSource {
   plan::UnitReader master;
   plan::UnitReader m;
@@ -136,10 +137,10 @@ class PartitionState {
     return absl::UnimplementedError("sums of gradients lie in a GPU's memory");
   }
 
-  // Runs AdamW with the sums on partitions [first, last), `scalars` by rule, and writes partition
-  // i's new weights to weights[i - first] (of backups: nowhere). Complete, and visible to readers
-  // of the weights, only once Finish returns.
-  virtual absl::Status Update(size_t first, size_t last, std::span<const AdamWScalars> scalars,
+  // Runs the optimizer with the sums on partitions [first, last), `scalars` by rule, and writes
+  // partition i's new weights to weights[i - first] (of backups: nowhere). Complete, and visible to
+  // readers of the weights, only once Finish returns.
+  virtual absl::Status Update(size_t first, size_t last, std::span<const UpdateScalars> scalars,
                               std::span<const WeightsBuffers> weights) = 0;
   virtual absl::Status Finish() = 0;
   // weights.host = weights.shared, for a whole partition, after all earlier work. May run
@@ -148,7 +149,8 @@ class PartitionState {
   // weights.shared = weights.host, of so many bytes, before anybody reads it.
   virtual absl::Status CopyToShared(const WeightsBuffers& weights, int64_t bytes) = 0;
 
-  // Returns a whole array: in place if the host reaches it, else copied into `scratch`.
+  // Returns a whole array: in place if the host reaches it as fp32, else copied into `scratch`. A
+  // moment that the optimizer does not keep has no elements.
   virtual absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,
                                                       std::vector<float>& scratch) const = 0;
 

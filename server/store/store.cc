@@ -40,7 +40,8 @@ StoreBytes CountStoreBytes(std::span<const plan::PartitionSpec> held, const Stor
       bytes.weights += Buffers(spec) * BufferBytes(spec, options.wire_type);
     }
     bytes.master += StateArrayBytes(spec.trained(), sizeof(float));
-    bytes.moments += 2 * StateArrayBytes(spec.trained(), sizeof(float));
+    bytes.moments +=
+        spec.moment_arrays() * StateArrayBytes(spec.moments.ArrayBytes(spec.trained()), 1);
     bytes.gradients += StateArrayBytes(spec.trained(), options.sum_element());
   }
   return bytes;
@@ -261,7 +262,7 @@ absl::Status Store::KeepHostWeights() {
 }
 
 absl::Status Store::UpdateSome(size_t first, size_t last, int64_t step,
-                               std::span<const AdamWScalars> scalars) {
+                               std::span<const UpdateScalars> scalars) {
   absl::MutexLock lock(&weights_mutex_);
   std::vector<WeightsBuffers> weights;
   for (size_t p = first; p < last; ++p) {
@@ -279,7 +280,7 @@ size_t Store::EndOfRun(size_t first) const {
   return end;
 }
 
-absl::Status Store::Update(int64_t step, std::span<const AdamWScalars> scalars,
+absl::Status Store::Update(int64_t step, std::span<const UpdateScalars> scalars,
                            const Ready& ready) {
   for (size_t p = 0; p < partitions_.size(); ++p) {
     const size_t end = ready && partitions_[p] != nullptr ? p + 1 : EndOfRun(p);
@@ -296,14 +297,14 @@ absl::Status Store::Update(int64_t step, std::span<const AdamWScalars> scalars,
   return state_->Finish();
 }
 
-std::vector<AdamWScalars> Store::ScalarsOf(int64_t step, double learning_rate,
-                                           double clip_coefficient) const {
-  std::vector<AdamWScalars> scalars;
+std::vector<UpdateScalars> Store::ScalarsOf(int64_t step, double learning_rate,
+                                            double clip_coefficient) const {
+  std::vector<UpdateScalars> scalars;
   for (const UpdateRule& rule : rules_.all()) {
-    AdamWOptions options = options_.adamw;
+    OptimizerOptions options = options_.optimizer;
     options.weight_decay = rule.weight_decay;
-    scalars.push_back(MakeAdamWScalars(options, step, learning_rate * rule.learning_rate_scale,
-                                       clip_coefficient));
+    scalars.push_back(MakeUpdateScalars(options, step, learning_rate * rule.learning_rate_scale,
+                                        clip_coefficient));
   }
   return scalars;
 }
@@ -317,12 +318,12 @@ absl::Status Store::Skip(int64_t step, const Ready& ready) {
   for (size_t p = 0; p < partitions_.size(); ++p) {
     SHOAL_RETURN_IF_ERROR(state_->Clear(p));  // what is not finite would be so times zero
   }
-  // AdamW whose every factor is one and whose every addend is zero.
-  const AdamWScalars keeping = {.beta2 = 1, .epsilon = 1};
-  return Publish(step, std::vector<AdamWScalars>(rules_.all().size(), keeping), ready);
+  // An optimizer whose every factor is one and whose every addend is zero.
+  const UpdateScalars keeping = {.beta2 = 1, .epsilon = 1};
+  return Publish(step, std::vector<UpdateScalars>(rules_.all().size(), keeping), ready);
 }
 
-absl::Status Store::Publish(int64_t step, std::span<const AdamWScalars> scalars,
+absl::Status Store::Publish(int64_t step, std::span<const UpdateScalars> scalars,
                             const Ready& ready) {
   SHOAL_CHECK(step == version_ + 1 || SHOAL_PLANTED("commit-twice"));
   for (size_t p = 0; p < partitions_.size(); ++p) {

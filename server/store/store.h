@@ -104,9 +104,9 @@ class Store {
   // Returns statistics by partition, ascending. The gradient then stays unchanged until Clear.
   absl::StatusOr<std::vector<PartitionStatistics>> Seal();
 
-  // Runs AdamW with the sealed gradient and publishes `step` as the next version (step = version()
-  // + 1). Calls `ready`, if given, with each partition's index in partitions() before its state
-  // changes; it may block (while a checkpoint still reads it), and its error ends the commit.
+  // Runs the optimizer with the sealed gradient and publishes `step` as the next version (step =
+  // version() + 1). Calls `ready`, if given, with each partition's index in partitions() before its
+  // state changes; it may block (while a checkpoint still reads it), and its error ends the commit.
   using Ready = std::function<absl::Status(size_t)>;
   absl::Status Commit(int64_t step, double learning_rate, double clip_coefficient,
                       const Ready& ready = nullptr);
@@ -117,7 +117,7 @@ class Store {
 
  private:
   Store(const StoreOptions& options, ThreadPool* pool)
-      : options_(options), rules_(options.adamw.weight_decay, options.groups), pool_(pool) {}
+      : options_(options), rules_(options.optimizer.weight_decay, options.groups), pool_(pool) {}
   void AddPartitions(std::span<const plan::PartitionSpec> held);
   // Runs the work on each partition, in threads; returns any partition's first failure.
   absl::Status ForEachPartition(const std::function<absl::Status(size_t)>& work) const;
@@ -129,19 +129,19 @@ class Store {
                              bool to_host);
   absl::Status LoadFrozen(size_t index);
   uint64_t HashOfFrozen(size_t partition) const;
-  absl::Status Publish(int64_t step, std::span<const AdamWScalars> scalars, const Ready& ready);
-  absl::Status Update(int64_t step, std::span<const AdamWScalars> scalars, const Ready& ready)
+  absl::Status Publish(int64_t step, std::span<const UpdateScalars> scalars, const Ready& ready);
+  absl::Status Update(int64_t step, std::span<const UpdateScalars> scalars, const Ready& ready)
       ABSL_LOCKS_EXCLUDED(weights_mutex_);
   size_t EndOfRun(size_t first) const;
   absl::Status UpdateSome(size_t first, size_t last, int64_t step,
-                          std::span<const AdamWScalars> scalars)
+                          std::span<const UpdateScalars> scalars)
       ABSL_LOCKS_EXCLUDED(weights_mutex_);
   // Returns those buffers of a partition that are to be written; the host's only with `to_host`.
   WeightsBuffers BuffersOf(size_t partition, int64_t version, bool to_host) const;
 
   // By rule.
-  std::vector<AdamWScalars> ScalarsOf(int64_t step, double learning_rate,
-                                      double clip_coefficient) const;
+  std::vector<UpdateScalars> ScalarsOf(int64_t step, double learning_rate,
+                                       double clip_coefficient) const;
 
   const StoreOptions options_;
   const UpdateRules rules_;

@@ -190,7 +190,7 @@ TEST_F(StoreTest, ExactModeDoesNotDependOnOrderThreadsOrDuplicates) {
 TEST_F(StoreTest, StepsFollowTheReference) {
   for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
     Fixture f({.accumulate = accumulate}, 2);
-    const AdamWOptions& adamw = f.store->options().adamw;
+    const OptimizerOptions& adamw = f.store->options().optimizer;
     std::vector<std::vector<double>> p(f.partitions.size()), m(p), v(p);
     for (size_t i = 0; i < f.partitions.size(); ++i) {
       const plan::PartitionSpec& spec = f.partitions[i];

@@ -28,7 +28,7 @@ int64_t MovedBytes(const std::vector<plan::PartitionSpec>& partitions,
   for (const plan::PartitionSpec& partition : partitions) {
     const std::set<uint64_t> had = HoldersOf(before, from, partition.id);
     for (const uint64_t holder : HoldersOf(after, to, partition.id)) {
-      bytes += had.contains(holder) ? 0 : partition.count * plan::kMovedBytes;
+      bytes += had.contains(holder) ? 0 : partition.moved_bytes();
     }
   }
   return bytes;

@@ -15,10 +15,11 @@ constexpr absl::Duration kLookOver = absl::Milliseconds(50);
 
 server::StoreOptions StoreOptionsOf(const plan::Job& job) {
   return {.accumulate = job.service.accumulate,
-          .adamw = {.weight_decay = job.train.weight_decay,
-                    .beta1 = job.train.beta1,
-                    .beta2 = job.train.beta2,
-                    .epsilon = job.train.epsilon}};
+          .optimizer = {.kind = job.train.optimizer,
+                        .weight_decay = job.train.weight_decay,
+                        .beta1 = job.train.beta1,
+                        .beta2 = job.train.beta2,
+                        .epsilon = job.train.epsilon}};
 }
 
 // Of a state of all parameters.

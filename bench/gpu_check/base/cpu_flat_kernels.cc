@@ -7,9 +7,9 @@ namespace {
 
 class Cpu final : public FlatKernels {
  public:
-  absl::Status AdamW(worker::Stream&, const server::AdamWScalars& scalars,
+  absl::Status AdamW(worker::Stream&, const server::UpdateScalars& scalars,
                      const AdamWArrays& a) const override {
-    const server::AdamWKernels& kernels = server::GetAdamWKernels();
+    const server::OptimizerKernels& kernels = server::GetAdamWKernels();
     if (a.type == DType::kBF16) {
       kernels.bf16(scalars, a.gradient, a.master, a.m, a.v, static_cast<BFloat16*>(a.weights),
                    a.count);

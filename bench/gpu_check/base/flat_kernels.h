@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "core/base/dtype.h"
 #include "server/store/accumulate.h"
-#include "server/store/adamw.h"
+#include "server/store/optimizer.h"
 #include "worker/backend/backend.h"
 
 namespace shoal::bench {
@@ -31,7 +31,7 @@ class FlatKernels {
  public:
   virtual ~FlatKernels() = default;
 
-  virtual absl::Status AdamW(worker::Stream& stream, const server::AdamWScalars& scalars,
+  virtual absl::Status AdamW(worker::Stream& stream, const server::UpdateScalars& scalars,
                              const AdamWArrays& arrays) const = 0;
   virtual absl::Status Add(worker::Stream& stream, const void* gradient, DType type,
                            float* accumulator, int64_t count) const = 0;

@@ -22,7 +22,7 @@ absl::Status StatusOf(cudaError_t error, std::string_view what) {
 
 class Gpu final : public FlatKernels {
  public:
-  absl::Status AdamW(worker::Stream& stream, const server::AdamWScalars& scalars,
+  absl::Status AdamW(worker::Stream& stream, const server::UpdateScalars& scalars,
                      const AdamWArrays& a) const override {
     return StatusOf(cuda::AdamW(worker::NativeStream(stream), {.scalars = scalars,
                                                                .gradient = a.gradient,

@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<ResidentOptimizer>> ResidentOptimizer::Create(
 }
 
 absl::Status ResidentOptimizer::Step() {
-  const server::AdamWScalars scalars = server::MakeAdamWScalars({}, ++steps_, kLearningRate, 1.0);
+  const server::UpdateScalars scalars = server::MakeUpdateScalars({}, ++steps_, kLearningRate, 1.0);
   for (const plan::UnitSpec& unit : model_.units()) {
     const State& state = states_[state_of_[static_cast<size_t>(unit.index)]];
     SHOAL_RETURN_IF_ERROR(kernels_.AdamW(model_.ops().stream(), scalars,

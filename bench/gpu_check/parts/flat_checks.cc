@@ -103,7 +103,7 @@ class FlatChecks {
     }
     SHOAL_ASSIGN_OR_RETURN(Array<float> v, Put(std::move(squares)));
     SHOAL_ASSIGN_OR_RETURN(Array<T> weights, Put(NormalValues<T>(1)));
-    const server::AdamWScalars scalars = server::MakeAdamWScalars({}, 7, 3e-4, 0.73);
+    const server::UpdateScalars scalars = server::MakeUpdateScalars({}, 7, 3e-4, 0.73);
     SHOAL_RETURN_IF_ERROR(under_test_.AdamW(
         stream_, scalars,
         {gradient.data(), master.data(), m.data(), v.data(), weights.data(), type, count_}));

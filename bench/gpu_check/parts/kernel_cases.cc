@@ -320,7 +320,7 @@ absl::StatusOr<std::vector<KernelCase>> MakeFlatCases(const FlatKernels& flat, O
   SHOAL_ASSIGN_OR_RETURN(
       void* const statistics,
       data.Zeros(chunks * static_cast<int64_t>(sizeof(server::GradientStatistics))));
-  const server::AdamWScalars scalars = server::MakeAdamWScalars({}, 3, 1e-5, 1.0);
+  const server::UpdateScalars scalars = server::MakeUpdateScalars({}, 3, 1e-5, 1.0);
   const AdamWArrays adamw = {
       gradient, master, static_cast<float*>(m), static_cast<float*>(v), weights.data, kType, count};
   auto* const sums = static_cast<int64_t*>(exact);

@@ -70,9 +70,9 @@ TEST(Parts, OpsThatTheTimeDidNotSufficeForAreNoBarMet) {
 // A kernel whose result is off by one bit.
 class Inexact final : public FlatKernels {
  public:
-  absl::Status AdamW(worker::Stream& stream, const server::AdamWScalars& scalars,
+  absl::Status AdamW(worker::Stream& stream, const server::UpdateScalars& scalars,
                      const AdamWArrays& arrays) const override {
-    server::AdamWScalars other = scalars;
+    server::UpdateScalars other = scalars;
     other.step_size = std::nextafter(other.step_size, 1.0F);
     return CpuFlatKernels().AdamW(stream, other, arrays);
   }

@@ -72,7 +72,7 @@ TEST(PlanServers, CountsBackups) {
     EXPECT_GE(backed[server].promotion * 2, backed[server].backups);
     EXPECT_LT(backed[server].promotion, 2 * backed[server].backups);
   }
-  EXPECT_EQ(more, kBackupBytes * Elements(spec));
+  EXPECT_EQ(more, 16 * Elements(spec)) << "master weight, two moments and gradient";
   const auto plan = PlanMemory(spec, job, 3, 2, {});
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->servers[1].backups, backed[1].backups);

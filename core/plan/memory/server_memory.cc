@@ -65,7 +65,8 @@ ServerGpuMemory PlanServerGpuMemory(std::span<const PartitionSpec> held, Accumul
   for (const PartitionSpec& partition : held) {
     const int64_t count = partition.trained();
     memory.master += StateArray(count, 4);
-    memory.moments += 2 * StateArray(count, 4);
+    memory.moments +=
+        partition.moment_arrays() * StateArray(partition.moments.ArrayBytes(count), 1);
     memory.gradients += StateArray(count, exact ? 8 : 4);
     memory.workspace += RoundUp(count, kStatisticsChunk) / kStatisticsChunk * 16 +
                         (exact ? RoundUp(count, kExactBlock) / kExactBlock * 8 : 0);
@@ -86,6 +87,12 @@ ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, int64_t slot_
   const int64_t largest = LargestCount(OfKind(held, /*frozen=*/false));
   const int64_t frozen = LargestCount(OfKind(held, /*frozen=*/true));
   memory.copies = 4 * frozen;
+  const auto packed = std::ranges::find_if(held, [](const PartitionSpec& partition) {
+    return !partition.frozen && partition.moments.packed;
+  });
+  if (packed != held.end()) {
+    memory.copies += 4 * largest * packed->moments.arrays;  // as a checkpoint reads them
+  }
   if (service.memory == PartitionMemory::kCuda) {
     const int64_t staged = std::min(largest, kServerStagingElements);
     memory.gpu = state;
@@ -114,7 +121,7 @@ std::vector<ServerMemory> PlanServers(const Job& job, const std::vector<Partitio
         planned.emplace_back(PlanServerMemory(held, slot_bytes, job.service, clients, reached));
     std::map<int, std::vector<PartitionSpec>> backed;  // by primary
     for (const int id : BackupsOf(map, server)) {
-      memory.backups += kBackupBytes * partitions[static_cast<size_t>(id)].trained();
+      memory.backups += partitions[static_cast<size_t>(id)].backup_bytes();
       backed[map.primary(id)].push_back(partitions[static_cast<size_t>(id)]);
     }
     for (const auto& [primary, promoted] : backed) {

@@ -20,8 +20,6 @@ namespace shoal::plan {
 // threads, heap and control connections (a client adds about 30 KiB).
 // tests/integration/memory_test.cc compares all of ServerMemory with running servers.
 inline constexpr int64_t kServerProcessBytes = int64_t{20} << 20;
-// Of a parameter that a server backs up (service.replicas): master weight, moments and gradient.
-inline constexpr int64_t kBackupBytes = 16;
 // The streams over which a server with service.memory cuda spreads its work, and the elements that
 // each loads and reads at a time.
 inline constexpr int kServerGpuStreams = 4;
@@ -63,9 +61,9 @@ struct ServerMemory {
   // partition. If clients reach them in a GPU, allocated when a client comes that does not.
   int64_t weights = 0;
   int64_t master = 0;     // 4 n, pages
-  int64_t moments = 0;    // 2 x 4 n, pages
+  int64_t moments = 0;    // of AdamW 2 x 4 n, pages
   int64_t gradients = 0;  // the accumulator: 4 n, or 8 n in exact mode; pages
-  int64_t backups = 0;    // of others' partitions, kBackupBytes for each of their elements
+  int64_t backups = 0;    // of others' partitions: PartitionSpec::backup_bytes
   // What it takes more, until the next step begins, where the server is lost of whose partitions it
   // backs most up: it becomes their primary.
   int64_t promotion = 0;
@@ -73,9 +71,9 @@ struct ServerMemory {
   // each if the rest lies in a GPU. If some clients may be on another host and others on this one,
   // both places count all clients: each figure is an upper bound.
   int64_t slots = 0;
-  // With service.memory cuda, master, moments and gradients are 0, and this is the memory for data
-  // on its way between the GPU and files: staging of each stream, and a partition that is being
-  // written.
+  // Of data on its way to files: moments of a partition that are kept packed. With service.memory
+  // cuda, master, moments and gradients are 0, and this is staging of each stream between the GPU
+  // and files, and a partition that is being written.
   int64_t copies = 0;
   int64_t process = kServerProcessBytes;
   ServerGpuMemory gpu;

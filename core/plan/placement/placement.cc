@@ -244,7 +244,8 @@ int64_t LeastBytes(const std::vector<PartitionSpec>& partitions, const ShardMap&
   }
   int64_t least = 0;
   for (const bool frozen : {false, true}) {
-    least += LeastElements(OfKind(partitions, frozen), now, servers) * MovedBytes(frozen);
+    const std::vector<PartitionSpec> kind = OfKind(partitions, frozen);
+    least += kind.empty() ? 0 : LeastElements(kind, now, servers) * kind.front().element_bytes();
   }
   return least;
 }

@@ -193,9 +193,9 @@ absl::Status CheckRoom(const std::vector<plan::PartitionSpec>& partitions,
         comes.push_back(partition);
       }
       if (IsBackup(now, partition.id, server)) {
-        backups_had += plan::kBackupBytes * partition.trained();
+        backups_had += partition.backup_bytes();
       } else if (IsBackup(target, partition.id, server)) {
-        backups_come += plan::kBackupBytes * partition.trained();
+        backups_come += partition.backup_bytes();
       }
     }
     const Member& member = servers[static_cast<size_t>(server)];

@@ -24,7 +24,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   LoadFloats<float>(args.master, at, master);
   LoadFloats<float>(args.m, at, m);
   LoadFloats<float>(args.v, at, v);
-  const AdamWScalars& s = args.scalars;
+  const UpdateScalars& s = args.scalars;
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
     const float g = gradient[i] * s.clip;

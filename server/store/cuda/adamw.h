@@ -1,5 +1,5 @@
 // AdamW on flat arrays in device memory, for master weights and moments kept there. Computes,
-// operation for operation as server/store/adamw.h, hence with the same bits as on a CPU:
+// operation for operation as server/store/adamw_element.h, hence with the same bits as on a CPU:
 //
 //   g = gradient * clip
 //   p = p * (1 - lr * weight_decay)
@@ -13,7 +13,7 @@
 #include <cstdint>
 
 #include "core/gpu/kernel/element.h"
-#include "server/store/adamw_scalars.h"
+#include "server/store/update_scalars.h"
 
 namespace shoal::server::cuda {
 
@@ -21,7 +21,7 @@ namespace shoal::server::cuda {
 // to nearest even. Arrays of `count` elements that must not overlap. Per element it reads 16 bytes
 // and writes 12 plus the size of a wire element.
 struct AdamWArgs {
-  AdamWScalars scalars;
+  UpdateScalars scalars;
   const float* gradient = nullptr;
   float* master = nullptr;
   float* m = nullptr;

@@ -48,7 +48,7 @@ class CudaState final : public PartitionState {
                    bool first) override;
   absl::Status Clear(size_t partition) override;
   absl::StatusOr<std::vector<GradientStatistics>> Statistics() override;
-  absl::Status Update(size_t first, size_t last, std::span<const AdamWScalars> scalars,
+  absl::Status Update(size_t first, size_t last, std::span<const UpdateScalars> scalars,
                       std::span<const WeightsBuffers> weights) override;
   absl::Status Finish() override;
   absl::Status CopyToHost(size_t partition, const WeightsBuffers& weights) override;
@@ -66,7 +66,7 @@ class CudaState final : public PartitionState {
   absl::Status PutAddition(const Arrays& arrays, const StagingStream& staged, DType dtype,
                            const void* payload, bool first);
   absl::Status PutUpdate(size_t partition, const StagingStream& staged,
-                         std::span<const AdamWScalars> scalars, const WeightsBuffers& weights);
+                         std::span<const UpdateScalars> scalars, const WeightsBuffers& weights);
   absl::Status PutCopyToHost(const Arrays& arrays, const StagingStream& staged, std::byte* host,
                              const void* from);
   // Returns the sum as floats, valid once what is on the stream is done.
@@ -275,7 +275,7 @@ absl::Status CudaState::PutCopyToHost(const Arrays& arrays, const StagingStream&
 }
 
 absl::Status CudaState::PutUpdate(size_t partition, const StagingStream& staged,
-                                  std::span<const AdamWScalars> scalars,
+                                  std::span<const UpdateScalars> scalars,
                                   const WeightsBuffers& weights) {
   constexpr const char* kWhat = "updating weights";
   const Arrays& arrays = arrays_[partition];
@@ -299,7 +299,7 @@ absl::Status CudaState::PutUpdate(size_t partition, const StagingStream& staged,
                                  : PutCopyToHost(arrays, staged, weights.host, wire);
 }
 
-absl::Status CudaState::Update(size_t first, size_t last, std::span<const AdamWScalars> scalars,
+absl::Status CudaState::Update(size_t first, size_t last, std::span<const UpdateScalars> scalars,
                                std::span<const WeightsBuffers> weights) {
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
   for (size_t p = first; p < last; ++p) {

@@ -1,4 +1,6 @@
 // Accumulation and AdamW give the bits of the servers' CPU kernels.
+#include "server/store/optimizer.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,7 +14,6 @@
 #include "core/gpu/testing/on_device.h"
 #include "gtest/gtest.h"
 #include "server/store/accumulate.h"
-#include "server/store/adamw.h"
 #include "server/store/cuda/accumulate.h"
 #include "server/store/cuda/adamw.h"
 
@@ -57,7 +58,7 @@ class OptimizerTest : public testing::Test {
 };
 
 TEST_F(OptimizerTest, AdamWGivesTheBitsOfTheServers) {
-  const server::AdamWScalars scalars = server::MakeAdamWScalars({}, 7, 3e-4, 0.73);
+  const server::UpdateScalars scalars = server::MakeUpdateScalars({}, 7, 3e-4, 0.73);
   for (const int64_t count : kCounts) {
     // From the second element on nothing is aligned to 16 bytes.
     for (const size_t first : {0, 1}) {
@@ -72,7 +73,7 @@ TEST_F(OptimizerTest, AdamWGivesTheBitsOfTheServers) {
       for (const bool bf16 : {false, true}) {
         std::vector<float> want_master = master, want_m = m, want_v = v, want_wire(size);
         std::vector<BFloat16> want_bf16(size);
-        const server::AdamWKernels& cpu = server::GetAdamWKernels();
+        const server::OptimizerKernels& cpu = server::GetAdamWKernels();
         if (bf16) {
           cpu.bf16(scalars, gradient.data() + first, want_master.data() + first,
                    want_m.data() + first, want_v.data() + first, want_bf16.data() + first, count);
