@@ -250,6 +250,8 @@ TEST_F(LargeIndices, OfElementwiseOperators) {
   const Matrix out = MakeFull(DType::kBF16, kRows, kWide);
   ops().AddBias({MakeFull(DType::kBF16, 1, kWide).data, DType::kBF16, kWide}, out);
   ExpectEnds(out, 2 * kHalfValue);
+  ops().Scale(3, out);
+  ExpectEnds(out, 6 * kHalfValue);
   const Matrix wider = Make(DType::kF32, kRows, kWide);
   ops().Convert(a, wider);
   ExpectEnds(wider, kHalfValue);

@@ -140,6 +140,8 @@ class Ops {
 
   // y[t, :] += bias.
   virtual void AddBias(ConstVector bias, Matrix y) = 0;
+  // x *= factor.
+  virtual void Scale(float factor, Matrix x) = 0;
   // sums[columns] ADDED the column sums of x: a bias's gradient. x may be fp32 whatever the compute
   // type.
   virtual void AddColumnSums(ConstMatrix x, float* sums) = 0;

@@ -51,6 +51,7 @@ TEST(Parts, KernelsHaveEveryOperatorOfTheModel) {
                            "SwiGluForward",
                            "SwiGluBackward",
                            "AddBias",
+                           "Scale",
                            "AddColumnSums",
                            "GatherRows",
                            "ScatterRows",

@@ -236,6 +236,8 @@ absl::StatusOr<std::vector<KernelCase>> MakeBlockCases(Ops& ops, DeviceData& dat
        [=, &ops](int64_t n) {
          ops.AddBias({bias.data, kType, shape.qkv_size()}, At(qkv, n));
        }},
+      {"Scale", of_qkv, ElementwiseCost(rows * shape.qkv_size(), 1, 1),
+       [=, &ops](int64_t n) { ops.Scale(1, At(qkv, n)); }},
       {"AddColumnSums", of_qkv, ElementwiseCost(rows * shape.qkv_size(), 1, 0),
        [=, &ops](int64_t n) { ops.AddColumnSums(At(qkv, n), sums); }},
       {"GatherRows", of_hidden, plus(ElementwiseCost(elements, 1, 1), floats),

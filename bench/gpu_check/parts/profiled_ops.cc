@@ -164,6 +164,11 @@ void ProfiledOps::AddBias(ConstVector bias, Matrix y) {
   Note("AddBias", Touching(y, y));
 }
 
+void ProfiledOps::Scale(float factor, Matrix x) {
+  inner_->Scale(factor, x);
+  Note("Scale", Touching(x, x));
+}
+
 void ProfiledOps::AddColumnSums(ConstMatrix x, float* sums) {
   inner_->AddColumnSums(x, sums);
   Note("AddColumnSums", Touching(x));

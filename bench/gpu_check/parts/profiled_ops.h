@@ -69,6 +69,7 @@ class ProfiledOps final : public worker::Ops {
   void GeGluBackward(worker::ConstMatrix d_out, worker::ConstMatrix gate_up,
                      worker::Matrix d_gate_up, worker::Matrix out) override;
   void AddBias(worker::ConstVector bias, worker::Matrix y) override;
+  void Scale(float factor, worker::Matrix x) override;
   void AddColumnSums(worker::ConstMatrix x, float* sums) override;
   void GatherRows(worker::ConstMatrix in, const int32_t* rows, int64_t count,
                   worker::Matrix out) override;

@@ -17,6 +17,16 @@ struct AddRow {
 };
 
 template <typename T>
+struct ScaleRow {
+  SHOAL_INLINE void Run(float factor, int64_t columns, T* x) {
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) {
+      Store(factor * Load(x + j), x + j);
+    }
+  }
+};
+
+template <typename T>
 struct SumRow {
   SHOAL_INLINE void Run(const T* x, int64_t columns, float* sums) {
 #pragma omp simd
@@ -37,6 +47,16 @@ void AddBias(Context& context, ConstVector bias, Matrix y) {
     ForRows(context, y.rows, y.columns, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         Dispatch<AddRow<T>>(static_cast<const T*>(bias.data), y.columns, y.row<T>(t));
+      }
+    });
+  });
+}
+
+void Scale(Context& context, float factor, Matrix x) {
+  WithType(x.dtype, [&]<typename T>() {
+    ForRows(context, x.rows, x.columns, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        Dispatch<ScaleRow<T>>(factor, x.columns, x.row<T>(t));
       }
     });
   });

@@ -48,6 +48,7 @@ void SoftmaxCrossEntropy(Context& context, Matrix logits, const LabelledRows& ro
                          float softcap, Matrix d_logits, const LossOut& loss);
 
 void AddBias(Context& context, ConstVector bias, Matrix y);
+void Scale(Context& context, float factor, Matrix x);
 void AddColumnSums(Context& context, ConstMatrix x, float* sums);
 void Convert(Context& context, ConstMatrix in, Matrix out);
 void Zero(Context& context, Matrix out);

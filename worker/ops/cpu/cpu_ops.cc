@@ -75,6 +75,7 @@ class CpuOps : public Ops {
   }
 
   void AddBias(ConstVector bias, Matrix y) override { cpu::AddBias(context_, bias, y); }
+  void Scale(float factor, Matrix x) override { cpu::Scale(context_, factor, x); }
   void AddColumnSums(ConstMatrix x, float* sums) override { cpu::AddColumnSums(context_, x, sums); }
 
   void GatherRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) override {

@@ -62,6 +62,16 @@ TEST_P(Elementwise, GatedProductsStayFiniteFarOut) {
   }
 }
 
+TEST_P(Elementwise, ScalesInPlace) {
+  Tensor x = Tensor::Normal(dtype_, 7, 130, random_);
+  Doubles expected = x.doubles();
+  for (double& value : expected) {
+    value *= -1.75;
+  }
+  cpu_.ops->Scale(-1.75F, x.view());
+  oracle::ExpectClose(x.doubles(), expected, tolerance_, "-1.75 x");
+}
+
 TEST_P(Elementwise, BiasIsAddedToRowsAndItsGradientIsTheSumOfColumns) {
   constexpr int64_t kRows = 70, kColumns = 130;
   Tensor y = Tensor::Normal(dtype_, kRows, kColumns, random_);

@@ -183,6 +183,11 @@ class CudaOps : public Ops {
       Keep(cuda::AddBias(context_.stream(), bias.data, ToView(y)));
     }
   }
+  void Scale(float factor, Matrix x) override {
+    if (Begins("Scale", x)) {
+      Keep(cuda::Scale(context_.stream(), factor, ToView(x)));
+    }
+  }
   void AddColumnSums(ConstMatrix x, float* sums) override {
     if (!Begins("AddColumnSums", x)) {
       return;

@@ -74,6 +74,8 @@ void Checks::Elementwise(const Size& size) {
   CheckedArray bias = checker_.Normal(dtype_, 1, size.columns);
   checker_.Check(Name("AddBias", size), kSameBits, {&b},
                  [&](Ops& ops, OpSide s) { ops.AddBias(bias.vector(s), b.matrix(s)); });
+  checker_.Check(Name("Scale", size), kSameBits, {&a},
+                 [&](Ops& ops, OpSide s) { ops.Scale(-1.75f, a.matrix(s)); });
   for (const DType to : {DType::kF32, DType::kBF16}) {
     CheckedArray converted = checker_.Output(to, size.rows, size.columns, size.layout);
     checker_.Check(Name("Convert", size, to == DType::kF32 ? "to fp32" : "to bf16"), kSameBits,

@@ -84,6 +84,9 @@ class LateOps final : public Ops {
   void AddBias(ConstVector bias, Matrix y) override {
     Put([=, this] { cpu_->AddBias(bias, y); });
   }
+  void Scale(float factor, Matrix x) override {
+    Put([=, this] { cpu_->Scale(factor, x); });
+  }
   void AddColumnSums(ConstMatrix x, float* sums) override {
     Put([=, this] { cpu_->AddColumnSums(x, sums); });
   }
