@@ -2,7 +2,7 @@
 // other.
 #include <map>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "core/job/job_units.h"
 #include "core/plan/memory/memory_plan.h"
@@ -18,14 +18,14 @@ namespace shoal {
 namespace {
 
 TEST(MemoryPlan, ServersAllocateWhatIsPlanned) {
-  for (const auto& [freezes, optimizer] :
-       {std::pair{false, plan::Optimizer::kAdamW}, std::pair{true, plan::Optimizer::kAdamW},
-        std::pair{false, plan::Optimizer::kLion}, std::pair{true, plan::Optimizer::kAdamW8}}) {
-    const auto partitions = plan::BuildPartitions(
-        plan::JobUnits(
-            *plan::NamedShape("6m"),
-            {.optimizer = optimizer, .groups = {{.match = "*.layers.[0-2].*", .freeze = freezes}}}),
-        300'000);
+  const plan::ModelSpec model = *plan::NamedShape("6m");
+  const std::vector<plan::ParameterGroup> blocks = {{.match = "*.layers.[0-2].*", .freeze = true}};
+  for (const std::vector<plan::UnitSpec>& units :
+       {plan::JobUnits(model, {}), plan::JobUnits(model, {.groups = blocks}),
+        plan::JobUnits(model, {.optimizer = plan::Optimizer::kLion}),
+        plan::JobUnits(model, {.optimizer = plan::Optimizer::kAdamW8, .groups = blocks}),
+        plan::JobUnits(worker::testing_model::WithAdapters(model), {})}) {
+    const auto partitions = plan::BuildPartitions(units, 300'000);
     for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
       for (const DType wire : {DType::kF32, DType::kBF16}) {
         plan::ServiceOptions service;
@@ -44,13 +44,19 @@ TEST(MemoryPlan, ServersAllocateWhatIsPlanned) {
   }
 }
 
-// By name, and one with norms of outputs.
+// By name, with norms of outputs, and with adapters everywhere or here and there.
 std::map<std::string, plan::ModelSpec> Shapes() {
   std::map<std::string, plan::ModelSpec> shapes = {
       {"post-norm", worker::testing_model::PostNormSpec()},
       {"sandwich", worker::testing_model::SandwichSpec()}};
   for (const char* shape : {"tiny", "25m", "7b"}) {
     shapes[shape] = *plan::NamedShape(shape);
+  }
+  for (const std::string shape : {"tiny", "sandwich", "7b"}) {
+    for (const bool all : {true, false}) {
+      shapes[shape + (all ? " adapted" : " adapted in part")] =
+          worker::testing_model::WithAdapters(shapes.at(shape), all);
+    }
   }
   return shapes;
 }
@@ -136,7 +142,7 @@ TEST_P(StageMemory, IsWhatIsPlanned) {
             plan::StageOwnBytes(spec, DType::kF32, plan::Recompute::kNone, true, tokens));
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, StageMemory, testing::Values("tiny", "post-norm"));
+INSTANTIATE_TEST_SUITE_P(Shapes, StageMemory, testing::Values("tiny", "post-norm", "tiny adapted"));
 
 }  // namespace
 }  // namespace shoal

@@ -14,7 +14,8 @@ std::vector<UnitSpec> JobUnits(const ModelSpec& spec, const TrainOptions& train)
   std::vector<UnitSpec> units = BuildUnits(spec);
   for (UnitSpec& unit : units) {
     unit.moments = MomentsOf(train.optimizer);
-    unit.frozen = std::ranges::all_of(unit.tensors, is_frozen);
+    unit.frozen = (!spec.adapters.empty() && unit.kind != UnitKind::kAdapter) ||
+                  std::ranges::all_of(unit.tensors, is_frozen);
   }
   return units;
 }

@@ -10,6 +10,7 @@ namespace shoal::plan {
 
 // BuildUnits with the moments of train.optimizer, and with those frozen whose every tensor is of a
 // frozen group. A unit with one that trains is not: servers keep what is frozen of it as it is.
+// Where there are adapters, all else is.
 std::vector<UnitSpec> JobUnits(const ModelSpec& spec, const TrainOptions& train);
 
 }  // namespace shoal::plan

@@ -5,6 +5,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/status.h"
+#include "core/model/adapters.h"
 #include "core/model/family.h"
 
 namespace shoal::plan {
@@ -236,11 +237,13 @@ absl::Status Validate(const ModelSpec& spec) {
       return InvalidArgument("{} is {}, must be between 0 and {}", name, value, kMaxScalar);
     }
   }
-  return ValidateKinds(spec);
+  SHOAL_RETURN_IF_ERROR(ValidateKinds(spec));
+  return ValidateAdapters(spec);
 }
 
 ModelSpec FirstLayers(ModelSpec spec, int64_t layers) {
   spec.layers = std::min(spec.layers, layers);
+  std::erase_if(spec.adapters, [&](const Adapter& adapter) { return adapter.layer >= layers; });
   if (!spec.kind_of_layer.empty()) {
     spec.kind_of_layer.resize(static_cast<size_t>(spec.layers));
   }
@@ -280,6 +283,7 @@ std::vector<UnitSpec> BuildUnits(const ModelSpec& spec) {
     head.Add(Role::kHead, spec.vocabulary, spec.hidden);
   }
   units.push_back(head.Build());
+  AppendAdapterUnits(spec, units);
   return units;
 }
 

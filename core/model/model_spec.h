@@ -107,38 +107,6 @@ struct BlockKind {
   bool operator==(const BlockKind&) const = default;
 };
 
-struct ModelSpec {
-  std::string family;  // config.json's model_type: a row of core/model/families
-  int64_t vocabulary = 0;
-  int64_t hidden = 0;
-  int64_t layers = 0;
-  int64_t max_positions = 0;
-  double norm_epsilon = 1e-5;
-  int64_t norm_offset = 0;         // norms multiply by their weights plus this
-  bool scaled_embeddings = false;  // by the square root of hidden
-  double logits_softcap = 0;       // c: logits z become c tanh(z / c); 0: none
-  bool tied_embeddings = false;
-  std::vector<BlockKind> kinds = {BlockKind()};
-  std::vector<uint8_t> kind_of_layer;  // index in `kinds`; empty: every layer is of the first
-
-  const BlockKind& block(int64_t layer) const {
-    return kinds[kind_of_layer.empty() ? 0 : kind_of_layer[static_cast<size_t>(layer)]];
-  }
-  // Sizes and norms, which all kinds share (Validate).
-  const BlockKind& kind() const { return kinds.front(); }
-  const Attention& attention() const { return kinds.front().attention; }
-  const Mlp& mlp() const { return kinds.front().mlp; }
-
-  bool operator==(const ModelSpec&) const = default;
-};
-
-// Returns the model's first `layers` layers, or all if it has no more.
-ModelSpec FirstLayers(ModelSpec spec, int64_t layers);
-
-// Checks what every other function here relies on: the family is known, sizes are positive and the
-// same in all kinds, heads divide, head_dim is even, nothing overflows.
-absl::Status Validate(const ModelSpec& spec);
-
 // What a tensor is in the mathematics. Its name follows from role, family and layer.
 enum class Role {
   kEmbedding,
@@ -164,7 +132,54 @@ enum class Role {
   kMlpOutputNorm,
   kFinalNorm,
   kHead,
+  kLoraA,
+  kLoraB,
 };
+
+// Of a matrix W[out, in] of a block: y = x W^T + scale (x A^T) B^T, with A[rank, in], B[out, rank].
+struct Adapter {
+  int64_t layer = 0;
+  Role role = Role::kQ;  // of the matrix; of the first where files hold several as one
+  int64_t rank = 0;
+  double scale = 1;
+
+  bool operator==(const Adapter&) const = default;
+};
+
+struct ModelSpec {
+  std::string family;  // config.json's model_type: a row of core/model/families
+  int64_t vocabulary = 0;
+  int64_t hidden = 0;
+  int64_t layers = 0;
+  int64_t max_positions = 0;
+  double norm_epsilon = 1e-5;
+  int64_t norm_offset = 0;         // norms multiply by their weights plus this
+  bool scaled_embeddings = false;  // by the square root of hidden
+  double logits_softcap = 0;       // c: logits z become c tanh(z / c); 0: none
+  bool tied_embeddings = false;
+  std::vector<BlockKind> kinds = {BlockKind()};
+  std::vector<uint8_t> kind_of_layer;  // index in `kinds`; empty: every layer is of the first
+  // By layer, in the order of its tensors. Where there are any, all else is frozen.
+  std::vector<Adapter> adapters;
+
+  const BlockKind& block(int64_t layer) const {
+    return kinds[kind_of_layer.empty() ? 0 : kind_of_layer[static_cast<size_t>(layer)]];
+  }
+  // Sizes and norms, which all kinds share (Validate).
+  const BlockKind& kind() const { return kinds.front(); }
+  const Attention& attention() const { return kinds.front().attention; }
+  const Mlp& mlp() const { return kinds.front().mlp; }
+
+  bool operator==(const ModelSpec&) const = default;
+};
+
+// Returns the model's first `layers` layers, or all if it has no more.
+ModelSpec FirstLayers(ModelSpec spec, int64_t layers);
+
+// Checks what every other function here relies on: the family is known, sizes are positive and the
+// same in all kinds, heads divide, head_dim is even, nothing overflows.
+absl::Status Validate(const ModelSpec& spec);
+
 // Whether it is the weight of a norm.
 bool IsNorm(Role role);
 // Whether it is the matrix that writes to the residual stream.
@@ -202,12 +217,13 @@ struct TensorSpec {
   bool decays() const { return rank() >= 2; }  // only matrices have weight decay
 };
 
-enum class UnitKind { kEmbedding, kBlock, kHead };
+enum class UnitKind { kEmbedding, kBlock, kHead, kAdapter };
 
 struct UnitSpec {
-  int index = 0;  // 0 is the embedding, 1..layers the blocks, layers + 1 the head
+  // 0 is the embedding, 1..layers the blocks, layers + 1 the head, then come those of adapters.
+  int index = 0;
   UnitKind kind = UnitKind::kBlock;
-  std::string name;  // "embedding", "block.0", ..., "head"
+  std::string name;  // "embedding", "block.0", ..., "head", "block.0.adapter", ...
   std::vector<TensorSpec> tensors;
   // Elements, including the padding that makes each tensor start at a multiple of kTensorAlignment
   // elements; padding is zero and has zero gradient.
@@ -228,7 +244,7 @@ inline constexpr int64_t kTensorAlignment = 16;
 // norm, q, k, v (weights, then biases if any), norms of q and k if any, output, norm of attention's
 // output, MLP norm, gate, up, down, norm of the MLP's output; which norms, a kind says. With tied
 // embeddings the head unit holds only the final norm, and the head's matrix is the embedding unit's
-// tensor.
+// tensor. Units of a layer's adapters follow the head (core/model/adapters.h).
 std::vector<UnitSpec> BuildUnits(const ModelSpec& spec);
 
 // Counts parameters, without padding.

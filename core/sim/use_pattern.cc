@@ -13,14 +13,15 @@ namespace {
 void PlaceCompute(const plan::ModelSpec& spec, UsePattern& pattern) {
   const auto layers = static_cast<int>(spec.layers);
   Progress done;
-  for (size_t k = 0; k < pattern.uses.size(); ++k) {
-    Use& use = pattern.uses[k];
+  bool backward = false;  // from the head on
+  for (Use& use : pattern.uses) {
     use.begin = done;
-    use.backward = static_cast<int>(k) > layers;
+    backward = backward || use.unit == layers + 1;
+    use.backward = backward;
     const bool is_block = use.unit >= 1 && use.unit <= layers;
     if (is_block) {
       done.blocks += use.backward ? 2 : 1;
-    } else if (use.backward && (!spec.tied_embeddings || use.unit == 0)) {
+    } else if (use.backward && use.unit == (spec.tied_embeddings ? 0 : layers + 1)) {
       done.heads += 1;
     }
     use.end = done;
@@ -66,6 +67,8 @@ void PlacePushes(const plan::ModelSpec& spec, const std::vector<plan::UnitSpec>&
       }
     } else if (use.backward && use.end.blocks > use.begin.blocks) {
       use.waits_for_block_buffer = push(use, use.unit, BufferClass::kBlock);
+    } else if (use.backward && use.unit > head) {
+      push(use, use.unit, BufferClass::kBlock);
     }
   }
   push(pattern.uses.back(), 0, BufferClass::kEmbedding);

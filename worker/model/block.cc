@@ -1,15 +1,11 @@
 #include "worker/model/block.h"
 
-#include <string>
 #include <utility>
 
-#include "core/base/check.h"
-#include "core/base/status.h"
+#include "absl/functional/function_ref.h"
 #include "core/plan/memory/norm_partials.h"
 
 namespace shoal::worker {
-
-using plan::Role;
 
 namespace {
 
@@ -27,14 +23,20 @@ NormWeight Norm(const BlockWeights& weights, int64_t offset, int64_t count) {
   return {Vector(weights, offset, count), static_cast<float>(weights.spec.norm_offset)};
 }
 
-// y[T, out] = x[T, in] weight[out, in]^T, plus the residual [T, out] if given
-void Project(Ops& ops, ConstMatrix x, ConstMatrix weight, Matrix y, ConstMatrix residual = {}) {
-  ops.Matmul({.a = x, .b = weight, .c = y, .transpose_b = true, .addend = residual});
+// y[T, out] = x[T, in] weight[out, in]^T, plus the addend [T, out] if given
+void Project(Ops& ops, ConstMatrix x, ConstMatrix weight, Matrix y, ConstMatrix addend) {
+  ops.Matmul({.a = x, .b = weight, .c = y, .transpose_b = true, .addend = addend});
 }
 
-// d_x[T, in] = d_y[T, out] weight[out, in]
-void ProjectBackwardInput(Ops& ops, ConstMatrix d_y, ConstMatrix weight, Matrix d_x) {
-  ops.Matmul({.a = d_y, .b = weight, .c = d_x});
+// d_x[T, in] = d_y[T, out] weight[out, in], plus the addend [T, in] if given
+void ProjectBackwardInput(Ops& ops, ConstMatrix d_y, ConstMatrix weight, Matrix d_x,
+                          ConstMatrix addend) {
+  ops.Matmul({.a = d_y, .b = weight, .c = d_x, .addend = addend});
+}
+
+// Returns columns of an addend that may be null.
+ConstMatrix ColumnsOf(ConstMatrix addend, int64_t first, int64_t count) {
+  return addend.data == nullptr ? addend : addend.Columns(first, count);
 }
 
 void AddBias(Ops& ops, const BlockWeights& weights, int64_t offset, Matrix y) {
@@ -54,6 +56,7 @@ void NormInput(Ops& ops, const BlockWeights& weights, int64_t norm, ConstMatrix 
 
 // A product that is added to the residual stream: its matrix and its norm, if any.
 struct ToStream {
+  plan::Product product;
   int64_t matrix;
   int64_t bias;
   int64_t norm;
@@ -63,11 +66,12 @@ struct ToStream {
 
 // y[T, H] = residual + x[T, in] weight[H, in]^T, normed or not
 void AddToStream(Ops& ops, const BlockWeights& weights, const ToStream& to, ConstMatrix x,
-                 ConstMatrix residual, Matrix y) {
+                 ConstMatrix residual, const AdapterMemory& memory, Matrix y) {
   const bool normed = to.norm >= 0;
   const Matrix product = normed ? to.before : y;
   Project(ops, x, Weight(weights, to.matrix, y.columns, x.columns), product,
-          normed ? ConstMatrix() : residual);
+          AdaptForward(ops, weights.adapters, to.product, x, normed ? ConstMatrix() : residual,
+                       memory));
   AddBias(ops, weights, to.bias, product);
   if (normed) {
     ops.RmsNormForward(product, Norm(weights, to.norm, y.columns), weights.spec.norm_epsilon,
@@ -86,8 +90,12 @@ ConstMatrix ToStreamBackward(Ops& ops, const BlockWeights& weights, const ToStre
   return d_product;
 }
 
+// Returns the addend of an input gradient, from that of the product and what else is added to it.
+using InputBackward = absl::FunctionRef<ConstMatrix(plan::Product, ConstMatrix, ConstMatrix)>;
+
 // A product of the residual stream x, normed or not.
 struct FromStream {
+  plan::Product product;
   int64_t matrix;
   int64_t norm;
   ConstMatrix x;  // [T, H]
@@ -96,24 +104,25 @@ struct FromStream {
 
 // d_x[T, H] = residual + the gradient of x, from d_y[T, out] of the product.
 void FromStreamBackward(Ops& ops, const BlockWeights& weights, const FromStream& from,
-                        ConstMatrix d_y, ConstMatrix residual, Matrix d_normed, Matrix d_x,
-                        Matrix d_norm) {
+                        ConstMatrix d_y, ConstMatrix residual, const InputBackward& adapt,
+                        Matrix d_normed, Matrix d_x, Matrix d_norm) {
   const ConstMatrix weight = Weight(weights, from.matrix, d_y.columns, d_x.columns);
   if (from.norm < 0) {
-    ops.Matmul({.a = d_y, .b = weight, .c = d_x, .addend = residual});
+    ProjectBackwardInput(ops, d_y, weight, d_x, adapt(from.product, d_y, residual));
     return;
   }
-  ProjectBackwardInput(ops, d_y, weight, d_normed);
+  ProjectBackwardInput(ops, d_y, weight, d_normed, adapt(from.product, d_y, {}));
   ops.RmsNormBackward(d_normed, from.x, Norm(weights, from.norm, d_x.columns), from.inverse_rms,
                       residual, d_x, d_norm);
 }
 
 ToStream OutputOf(const BlockLayout& layout, const BlockActivations& a) {
-  return {layout.output, layout.output_bias, layout.attention_output_norm, a.attention_output,
-          a.attention_inverse_rms};
+  return {plan::Product::kOutput,       layout.output,      layout.output_bias,
+          layout.attention_output_norm, a.attention_output, a.attention_inverse_rms};
 }
 ToStream DownOf(const BlockLayout& layout, const BlockActivations& a) {
-  return {layout.down, layout.down_bias, layout.mlp_output_norm, a.mlp_output, a.mlp_inverse_rms};
+  return {plan::Product::kDown,   layout.down,  layout.down_bias,
+          layout.mlp_output_norm, a.mlp_output, a.mlp_inverse_rms};
 }
 
 // The inputs of attention's and of the MLP's first products.
@@ -122,6 +131,14 @@ ConstMatrix AttentionInput(const BlockLayout& layout, const BlockActivations& a)
 }
 ConstMatrix MlpInput(const BlockLayout& layout, const BlockActivations& a) {
   return layout.mlp_norm < 0 ? a.middle : a.middle_normed;
+}
+
+// The gradients of the products that are added to the stream.
+ConstMatrix DownGradient(const BlockLayout& layout, const BlockGradients& g) {
+  return layout.mlp_output_norm < 0 ? g.output : ConstMatrix(g.mlp_output);
+}
+ConstMatrix OutputGradient(const BlockLayout& layout, const BlockGradients& g) {
+  return layout.attention_output_norm < 0 ? g.middle : g.attention_output;
 }
 
 // ADDS d_y[T, out]^T x[T, in] to d_weight[out, in] at `offset` of the gradient, or writes it
@@ -170,10 +187,11 @@ void ForwardToGateUp(Ops& ops, const BlockWeights& weights, const BlockActivatio
   const plan::ModelSpec& spec = weights.spec;
   const BlockLayout& layout = weights.layout;
   const int64_t intermediate = weights.kind.mlp.intermediate;
-  AddToStream(ops, weights, OutputOf(layout, a), a.attention, a.input, a.middle);
+  AddToStream(ops, weights, OutputOf(layout, a), a.attention, a.input, a.adapters, a.middle);
   NormInput(ops, weights, layout.mlp_norm, a.middle, a.middle_normed, a.middle_inverse_rms);
-  Project(ops, MlpInput(layout, a), Weight(weights, layout.gate_up, 2 * intermediate, spec.hidden),
-          a.gate_up);
+  const ConstMatrix input = MlpInput(layout, a);
+  Project(ops, input, Weight(weights, layout.gate_up, 2 * intermediate, spec.hidden), a.gate_up,
+          AdaptForward(ops, weights.adapters, plan::Product::kGateUp, input, {}, a.adapters));
   AddBias(ops, weights, layout.gate_bias, a.gate_up.Columns(0, intermediate));
   AddBias(ops, weights, layout.up_bias, a.gate_up.Columns(intermediate, intermediate));
 }
@@ -231,50 +249,9 @@ AttentionShape ShapeOf(const plan::Attention& attention) {
           .softcap = attention.softcap};
 }
 
-BlockLayout MakeBlockLayout(const plan::UnitSpec& unit) {
-  const auto offset = [&](Role role) -> int64_t {
-    const plan::TensorSpec* tensor = unit.Find(role);
-    return tensor == nullptr ? -1 : tensor->offset;
-  };
-  const auto follows = [&](Role next, Role tensor) {
-    return offset(next) == offset(tensor) + unit.Find(tensor)->count();
-  };
-  SHOAL_CHECK(follows(Role::kK, Role::kQ) && follows(Role::kV, Role::kK) &&
-              follows(Role::kUp, Role::kGate));
-  return {.input_norm = offset(Role::kInputNorm),
-          .qkv = offset(Role::kQ),
-          .q_bias = offset(Role::kQBias),
-          .k_bias = offset(Role::kKBias),
-          .v_bias = offset(Role::kVBias),
-          .q_norm = offset(Role::kQNorm),
-          .k_norm = offset(Role::kKNorm),
-          .output = offset(Role::kOutput),
-          .output_bias = offset(Role::kOutputBias),
-          .attention_output_norm = offset(Role::kAttentionOutputNorm),
-          .mlp_norm = offset(Role::kMlpNorm),
-          .gate_up = offset(Role::kGate),
-          .gate_bias = offset(Role::kGateBias),
-          .up_bias = offset(Role::kUpBias),
-          .down = offset(Role::kDown),
-          .down_bias = offset(Role::kDownBias),
-          .mlp_output_norm = offset(Role::kMlpOutputNorm)};
-}
-
-absl::Status ValidateLayout(const plan::ModelSpec& spec) {
-  for (const int64_t rows :
-       {spec.attention().q_size(), spec.attention().kv_size(), spec.mlp().intermediate}) {
-    if (rows * spec.hidden % plan::kTensorAlignment != 0) {
-      return InvalidArgument(
-          "model: a matrix of {} x {} is not a multiple of {} elements, which this worker needs",
-          rows, spec.hidden, plan::kTensorAlignment);
-    }
-  }
-  return absl::OkStatus();
-}
-
 BlockActivations BlockActivations::Carve(const ActivationCarvers& carvers,
                                          const plan::ModelSpec& spec, DType compute, int64_t rows) {
-  const auto& [input, outputs, attention, rest] = carvers;
+  const auto& [input, outputs, attention, rest, scratch] = carvers;
   const plan::Attention& attention_of = spec.attention();
   const bool norms_inputs = spec.kind().norms_inputs();
   const bool norms_outputs = spec.kind().norms_outputs();
@@ -305,6 +282,8 @@ BlockActivations BlockActivations::Carve(const ActivationCarvers& carvers,
   }
   a.gate_up = rest.TakeMatrix(compute, rows, 2 * spec.mlp().intermediate);
   a.activated = outputs.TakeMatrix(compute, rows, spec.mlp().intermediate);
+  a.adapters.reduced = attention.TakeMatrix(compute, rows, plan::AdapterRanks(spec));
+  a.adapters.scratch = scratch.TakeMatrix(compute, rows, plan::AdaptedWidth(spec));
   return a;
 }
 
@@ -319,6 +298,7 @@ BlockGradients BlockGradients::Carve(Carver& results, Carver& scratch, const pla
   g.gate_up = results.TakeMatrix(compute, rows, 2 * spec.mlp().intermediate);
   g.middle = results.TakeMatrix(compute, rows, spec.hidden);
   g.qkv = results.TakeMatrix(compute, rows, attention.qkv_size());
+  g.reduced = results.TakeMatrix(compute, rows, plan::AdapterRanks(spec));
   if (spec.kind().norms_outputs()) {
     g.mlp_output = results.TakeMatrix(compute, rows, spec.hidden);
     g.mlp_output_norm = take_sums(spec.hidden);
@@ -360,10 +340,14 @@ void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContex
   const bool normed = layout.q_norm >= 0;
   const Matrix first = normed ? a.qk : a.qkv;
   const Matrix v = a.qkv.Columns(q_size + kv_size, kv_size);
-  Project(ops, input, Weight(weights, layout.qkv, first.columns, spec.hidden), first);
+  const ConstMatrix added =
+      AdaptForward(ops, weights.adapters, plan::Product::kQkv, input, {}, a.adapters);
+  Project(ops, input, Weight(weights, layout.qkv, first.columns, spec.hidden), first,
+          ColumnsOf(added, 0, first.columns));
   if (normed) {
     Project(ops, input,
-            Weight(weights, layout.qkv + first.columns * spec.hidden, kv_size, spec.hidden), v);
+            Weight(weights, layout.qkv + first.columns * spec.hidden, kv_size, spec.hidden), v,
+            ColumnsOf(added, first.columns, kv_size));
   }
   AddBias(ops, weights, layout.q_bias, first.Columns(0, q_size));
   AddBias(ops, weights, layout.k_bias, first.Columns(q_size, kv_size));
@@ -388,7 +372,7 @@ void BlockForwardOutput(Ops& ops, const BlockWeights& weights, const BlockActiva
   } else {
     ops.GeGluForward(a.gate_up, a.activated);
   }
-  AddToStream(ops, weights, DownOf(weights.layout, a), a.activated, a.middle, output);
+  AddToStream(ops, weights, DownOf(weights.layout, a), a.activated, a.middle, a.adapters, output);
 }
 
 void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
@@ -396,30 +380,40 @@ void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceCon
                         const BlockGradients& g, Matrix d_input) {
   const BlockLayout& layout = weights.layout;
   const int64_t hidden = weights.spec.hidden;
+  const auto adapt = [&](plan::Product product, ConstMatrix d_y, ConstMatrix addend) {
+    return AdaptBackward(ops, weights.adapters, product, d_y, addend, g.reduced,
+                         a.adapters.scratch);
+  };
   Remake(ops, weights, sequences, a, recompute, d_input);
   const ConstMatrix d_down =
       ToStreamBackward(ops, weights, DownOf(layout, a), g.output, g.mlp_output, g.mlp_output_norm);
   ProjectBackwardInput(ops, d_down, Weight(weights, layout.down, hidden, a.activated.columns),
-                       g.activated);
+                       g.activated, adapt(plan::Product::kDown, d_down, {}));
   const Matrix remade = recompute == plan::Recompute::kNone ? Matrix{} : a.activated;
   if (weights.kind.mlp.gate == plan::Gate::kSilu) {
     ops.SwiGluBackward(g.activated, a.gate_up, g.gate_up, remade);
   } else {
     ops.GeGluBackward(g.activated, a.gate_up, g.gate_up, remade);
   }
-  FromStreamBackward(ops, weights,
-                     {layout.gate_up, layout.mlp_norm, a.middle, a.middle_inverse_rms}, g.gate_up,
-                     g.output, g.middle_normed, g.middle, g.mlp_norm);
+  if (recompute == plan::Recompute::kFull) {  // what was made again ends before it
+    ReduceInput(ops, weights.adapters, plan::Product::kDown, a.activated, a.adapters);
+  }
+  FromStreamBackward(
+      ops, weights,
+      {plan::Product::kGateUp, layout.gate_up, layout.mlp_norm, a.middle, a.middle_inverse_rms},
+      g.gate_up, g.output, adapt, g.middle_normed, g.middle, g.mlp_norm);
   const ConstMatrix d_output = ToStreamBackward(ops, weights, OutputOf(layout, a), g.middle,
                                                 g.attention_output, g.attention_output_norm);
   ProjectBackwardInput(ops, d_output, Weight(weights, layout.output, hidden, a.attention.columns),
-                       g.attention);
+                       g.attention, adapt(plan::Product::kOutput, d_output, {}));
   ops.AttentionBackward(g.attention, a.qkv, a.attention, a.log_sum_exp,
                         ShapeOf(weights.kind.attention), sequences.cu_seqlens, sequences.rotation,
                         g.qkv);
   QkNormBackward(ops, weights, a, g);
-  FromStreamBackward(ops, weights, {layout.qkv, layout.input_norm, a.input, a.input_inverse_rms},
-                     g.qkv, g.middle, g.input_normed, d_input, g.input_norm);
+  FromStreamBackward(
+      ops, weights,
+      {plan::Product::kQkv, layout.qkv, layout.input_norm, a.input, a.input_inverse_rms}, g.qkv,
+      g.middle, adapt, g.input_normed, d_input, g.input_norm);
 }
 
 void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layout,
@@ -437,7 +431,7 @@ void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayo
       ops.AddColumnSums(partials, sums + offset);
     }
   };
-  const ConstMatrix d_down = layout.mlp_output_norm < 0 ? g.output : g.mlp_output;
+  const ConstMatrix d_down = DownGradient(layout, g);
   sum_norm(g.mlp_output_norm, layout.mlp_output_norm);
   ProjectBackwardWeight(ops, d_down, a.activated, unit_gradient, layout.down);
   BiasBackward(ops, d_down, layout.down_bias, sums);
@@ -445,7 +439,7 @@ void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayo
   BiasBackward(ops, g.gate_up.Columns(0, intermediate), layout.gate_bias, sums);
   BiasBackward(ops, g.gate_up.Columns(intermediate, intermediate), layout.up_bias, sums);
   sum_norm(g.mlp_norm, layout.mlp_norm);
-  const ConstMatrix d_output = layout.attention_output_norm < 0 ? g.middle : g.attention_output;
+  const ConstMatrix d_output = OutputGradient(layout, g);
   sum_norm(g.attention_output_norm, layout.attention_output_norm);
   ProjectBackwardWeight(ops, d_output, a.attention, unit_gradient, layout.output);
   BiasBackward(ops, d_output, layout.output_bias, sums);
@@ -456,6 +450,19 @@ void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayo
   sum_norm(g.q_norm, layout.q_norm);
   sum_norm(g.k_norm, layout.k_norm);
   sum_norm(g.input_norm, layout.input_norm);
+}
+
+void AdaptersBackwardWeights(Ops& ops, const BlockLayout& layout,
+                             const plan::AdapterLayout& adapters, const BlockActivations& a,
+                             const BlockGradients& g, const UnitGradient& unit_gradient) {
+  const auto add = [&](plan::Product product, ConstMatrix d_y, ConstMatrix x) {
+    AddAdapterGradient(ops, adapters[static_cast<size_t>(product)], d_y, x, a.adapters.reduced,
+                       g.reduced, unit_gradient);
+  };
+  add(plan::Product::kDown, DownGradient(layout, g), a.activated);
+  add(plan::Product::kGateUp, g.gate_up, MlpInput(layout, a));
+  add(plan::Product::kOutput, OutputGradient(layout, g), a.attention);
+  add(plan::Product::kQkv, g.qkv, AttentionInput(layout, a));
 }
 
 }  // namespace shoal::worker

@@ -13,6 +13,7 @@
 #include "core/model/model_spec.h"
 #include "core/model/recompute.h"
 #include "worker/model/access/unit_access.h"
+#include "worker/model/lora/adapter.h"
 #include "worker/model/workspace.h"
 #include "worker/ops/ops.h"
 
@@ -55,6 +56,7 @@ struct BlockWeights {
   const BlockLayout& layout;
   const void* data;
   DType dtype;
+  AdapterWeights adapters = {};
 };
 
 // What attention and rotary embedding need of a microbatch.
@@ -67,8 +69,9 @@ struct SequenceContext {
 struct ActivationCarvers {
   Carver& input;      // input: B, and W where it is not normed
   Carver& outputs;    // of the norms of inputs and the activation function: W
-  Carver& attention;  // attention, and middle where it is not normed: B and W
+  Carver& attention;  // attention, middle where it is not normed, inputs of B of adapters: B and W
   Carver& rest;       // all else: B
+  Carver& scratch;    // nothing that is needed later
 };
 
 struct BlockActivations {
@@ -90,12 +93,13 @@ struct BlockActivations {
   Matrix activated;              // [T, I]
   Matrix mlp_output;             // [T, H]: before its norm, where outputs are normed
   float* mlp_inverse_rms;        // [T], likewise
+  AdapterMemory adapters;        // where the model has adapters
 
   static BlockActivations Carve(const ActivationCarvers& carvers, const plan::ModelSpec& spec,
                                 DType compute, int64_t rows);
   static BlockActivations Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
                                 int64_t rows) {
-    return Carve({carver, carver, carver, carver}, spec, compute, rows);
+    return Carve({carver, carver, carver, carver, carver}, spec, compute, rows);
   }
 };
 
@@ -106,6 +110,7 @@ struct BlockGradients {
   Matrix middle;            // [T, H]
   Matrix attention_output;  // [T, H], where outputs are normed
   Matrix qkv;               // [T, Q + 2 KV]
+  Matrix reduced;           // [T, ranks], where the model has adapters
   // Partial sums for the weights of the norms that there are, [plan::NormPartials(T), *], fp32.
   Matrix mlp_output_norm;
   Matrix mlp_norm;
@@ -142,5 +147,10 @@ void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceCon
 void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layout,
                           const BlockActivations& activations, const BlockGradients& gradients,
                           const UnitGradient& unit_gradient);
+// W of a layer's adapters.
+void AdaptersBackwardWeights(Ops& ops, const BlockLayout& layout,
+                             const plan::AdapterLayout& adapters,
+                             const BlockActivations& activations, const BlockGradients& gradients,
+                             const UnitGradient& unit_gradient);
 
 }  // namespace shoal::worker

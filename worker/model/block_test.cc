@@ -58,13 +58,14 @@ TEST_P(BlockTest, WeightGradientsMayComeLate) {
     const SequenceContext of_first = microbatch.sequences(model->rotary(), 1);
     const SequenceContext of_second = microbatch.sequences(model->rotary(), 2);
     const HeldUnit embedding = *HeldUnit::Get(*model, weights, 0);
-    const HeldUnit first = *HeldUnit::Get(*model, weights, 1);
-    const HeldUnit second = *HeldUnit::Get(*model, weights, 2);
+    const HeldBlock first = *HeldBlock::Get(*model, weights, 1);
+    const HeldBlock second = *HeldBlock::Get(*model, weights, 2);
     ops.EmbeddingForward(microbatch.token_ids(), batch.token_count(),
                          embedding.matrix(0, spec.vocabulary, spec.hidden),
                          model->embedding_scale(), two.activations[0].input);
-    BlockForward(ops, first.block(*model), of_first, two.activations[0], two.activations[1].input);
-    BlockForward(ops, second.block(*model), of_second, two.activations[1], two.out);
+    BlockForward(ops, first.weights(*model), of_first, two.activations[0],
+                 two.activations[1].input);
+    BlockForward(ops, second.weights(*model), of_second, two.activations[1], two.out);
 
     BlockGradients g0 = two.gradients[0];
     BlockGradients g1 = two.gradients[1];
@@ -75,12 +76,12 @@ TEST_P(BlockTest, WeightGradientsMayComeLate) {
       BlockBackwardWeights(ops, spec, model->layout(block + 1), two.activations[block], g,
                            *sink.Gradient(block + 1));
     };
-    BlockBackwardInput(ops, second.block(*model), of_second, two.activations[1],
+    BlockBackwardInput(ops, second.weights(*model), of_second, two.activations[1],
                        plan::Recompute::kNone, g1, two.d_middle);
     if (!late) {
       weight_gradient(1, g1);
     }
-    BlockBackwardInput(ops, first.block(*model), of_first, two.activations[0],
+    BlockBackwardInput(ops, first.weights(*model), of_first, two.activations[0],
                        plan::Recompute::kNone, g0, two.d_in);
     weight_gradient(0, g0);
     if (late) {

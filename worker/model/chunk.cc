@@ -121,9 +121,8 @@ absl::Status Chunk::BackwardHead(const ChunkCall& call, ConstMatrix last, Matrix
 absl::Status Chunk::BackwardBlockInput(const ChunkCall& call, int unit, const BlockActivations& a,
                                        const BlockGradients& g, Matrix d_input) const {
   const SequenceContext sequences = call.microbatch.sequences(model_.rotary(), unit);
-  SHOAL_ASSIGN_OR_RETURN(const HeldUnit held, HeldUnit::Get(model_, call.source, unit));
-  const BlockWeights weights = held.block(model_);
-  BlockBackwardInput(model_.ops(), weights, sequences, a, recompute_, g, d_input);
+  SHOAL_ASSIGN_OR_RETURN(const HeldBlock held, HeldBlock::Get(model_, call.source, unit));
+  BlockBackwardInput(model_.ops(), held.weights(model_), sequences, a, recompute_, g, d_input);
   return absl::OkStatus();
 }
 
@@ -132,7 +131,17 @@ absl::Status Chunk::AddBlockGradient(const ChunkCall& call, int unit, const Bloc
   if (!gradient.sums.empty()) {
     BlockBackwardWeights(model_.ops(), model_.spec(), model_.layout(unit), a, g, gradient);
   }
-  return ContributionDone(model_, call.sink, unit);
+  SHOAL_RETURN_IF_ERROR(ContributionDone(model_, call.sink, unit));
+  const int adapters = model_.adapter_unit(unit);
+  if (adapters < 0) {
+    return absl::OkStatus();
+  }
+  SHOAL_ASSIGN_OR_RETURN(const UnitGradient of_adapters, GradientOf(model_, call.sink, adapters));
+  if (!of_adapters.sums.empty()) {
+    AdaptersBackwardWeights(model_.ops(), model_.layout(unit), model_.adapter_layout(unit), a, g,
+                            of_adapters);
+  }
+  return ContributionDone(model_, call.sink, adapters);
 }
 
 absl::Status Chunk::BackwardEmbedding(const ChunkCall& call, ConstMatrix d_output) const {

@@ -57,7 +57,7 @@ class Chunk {
   // B of one block, after recomputing what forward did not keep.
   absl::Status BackwardBlockInput(const ChunkCall& call, int unit, const BlockActivations& a,
                                   const BlockGradients& g, Matrix d_input) const;
-  // W of one block, if its gradient is wanted.
+  // W of one block and of its adapters, where their gradients are wanted.
   absl::Status AddBlockGradient(const ChunkCall& call, int unit, const BlockActivations& a,
                                 const BlockGradients& g, const UnitGradient& gradient) const;
   absl::Status BackwardEmbedding(const ChunkCall& call, ConstMatrix d_output) const;

@@ -26,7 +26,8 @@ BlockActivations ChunkMemory::TakeActivations(Carver& kept, Carver& left, Carver
   return BlockActivations::Carve({.input = kept,
                                   .outputs = recompute_ == plan::Recompute::kNone ? kept : left,
                                   .attention = all_but_outputs ? kept : left,
-                                  .rest = all_but_outputs ? kept : scratch},
+                                  .rest = all_but_outputs ? kept : scratch,
+                                  .scratch = scratch},
                                  spec_, compute_, rows_);
 }
 

@@ -15,31 +15,19 @@
 #include "worker/model/access/memory_unit_access.h"
 #include "worker/model/golden_steps.h"
 #include "worker/model/runner.h"
+#include "worker/model/testing/reference_values.h"
 
 namespace shoal::worker {
 namespace {
 
 using Json = nlohmann::json;
 
-// Element i of what make_families.py calls value_of(name).
-double ValueOf(const std::string& name, int64_t i) {
-  uint64_t state = 0xcbf29ce484222325;
-  for (const char byte : name) {
-    state = (state ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-  }
-  uint64_t z = state + (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  z ^= z >> 31;
-  const uint64_t total =
-      (z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48 & 0xffff);
-  return (static_cast<double>(total) / 65536 - 2) * 0.519615;
-}
+using testing_model::ValueOf;
 
 class Families : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const auto text = ReadFile(std::string(SHOAL_FAMILIES) + "/" + GetParam() + ".json");
+    const auto text = ReadFile(fmt::format("{}/families/{}.json", SHOAL_REFERENCES, GetParam()));
     ASSERT_OK(text.status());
     golden_ = Json::parse(*text);
     const auto spec = SpecOf("config_v5");
@@ -51,19 +39,10 @@ class Families : public testing::TestWithParam<const char*> {
     return formats::ParseModelSpec(golden_[config].dump(), config);
   }
   MemoryUnitSource Weights(DType compute) const {
-    const auto units = plan::BuildUnits(spec_);
-    // Not by what the family says, which is what is tested.
-    const double norm = spec_.family.starts_with("gemma") ? 0.0 : 1.0;
-    return *MemoryUnitSource::Load(units, compute, [&](int unit, int64_t, std::span<float> out) {
-      for (const plan::TensorSpec& tensor : units[static_cast<size_t>(unit)].tensors) {
-        const double mean = plan::IsNorm(tensor.role) ? norm : 0.0;
-        for (int64_t i = 0; i < tensor.count(); ++i) {
-          out[static_cast<size_t>(tensor.offset + i)] =
-              static_cast<float>(mean + ValueOf(tensor.stored.name, tensor.stored_offset() + i));
-        }
-      }
-      return absl::OkStatus();
-    });
+    return *MemoryUnitSource::Load(plan::BuildUnits(spec_), compute,
+                                   [&](int unit, int64_t offset, std::span<float> out) {
+                                     return testing_model::ReadReference(spec_, unit, offset, out);
+                                   });
   }
   PackedBatch Batch() const {
     PackedBatch batch;

@@ -11,13 +11,14 @@ absl::Status ForwardUnits(Transformer& model, const MicrobatchInput& microbatch,
   const plan::ModelSpec& spec = model.spec();
   for (int unit = units.first; unit < units.end(); ++unit) {
     const Matrix out = unit + 1 < units.end() ? activations(unit + 1).input : output;
-    SHOAL_ASSIGN_OR_RETURN(const HeldUnit weights, HeldUnit::Get(model, source, unit));
     if (unit == 0) {
+      SHOAL_ASSIGN_OR_RETURN(const HeldUnit weights, HeldUnit::Get(model, source, unit));
       model.ops().EmbeddingForward(microbatch.token_ids(), microbatch.tokens(),
                                    weights.matrix(0, spec.vocabulary, spec.hidden),
                                    model.embedding_scale(), out);
     } else {
-      BlockForward(model.ops(), weights.block(model), microbatch.sequences(model.rotary(), unit),
+      SHOAL_ASSIGN_OR_RETURN(const HeldBlock held, HeldBlock::Get(model, source, unit));
+      BlockForward(model.ops(), held.weights(model), microbatch.sequences(model.rotary(), unit),
                    activations(unit), out);
     }
   }

@@ -51,9 +51,9 @@ struct GenerateMemory {
 
 // The first `rows` rows of every activation.
 BlockActivations FirstRows(BlockActivations a, int64_t rows) {
-  for (Matrix* matrix :
-       {&a.input, &a.input_normed, &a.qk, &a.qkv, &a.attention, &a.attention_output, &a.middle,
-        &a.middle_normed, &a.gate_up, &a.activated, &a.mlp_output}) {
+  for (Matrix* matrix : {&a.input, &a.input_normed, &a.qk, &a.qkv, &a.attention,
+                         &a.attention_output, &a.middle, &a.middle_normed, &a.gate_up, &a.activated,
+                         &a.mlp_output, &a.adapters.reduced, &a.adapters.scratch}) {
     *matrix = matrix->Rows(0, rows);
   }
   return a;
@@ -84,9 +84,9 @@ class Generator {
                            model_.embedding_scale(), activations.input);
     }
     for (int64_t layer = 0; layer < spec_.layers; ++layer) {
-      SHOAL_ASSIGN_OR_RETURN(const HeldUnit unit,
-                             HeldUnit::Get(model_, source_, static_cast<int>(layer) + 1));
-      RunBlock(unit.block(model_), layer, activations, first, output);
+      SHOAL_ASSIGN_OR_RETURN(const HeldBlock block,
+                             HeldBlock::Get(model_, source_, static_cast<int>(layer) + 1));
+      RunBlock(block.weights(model_), layer, activations, first, output);
       std::swap(activations.input, output);
     }
     return Logits(activations.input.Rows(count - 1, 1));

@@ -36,12 +36,28 @@ ConstMatrix HeldUnit::matrix(int64_t offset, int64_t rows, int64_t columns) cons
   return ConstMatrix::Dense(vector(offset, rows * columns).data, view_.dtype, rows, columns);
 }
 
-BlockWeights HeldUnit::block(const Transformer& model) const {
-  return {.spec = model.spec(),
-          .kind = model.spec().block(unit_ - 1),
-          .layout = model.layout(unit_),
-          .data = view_.data,
-          .dtype = view_.dtype};
+absl::StatusOr<HeldBlock> HeldBlock::Get(const Transformer& model, UnitSource& source, int unit) {
+  SHOAL_ASSIGN_OR_RETURN(HeldUnit block, HeldUnit::Get(model, source, unit));
+  HeldBlock held(std::move(block));
+  if (const int adapters = model.adapter_unit(unit); adapters >= 0) {
+    SHOAL_ASSIGN_OR_RETURN(HeldUnit of_adapters, HeldUnit::Get(model, source, adapters));
+    held.adapters_.emplace(std::move(of_adapters));
+  }
+  return held;
+}
+
+BlockWeights HeldBlock::weights(const Transformer& model) const {
+  const int unit = block_.unit();
+  BlockWeights weights = {.spec = model.spec(),
+                          .kind = model.spec().block(unit - 1),
+                          .layout = model.layout(unit),
+                          .data = block_.data(),
+                          .dtype = model.compute()};
+  if (adapters_.has_value()) {
+    weights.adapters = {
+        .layout = &model.adapter_layout(unit), .data = adapters_->data(), .dtype = model.compute()};
+  }
+  return weights;
 }
 
 absl::StatusOr<UnitGradient> GradientOf(const Transformer& model, GradientSink& sink, int unit) {

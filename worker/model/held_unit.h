@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,7 +25,8 @@ class HeldUnit {
 
   ConstMatrix matrix(int64_t offset, int64_t rows, int64_t columns) const;
   ConstVector vector(int64_t offset, int64_t count) const;
-  BlockWeights block(const Transformer& model) const;
+  const void* data() const { return view_.data; }
+  int unit() const { return unit_; }
 
  private:
   HeldUnit(UnitSource* source, int unit, WeightsView view)
@@ -31,6 +34,18 @@ class HeldUnit {
   UnitSource* source_;
   int unit_;
   WeightsView view_;
+};
+
+// A block's weights, with those of its adapters.
+class HeldBlock {
+ public:
+  static absl::StatusOr<HeldBlock> Get(const Transformer& model, UnitSource& source, int unit);
+  BlockWeights weights(const Transformer& model) const;
+
+ private:
+  explicit HeldBlock(HeldUnit block) : block_(std::move(block)) {}
+  HeldUnit block_;
+  std::optional<HeldUnit> adapters_;
 };
 
 // Returns where the unit's gradient goes, after checking its size; no sums if it is not wanted.

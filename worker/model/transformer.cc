@@ -20,6 +20,17 @@ std::vector<BlockLayout> LayoutsOf(const std::vector<plan::UnitSpec>& units) {
   return layouts;
 }
 
+std::vector<plan::AdapterLayout> AdapterLayoutsOf(const plan::ModelSpec& spec,
+                                                  const std::vector<plan::UnitSpec>& units) {
+  std::vector<plan::AdapterLayout> layouts;
+  for (const plan::UnitSpec& unit : units) {
+    if (unit.kind == plan::UnitKind::kBlock) {
+      layouts.push_back(plan::LayoutOfAdapters(spec, unit));
+    }
+  }
+  return layouts;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(const plan::ModelSpec& spec,
@@ -44,6 +55,7 @@ Transformer::Transformer(const plan::ModelSpec& spec, DType compute, ComputeDevi
       compute_(compute),
       units_(plan::BuildUnits(spec)),
       layouts_(LayoutsOf(units_)),
+      adapter_layouts_(AdapterLayoutsOf(spec, units_)),
       compute_device_(std::move(compute_device)),
       rotary_(spec, *compute_device_.device),
       workspace_(*compute_device_.device, compute_device_.ops->stream()) {}

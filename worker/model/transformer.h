@@ -49,6 +49,11 @@ class Transformer {
   DType compute() const { return compute_; }
   const std::vector<plan::UnitSpec>& units() const { return units_; }
   const BlockLayout& layout(int unit) const { return layouts_[static_cast<size_t>(unit) - 1]; }
+  // Of a block's adapters: their unit, -1 where it has none, and what is where in it.
+  int adapter_unit(int unit) const { return plan::AdapterUnit(spec_, unit - 1); }
+  const plan::AdapterLayout& adapter_layout(int unit) const {
+    return adapter_layouts_[static_cast<size_t>(unit) - 1];
+  }
   // For the head's loss, on this device.
   const plan::LossChunk& loss_chunk() const {
     return compute_device_.device->asynchronous() ? plan::kGpuLossChunk : plan::kCpuLossChunk;
@@ -69,7 +74,9 @@ class Transformer {
   int head_unit() const { return static_cast<int>(spec_.layers) + 1; }
   int head_matrix_unit() const { return spec_.tied_embeddings ? 0 : head_unit(); }
   int64_t head_matrix_offset() const {
-    return spec_.tied_embeddings ? 0 : units_.back().Find(plan::Role::kHead)->offset;
+    return spec_.tied_embeddings
+               ? 0
+               : units_[static_cast<size_t>(head_unit())].Find(plan::Role::kHead)->offset;
   }
 
  private:
@@ -79,6 +86,7 @@ class Transformer {
   const DType compute_;
   const std::vector<plan::UnitSpec> units_;
   const std::vector<BlockLayout> layouts_;  // of the blocks
+  const std::vector<plan::AdapterLayout> adapter_layouts_;
   ComputeDevice compute_device_;
   RotaryTables rotary_;
   Workspace workspace_;

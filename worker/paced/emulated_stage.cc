@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "core/model/adapters.h"
 #include "worker/paced/emulated_device.h"
 #include "worker/paced/memory_pattern.h"
 
@@ -183,7 +184,12 @@ class EmulatedStage final : public StageModel {
   absl::Status Touch(int unit) {
     SHOAL_RETURN_IF_ERROR(source_->Get(unit).status());
     source_->Release(unit);
-    return absl::OkStatus();
+    const int adapters = AdaptersOf(unit);
+    return adapters < 0 ? absl::OkStatus() : Touch(adapters);
+  }
+
+  int AdaptersOf(int unit) const {
+    return unit > 0 && unit < head_ ? plan::AdapterUnit(options_.spec, unit - 1) : -1;
   }
 
   absl::Status Contribute(int unit, float gradient) {
@@ -193,7 +199,9 @@ class EmulatedStage final : public StageModel {
         element += gradient;
       }
     }
-    return sink_->Done(unit);
+    SHOAL_RETURN_IF_ERROR(sink_->Done(unit));
+    const int adapters = AdaptersOf(unit);
+    return adapters < 0 ? absl::OkStatus() : Contribute(adapters, gradient);
   }
 
   uint64_t PatternOf(Content content, int virtual_stage, int microbatch) const {

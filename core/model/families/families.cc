@@ -67,6 +67,9 @@ std::string_view CommonName(Role role) {
       return "model.norm.weight";
     case Role::kHead:
       return "lm_head.weight";
+    case Role::kLoraA:
+    case Role::kLoraB:
+      break;  // AdapterTensorName
   }
   SHOAL_CHECK(!"a role has a name");
   __builtin_unreachable();

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "absl/functional/function_ref.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/base/threads/thread_pool.h"
@@ -20,16 +21,16 @@ constexpr double kStandardDeviation = 0.02;
 constexpr int64_t kBlock = 1024;
 constexpr int64_t kGrain = 64 * kBlock;  // drawn by one thread at a time
 
-// Writes elements [begin, end) of the tensor to `out`.
-void FillNormal(const TensorSpec& tensor, double deviation, uint64_t seed, int64_t begin,
-                int64_t end, float* out) {
+// Writes elements [begin, end) of the tensor to `out`, each as `draw` makes it.
+void FillRandom(const TensorSpec& tensor, absl::FunctionRef<double(Random&)> draw, uint64_t seed,
+                int64_t begin, int64_t end, float* out) {
   const uint64_t tensor_seed = XXH3_64bits_withSeed(tensor.name.data(), tensor.name.size(), seed);
   for (int64_t block = begin / kBlock; block * kBlock < end; ++block) {
     Random random(tensor_seed, static_cast<uint64_t>(block));
     const int64_t first = block * kBlock;
     const int64_t last = std::min(first + kBlock, end);
     for (int64_t i = first; i < last; ++i) {
-      const double value = deviation * random.Normal();
+      const double value = draw(random);
       if (i >= begin) {
         *out++ = static_cast<float>(value);
       }
@@ -44,11 +45,24 @@ void FillTensor(const plan::ModelSpec& spec, const TensorSpec& tensor, uint64_t 
     std::fill(out, out + (end - begin), plan::IsNorm(tensor.role) ? one : 0.0F);
     return;
   }
+  if (tensor.role == plan::Role::kLoraA) {
+    const double bound = 1 / std::sqrt(static_cast<double>(tensor.columns));
+    FillRandom(
+        tensor, [bound](Random& random) { return bound * (2 * random.Uniform() - 1); }, seed, begin,
+        end, out);
+    return;
+  }
+  if (tensor.role == plan::Role::kLoraB) {
+    std::fill(out, out + (end - begin), 0.0F);
+    return;
+  }
   const double deviation =
       plan::IsToResidual(tensor.role)
           ? kStandardDeviation / std::sqrt(2.0 * static_cast<double>(spec.layers))
           : kStandardDeviation;
-  FillNormal(tensor, deviation, seed, begin, end, out);
+  FillRandom(
+      tensor, [deviation](Random& random) { return deviation * random.Normal(); }, seed, begin, end,
+      out);
 }
 
 }  // namespace

@@ -70,13 +70,17 @@ struct HfWriteOptions {
 absl::Status WriteHfModel(const std::string& folder, const plan::ModelSpec& spec,
                           const plan::UnitReader& read, const HfWriteOptions& options);
 
+// Writes the tensors of these units as one safetensors file.
+absl::Status WriteTensors(const std::string& path, std::span<const plan::UnitSpec> units,
+                          const plan::UnitReader& read, DType dtype);
+
 // Copies those files of a tokenizer (and generation_config.json) that `from` has.
 absl::Status CopyTokenizerFiles(const std::string& from, const std::string& to);
 
 // Supplies random weights: normal with standard deviation 0.02 (matrices that write to the residual
-// stream divided by sqrt(2 layers)), zeros for biases, norms
-// that multiply by one. An element depends only on
-// seed, tensor name and position.
+// stream divided by sqrt(2 layers)), zeros for biases, norms that multiply by one; of adapters A
+// uniform within 1 / sqrt(inputs), B zero. An element depends only on seed, tensor name and
+// position.
 plan::UnitReader InitialWeights(const plan::ModelSpec& spec, uint64_t seed);
 absl::Status InitHfModel(const std::string& folder, const plan::ModelSpec& spec, uint64_t seed,
                          const HfWriteOptions& options);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -7,7 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "core/base/bf16.h"
 #include "core/base/check.h"
 #include "core/base/json/json.h"
 #include "core/base/status.h"
@@ -15,6 +13,7 @@
 #include "core/model/huggingface/hf_config.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/huggingface/safetensors.h"
+#include "core/model/huggingface/stored_tensor.h"
 
 namespace shoal::formats {
 namespace {
@@ -22,39 +21,6 @@ namespace {
 using plan::Role;
 using plan::TensorSpec;
 using plan::UnitSpec;
-
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
-// A tensor and the file that it is in.
-struct StoredTensor {
-  const SafetensorsFile* file = nullptr;
-  SafetensorsEntry entry;
-
-  // Fills `out` with its elements from `begin` on, converted.
-  absl::Status Read(int64_t begin, std::span<float> out) const;
-};
-
-constexpr size_t kConvertedElements = 32 << 10;  // small enough for a core's cache
-
-absl::Status StoredTensor::Read(int64_t begin, std::span<float> out) const {
-  if (entry.dtype == DType::kF32) {
-    return file->Read(entry, begin * 4, std::as_writable_bytes(out));
-  }
-  std::vector<uint16_t> piece(std::min(out.size(), kConvertedElements));
-  while (!out.empty()) {
-    const std::span<uint16_t> bits = std::span(piece).first(std::min(out.size(), piece.size()));
-    SHOAL_RETURN_IF_ERROR(file->Read(entry, begin * 2, std::as_writable_bytes(bits)));
-    for (size_t i = 0; i < bits.size(); ++i) {
-      out[i] = entry.dtype == DType::kF16 ? HalfToFloat(bits[i])
-                                          : static_cast<float>(std::bit_cast<BFloat16>(bits[i]));
-    }
-    out = out.subspan(bits.size());
-    begin += std::ssize(bits);
-  }
-  return absl::OkStatus();
-}
 
 // Whether two tensors of one size have the same bytes.
 absl::StatusOr<bool> HaveSameData(const StoredTensor& a, const StoredTensor& b) {

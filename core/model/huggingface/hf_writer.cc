@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "core/base/bf16.h"
@@ -195,6 +196,15 @@ absl::Status CopyTokenizerFiles(const std::string& from, const std::string& to) 
     SHOAL_RETURN_IF_ERROR(WriteFileAtomically(fmt::format("{}/{}", to, name), *contents));
   }
   return CopyMoreTemplates(from + "/additional_chat_templates", to + "/additional_chat_templates");
+}
+
+absl::Status WriteTensors(const std::string& path, std::span<const plan::UnitSpec> units,
+                          const plan::UnitReader& read, DType dtype) {
+  FilePlan file;
+  for (const UnitSpec& unit : units) {
+    std::ranges::move(JoinTensors(unit), std::back_inserter(file));
+  }
+  return WriteFile(path, file, read, dtype);
 }
 
 absl::Status WriteHfModel(const std::string& folder, const plan::ModelSpec& spec,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/bytes.h"
+#include "core/model/adapters.h"
 #include "core/model/tensor_bytes.h"
 #include "core/plan/memory/norm_partials.h"
 
@@ -59,6 +60,7 @@ int64_t BlockActivationBytes(const ModelSpec& spec, DType compute, Recompute rec
   }
   block.Matrix(spec.hidden);                  // middle
   block.Matrix(2 * spec.mlp().intermediate);  // gate and up
+  block.Matrix(AdapterRanks(spec));
   if (spec.kind().norms_inputs()) {
     block.Floats(1).Floats(1);  // inverse rms
   }
@@ -77,6 +79,7 @@ int64_t BlockGradientBytes(const ModelSpec& spec, DType compute, Recompute recom
   TensorBytes block(compute, rows);
   block.Matrix(spec.hidden).Matrix(2 * spec.mlp().intermediate);  // d output, d gate_up
   block.Matrix(spec.hidden).Matrix(spec.attention().qkv_size());  // d middle, d qkv
+  block.Matrix(AdapterRanks(spec));
   block.Bytes(BlockNormPartialBytes(spec, rows));
   if (spec.kind().norms_outputs()) {
     block.Matrix(spec.hidden).Matrix(spec.hidden);  // of both outputs before their norms
@@ -86,6 +89,7 @@ int64_t BlockGradientBytes(const ModelSpec& spec, DType compute, Recompute recom
   }
   if (recompute == Recompute::kFull) {
     block.Matrix(spec.attention().q_size());  // attention
+    block.Matrix(AdapterRanks(spec));
     if (!spec.kind().norms_inputs()) {
       block.Matrix(spec.hidden);  // middle
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/model/adapters.h"
 #include "core/model/tensor_bytes.h"
 #include "core/plan/memory/activation_bytes.h"
 
@@ -27,6 +28,7 @@ int64_t ChunkScratchBytes(const ModelSpec& spec, DType compute, Recompute recomp
   }
   gradients.Matrix(spec.mlp().intermediate).Matrix(spec.attention().q_size());
   gradients.Matrix(spec.hidden).Matrix(spec.hidden);  // between blocks
+  gradients.Matrix(AdapterRanks(spec)).Matrix(AdaptedWidth(spec));
   gradients.Bytes(BlockNormPartialBytes(spec, rows));
   return gradients.bytes() + BlockActivationBytes(spec, compute, Recompute::kNone, rows) -
          BlockActivationBytes(spec, compute, recompute, rows);

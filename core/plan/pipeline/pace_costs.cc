@@ -7,6 +7,7 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/plan/memory/activation_bytes.h"
+#include "core/plan/step/cost_model.h"
 
 namespace shoal::plan {
 namespace {
@@ -29,6 +30,12 @@ double LightBytes(const PipelineModel& model, double rows) {
 
 double OrElse(double rate, double other) { return rate > 0 ? rate : other; }
 
+// Of a block, on average: of all its matrices, or of its adapters alone.
+double WeightFlops(const ModelSpec& spec, double rows) {
+  return spec.adapters.empty() ? BlockMatrixFlops(spec, rows)
+                               : rows * AdapterFlops(spec) / static_cast<double>(spec.layers);
+}
+
 Seconds BlockSeconds(const PipelineModel& model, const MicrobatchSize& size,
                      const PipelinePace& pace) {
   const auto rows = static_cast<double>(MicrobatchRows(size.tokens));
@@ -40,7 +47,7 @@ Seconds BlockSeconds(const PipelineModel& model, const MicrobatchSize& size,
       .backward_input =
           matrices / pace.backward_input_flops +
           2 * attention / OrElse(pace.attention_backward_flops, pace.backward_input_flops),
-      .backward_weights = matrices / pace.backward_weights_flops};
+      .backward_weights = WeightFlops(model.spec, rows) / pace.backward_weights_flops};
   if (model.recompute == Recompute::kFull) {
     seconds.backward_input += seconds.forward;
   } else if (model.recompute == Recompute::kLight && pace.elementwise_bytes_per_second > 0) {
@@ -52,9 +59,10 @@ Seconds BlockSeconds(const PipelineModel& model, const MicrobatchSize& size,
 Seconds HeadSeconds(const PipelineModel& model, const MicrobatchSize& size,
                     const PipelinePace& pace) {
   const double once = HeadFlops(model.spec, static_cast<double>(MicrobatchRows(size.tokens)));
+  const double weights = model.spec.adapters.empty() ? once : 0;  // else it is frozen
   return {.backward_input = once / OrElse(pace.head_flops, pace.forward_flops) +
                             once / OrElse(pace.head_flops, pace.backward_input_flops) +
-                            once / OrElse(pace.head_flops, pace.backward_weights_flops)};
+                            weights / OrElse(pace.head_flops, pace.backward_weights_flops)};
 }
 
 double Over(double bytes, double rate) { return rate > 0 ? bytes / rate : 0; }

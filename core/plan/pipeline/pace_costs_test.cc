@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/base/status.h"
+#include "core/model/adapters.h"
 #include "core/plan/memory/activation_bytes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -87,6 +88,20 @@ TEST(PipelineCosts, EachPartAtItsOwnRate) {
 }
 
 // Two norms are read and written again; SwiGLU's backward writes one more.
+// What is left of W is small, so that schedules which put it off gain little.
+TEST(PipelineCosts, AdaptersAreWithoutTheGradientOfTheModelsMatrices) {
+  const ModelSpec model = *NamedShape("25m");
+  const ModelSpec spec = *WithAdapters(model, {"all-linear"}, /*rank=*/8, 1);
+  const ScheduleShape shape{.stages = 2, .chunks = 1};
+  const std::array<UnitRange, 2> split = {{{0, 3}, {3, static_cast<int>(spec.layers) - 1}}};
+  const std::array sizes = {SizeOfSequences(std::array<int64_t, 1>{1024})};
+  const ChunkCost full = PipelineCosts({.spec = model}, shape, split, sizes, Pace()).Of(0, 0, 0);
+  const ChunkCost adapted = PipelineCosts({.spec = spec}, shape, split, sizes, Pace()).Of(0, 0, 0);
+  EXPECT_GT(adapted.backward_weights, 0);
+  EXPECT_LT(adapted.backward_weights, 0.1 * full.backward_weights);
+  EXPECT_DOUBLE_EQ(adapted.backward_input, full.backward_input);
+}
+
 TEST(PipelineCosts, LightRecomputeTakesTheBytesThatItAdds) {
   const ModelSpec spec = *NamedShape("25m");
   const std::array<UnitRange, 1> split = {{{1, 1}}};

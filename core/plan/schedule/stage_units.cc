@@ -1,11 +1,30 @@
 #include "core/plan/schedule/stage_units.h"
 
 #include "core/base/check.h"
+#include "core/model/adapters.h"
 
 namespace shoal::plan {
 namespace {
 
 int HeadUnit(const ModelSpec& spec) { return static_cast<int>(spec.layers) + 1; }
+
+// Of a block, if it has any; -1 of other units.
+int AdaptersOf(const ModelSpec& spec, int unit) {
+  return unit >= 1 && unit < HeadUnit(spec) ? AdapterUnit(spec, unit - 1) : -1;
+}
+
+void Use(const ModelSpec& spec, int unit, std::vector<int>& uses) {
+  uses.push_back(unit);
+  if (const int adapters = AdaptersOf(spec, unit); adapters >= 0) {
+    uses.push_back(adapters);
+  }
+}
+
+size_t UnitCount(const ModelSpec& spec) {
+  const int last =
+      spec.adapters.empty() ? HeadUnit(spec) : AdapterUnit(spec, spec.adapters.back().layer);
+  return static_cast<size_t>(last) + 1;
+}
 
 }  // namespace
 
@@ -14,7 +33,7 @@ UnitRange AllUnits(const ModelSpec& spec) { return {0, HeadUnit(spec) + 1}; }
 std::vector<int> ForwardUses(const ModelSpec& spec, UnitRange chunk) {
   std::vector<int> uses;
   for (int unit = chunk.first; unit < chunk.end() && unit != HeadUnit(spec); ++unit) {
-    uses.push_back(unit);
+    Use(spec, unit, uses);
   }
   return uses;
 }
@@ -22,7 +41,7 @@ std::vector<int> ForwardUses(const ModelSpec& spec, UnitRange chunk) {
 std::vector<int> BackwardUses(const ModelSpec& spec, UnitRange chunk) {
   std::vector<int> uses;
   for (int unit = chunk.end() - 1; unit >= chunk.first && unit > 0; --unit) {
-    uses.push_back(unit);
+    Use(spec, unit, uses);
     if (unit == HeadUnit(spec) && spec.tied_embeddings) {
       uses.push_back(0);
     }
@@ -61,10 +80,13 @@ std::vector<int> StageUseOrder(const ModelSpec& spec, const StageActions& action
 }
 
 std::vector<int> StageContributions(const ModelSpec& spec, std::span<const UnitRange> chunks) {
-  std::vector<int> contributions(static_cast<size_t>(HeadUnit(spec)) + 1, 0);
+  std::vector<int> contributions(UnitCount(spec), 0);
   for (const UnitRange& chunk : chunks) {
     for (int unit = chunk.first; unit < chunk.end(); ++unit) {
       ++contributions[static_cast<size_t>(unit)];
+      if (const int adapters = AdaptersOf(spec, unit); adapters >= 0) {
+        ++contributions[static_cast<size_t>(adapters)];
+      }
     }
     if (chunk.contains(HeadUnit(spec)) && spec.tied_embeddings) {
       ++contributions[0];

@@ -1,5 +1,6 @@
 #include "core/plan/schedule/stage_units.h"
 
+#include "core/model/adapters.h"
 #include "core/plan/memory/memory_plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -38,6 +39,18 @@ TEST(StageUseOrder, OfAWholeModelIsUseOrder) {
     const UnitRange all{0, 6};
     EXPECT_EQ(StageUseOrder(spec, actions, {&all, 1}), UseOrder(spec));
   }
+}
+
+// Those of a block's adapters follow it; they get a contribution as it does.
+TEST(StageUseOrder, AdaptersAreUsedWithTheirBlock) {
+  const ModelSpec spec =
+      *WithAdapters(FourLayers(/*tied=*/false), {"*.0.mlp.*", "*.3.mlp.*"}, /*rank=*/4, 1);
+  EXPECT_THAT(ForwardUses(spec, {0, 6}), ElementsAre(0, 1, 6, 2, 3, 4, 7));
+  EXPECT_THAT(BackwardUses(spec, {0, 6}), ElementsAre(5, 4, 7, 3, 2, 1, 6));
+  const std::vector<UnitRange> chunks = {{0, 3}, {4, 2}};
+  EXPECT_THAT(StageContributions(spec, chunks), ElementsAre(1, 1, 1, 0, 1, 1, 1, 1));
+  const UnitRange middle{2, 2};
+  EXPECT_THAT(StageContributions(spec, {&middle, 1}), ElementsAre(0, 0, 1, 1, 0, 0, 0, 0));
 }
 
 TEST(StageUseOrder, EvaluatingGetsTheHeadAfterTheForward) {

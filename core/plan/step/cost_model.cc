@@ -6,11 +6,21 @@ CostModel TokenCost() { return {.per_token = 1}; }
 
 CostModel FlopCost(const ModelSpec& spec) {
   // ForwardFlops is a s + b s^2, so two values give both coefficients. A backward pass costs twice
-  // as much.
+  // as much, but for matrices that have adapters or stand beside some: they have no gradient.
   const double one = ForwardFlops(spec, 1);
   const double two = ForwardFlops(spec, 2);
   const double squared = (two - 2 * one) / 2;
-  return CostModel{.per_token = one - squared, .per_squared_token = squared}.Scaled(3);
+  const double passes = spec.adapters.empty() ? 3 : 2;
+  return CostModel{.per_token = passes * (one - squared) + 3 * AdapterFlops(spec),
+                   .per_squared_token = 3 * squared};
+}
+
+double AdapterFlops(const ModelSpec& spec) {
+  double elements = 0;
+  for (const UnitSpec& unit : BuildUnits(spec)) {
+    elements += unit.kind == UnitKind::kAdapter ? static_cast<double>(unit.count) : 0;
+  }
+  return 2 * elements;
 }
 
 }  // namespace shoal::plan

@@ -37,7 +37,9 @@ struct CostModel {
 };
 
 CostModel TokenCost();
-// Returns forward and backward FLOPs for the model's shape.
+// Returns forward and backward FLOPs for the model's shape; of adapters, what training these takes.
 CostModel FlopCost(const ModelSpec& spec);
+// Returns the FLOPs of a token in one pass through all adapters; its backward pass takes two.
+double AdapterFlops(const ModelSpec& spec);
 
 }  // namespace shoal::plan

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/base/status.h"
+#include "core/model/adapters.h"
 #include "core/plan/step/lengths.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -369,6 +370,15 @@ TEST(FlopCost, GrowsFasterThanLength) {
   EXPECT_GT(cost.Sequence(2000), 2 * cost.Sequence(1000));
   // Attention equals the rest at about 42 thousand tokens for this shape (ODC, cost model).
   EXPECT_NEAR(cost.Sequence(2 * 42000) / cost.Sequence(42000), 3.0, 0.15);
+}
+
+TEST(FlopCost, OfAdaptersIsWithoutTheGradientOfTheModelsMatrices) {
+  const ModelSpec model = *NamedShape("1.5b");
+  const CostModel full = FlopCost(model);
+  const CostModel adapted = FlopCost(*WithAdapters(model, {"all-linear"}, /*rank=*/16, 1));
+  EXPECT_DOUBLE_EQ(adapted.per_squared_token, full.per_squared_token);
+  EXPECT_GT(adapted.per_token, full.per_token * 2 / 3);
+  EXPECT_LT(adapted.per_token, full.per_token * 0.70);
 }
 
 TEST(Lengths, HaveTheQuantilesTheyAreKnownFor) {

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "core/base/status.h"
+#include "core/model/adapters.h"
 
 namespace shoal::worker {
 namespace {
@@ -30,6 +31,30 @@ class Held {
 absl::StatusOr<std::span<float>> AccumulatorOf(GradientSink& sink, int unit) {
   return sink.Wants(unit) ? sink.Accumulator(unit) : std::span<float>();
 }
+
+// A unit, and those of its adapters, if it has any.
+class HeldWithAdapters {
+ public:
+  HeldWithAdapters(const plan::ModelSpec& spec, UnitSource& source, int unit)
+      : adapters_(AdaptersOf(spec, unit)), unit_(source, unit) {
+    if (adapters_ >= 0 && unit_.status().ok()) {
+      of_adapters_.emplace(source, adapters_);
+    }
+  }
+  int adapters() const { return adapters_; }
+  const absl::Status& status() const {
+    return of_adapters_.has_value() ? of_adapters_->status() : unit_.status();
+  }
+
+ private:
+  static int AdaptersOf(const plan::ModelSpec& spec, int unit) {
+    return unit > 0 ? plan::AdapterUnit(spec, unit - 1) : -1;
+  }
+
+  const int adapters_;
+  const Held unit_;
+  std::optional<Held> of_adapters_;
+};
 
 absl::Status WalkHead(const plan::ModelSpec& spec, UnitSource& source, GradientSink& sink,
                       UnitWork* work) {
@@ -60,7 +85,7 @@ absl::Status WalkUnits(const plan::ModelSpec& spec, UnitSource& source, Gradient
                        UnitWork* work) {
   const int blocks = static_cast<int>(spec.layers);
   for (int unit = 0; unit <= blocks; ++unit) {
-    const Held weights(source, unit);
+    const HeldWithAdapters weights(spec, source, unit);
     SHOAL_RETURN_IF_ERROR(weights.status());
     if (work != nullptr) {
       work->Forward(unit);
@@ -69,14 +94,20 @@ absl::Status WalkUnits(const plan::ModelSpec& spec, UnitSource& source, Gradient
   SHOAL_RETURN_IF_ERROR(WalkHead(spec, source, sink, work));
   for (int unit = blocks; unit > 0; --unit) {
     SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, AccumulatorOf(sink, unit));
+    int adapters = -1;
     {
-      const Held weights(source, unit);
+      const HeldWithAdapters weights(spec, source, unit);
       SHOAL_RETURN_IF_ERROR(weights.status());
       if (work != nullptr) {
         work->Backward(unit, accumulator);
       }
+      adapters = weights.adapters();
     }
     SHOAL_RETURN_IF_ERROR(sink.Done(unit));
+    if (adapters >= 0) {
+      SHOAL_RETURN_IF_ERROR(AccumulatorOf(sink, adapters).status());
+      SHOAL_RETURN_IF_ERROR(sink.Done(adapters));
+    }
   }
   SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, AccumulatorOf(sink, 0));
   if (work != nullptr) {

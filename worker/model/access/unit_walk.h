@@ -20,7 +20,8 @@ class UnitWork {
   virtual void Backward(int unit, std::span<float> accumulator) = 0;
 };
 
-// `work` may be null: nothing is computed, and gradients stay zero.
+// `work` may be null: nothing is computed, and gradients stay zero; those of adapters do in any
+// case.
 absl::Status WalkUnits(const plan::ModelSpec& spec, UnitSource& source, GradientSink& sink,
                        UnitWork* work);
 

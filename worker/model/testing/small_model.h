@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/random.h"
+#include "core/model/adapters.h"
 #include "worker/model/access/memory_unit_access.h"
 #include "worker/model/runner.h"
 
@@ -73,6 +74,15 @@ inline plan::ModelSpec SandwichSpec() {
     kind.mlp.gate = plan::Gate::kGeluTanh;
   }
   return spec;
+}
+
+// With an adapter at each of its matrices, or at two of them in its first layer alone.
+inline plan::ModelSpec WithAdapters(const plan::ModelSpec& spec, bool all = true) {
+  return *plan::WithAdapters(
+      spec,
+      all ? std::vector<std::string>{"all-linear"}
+          : std::vector<std::string>{"*.0.self_attn.k_proj", "*.0.mlp.down_proj"},
+      /*rank=*/4, /*scale=*/0.5);
 }
 
 // Matrices of deviation 0.2, norms around one, biases around zero; padding zero.
