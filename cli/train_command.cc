@@ -113,9 +113,7 @@ class Training {
     if (options_.detach) {
       SHOAL_RETURN_IF_ERROR(CheckDetach(job_, options_.job_file, options_.overrides));
     }
-    const auto spec = CheckModel(job_);
-    SHOAL_RETURN_IF_ERROR(At("model", spec.status()));
-    spec_ = *spec;
+    SHOAL_ASSIGN_OR_RETURN(spec_, CheckModel(job_, options_.job_file, options_.overrides));
     SHOAL_RETURN_IF_ERROR(At("train.groups", CheckGroups(job_, spec_)));
     SHOAL_RETURN_IF_ERROR(
         At(KeyOfTrainingData(job_), CheckData(job_.data.paths(), job_.train.objective)));
@@ -145,8 +143,8 @@ class Training {
     }
     SHOAL_ASSIGN_OR_RETURN(const std::string room, CheckRoom(job_, spec_, options_.overwrite));
     Warn(room);
-    if (!recompute.empty()) {
-      report_.OnNotice(recompute);
+    for (const std::string& notice : {recompute, DescribeAdapters(spec_)}) {
+      notice.empty() ? void() : report_.OnNotice(notice);
     }
     return CreateDirectories(Directory());
   }

@@ -191,19 +191,18 @@ absl::StatusOr<std::optional<JobNeeds>> NeedsOf(const DoctorOptions& options) {
     return std::nullopt;
   }
   SHOAL_ASSIGN_OR_RETURN(plan::Job job, ReadJob(options.job_file, {}));
-  const auto spec = CheckModel(job);
-  SHOAL_RETURN_IF_ERROR(AtKey(spec.status(), "model", options.job_file, {}));
+  SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, CheckModel(job, options.job_file, {}));
   job.cluster.servers = std::max<int64_t>(1, job.cluster.servers);
   job.cluster.workers = std::max(job.cluster.pipeline.stages, job.cluster.workers);
   std::vector<plan::StageNeeds> stages;
   if (job.cluster.pipeline.enabled()) {
     SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches, DataMinibatches(job));
-    auto planned = ReportPipeline(job, *spec, minibatches);
+    auto planned = ReportPipeline(job, spec, minibatches);
     SHOAL_RETURN_IF_ERROR(AtKey(planned.status(), PipelineKey(job), options.job_file, {}));
     stages = std::move(planned->stages);
   }
   SHOAL_ASSIGN_OR_RETURN(plan::MemoryPlan plan,
-                         CheckMemory(*spec, job, /*available_bytes=*/0, stages));
+                         CheckMemory(spec, job, /*available_bytes=*/0, stages));
   return JobNeeds{.job = std::move(job), .memory = std::move(plan)};
 }
 

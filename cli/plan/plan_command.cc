@@ -15,6 +15,7 @@
 #include "cli/run/preflight.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
+#include "core/job/job_model.h"
 #include "core/job/job_units.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/partition.h"
@@ -82,7 +83,10 @@ absl::StatusOr<JobReport> MakePlan(const PlanCommandOptions& options) {
       std::max<int64_t>(planned.job.cluster.pipeline.stages, planned.job.cluster.workers);
   const auto spec = formats::ReadModelSpec(planned.job.model);
   SHOAL_RETURN_IF_ERROR(AtKey(spec.status(), "model", options.job_file, options.overrides));
-  planned.spec = *spec;
+  const auto adapted = plan::WithJobAdapters(*spec, planned.job);
+  SHOAL_RETURN_IF_ERROR(AtKey(adapted.status(), plan::KeyOfAdapters(planned.job), options.job_file,
+                              options.overrides));
+  planned.spec = *adapted;
   planned.units = plan::JobUnits(planned.spec, planned.job.train);
   planned.partitions = plan::BuildPartitions(planned.units, planned.job.service.partition_bytes);
   planned.shards =

@@ -15,6 +15,7 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/data/token_file.h"
+#include "core/job/job_model.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/step/lengths.h"
 #include "core/plan/step/minibatch.h"
@@ -46,9 +47,10 @@ absl::Status OpenModel(const SimulationSource& source, Simulation& simulation) {
   const std::string shape = source.shape.empty() ? job.emulate.shape : source.shape;
   const bool as_emulated = source.shape.empty() && source.cluster.empty();
   if (!shape.empty() && !as_emulated) {
-    SHOAL_ASSIGN_OR_RETURN(simulation.options.spec, NamedSpec(shape));
+    SHOAL_ASSIGN_OR_RETURN(plan::ModelSpec spec, NamedSpec(shape));
+    SHOAL_ASSIGN_OR_RETURN(simulation.options.spec, plan::WithJobAdapters(std::move(spec), job));
   } else {
-    SHOAL_ASSIGN_OR_RETURN(simulation.options.spec, formats::ReadModelSpec(job.model));
+    SHOAL_ASSIGN_OR_RETURN(simulation.options.spec, plan::ReadJobModel(job));
     if (!shape.empty()) {
       SHOAL_ASSIGN_OR_RETURN(simulation.options.shape, NamedSpec(shape));
     }

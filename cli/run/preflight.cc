@@ -2,16 +2,20 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
+#include "cli/terminal/terminal.h"
 #include "core/base/bytes.h"
 #include "core/base/file.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/data/data_files.h"
+#include "core/job/job_model.h"
 #include "core/job/job_units.h"
+#include "core/model/adapters.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/schedule/builders/choice.h"
 #include "server/checkpoint/checkpoint.h"
@@ -104,7 +108,11 @@ const char* KeyOfTrainingData(const plan::Job& job) {
 absl::Status CheckGroups(const plan::Job& job, const plan::ModelSpec& spec) {
   std::vector<bool> has_tensors(job.train.groups.size(), false);
   bool trains = false;
+  const bool adapts = !spec.adapters.empty();
   for (const plan::UnitSpec& unit : plan::BuildUnits(spec)) {
+    if (adapts && unit.kind != plan::UnitKind::kAdapter) {
+      continue;  // stays whatever is said of it
+    }
     for (const plan::TensorSpec& tensor : unit.tensors) {
       const auto first = std::ranges::find_if(
           job.train.groups, [&](const auto& group) { return plan::Matches(group, tensor.name); });
@@ -121,10 +129,12 @@ absl::Status CheckGroups(const plan::Job& job, const plan::ModelSpec& spec) {
                         "every tensor of the model is frozen, so nothing trains: leave one out");
   }
   return InvalidArgument(
-      "no tensor of the model is of the group '{}' (names are like "
-      "model.layers.0.mlp.up_proj.weight, "
-      "and the first group that fits counts)",
-      job.train.groups[static_cast<size_t>(without - has_tensors.begin())].match);
+      "no tensor of the {} is of the group '{}' (names are like {}, and the first group that fits "
+      "counts)",
+      adapts ? "adapters" : "model",
+      job.train.groups[static_cast<size_t>(without - has_tensors.begin())].match,
+      adapts ? "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight"
+             : "model.layers.0.mlp.up_proj.weight");
 }
 
 absl::Status CheckCluster(const plan::Job& job, const std::string& job_file, int metrics_port) {
@@ -143,9 +153,33 @@ absl::Status CheckCluster(const plan::Job& job, const std::string& job_file, int
       job_file);
 }
 
-absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job) {
-  SHOAL_ASSIGN_OR_RETURN(const auto model, formats::HfModel::Open(job.model));
-  return model->spec();
+absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job, const std::string& job_file,
+                                           const std::vector<std::string>& overrides) {
+  const auto model = formats::HfModel::Open(job.model);
+  SHOAL_RETURN_IF_ERROR(AtKey(model.status(), "model", job_file, overrides));
+  auto adapted = plan::WithJobAdapters((*model)->spec(), job);
+  SHOAL_RETURN_IF_ERROR(AtKey(adapted.status(), plan::KeyOfAdapters(job), job_file, overrides));
+  return adapted;
+}
+
+std::string DescribeAdapters(const plan::ModelSpec& spec) {
+  const plan::ModuleAdapters adapters = plan::AdaptersByModule(spec);
+  if (adapters.empty()) {
+    return "";
+  }
+  std::set<std::string> names;
+  for (const auto& [module, adapter] : adapters) {
+    names.insert(module.substr(module.rfind('.') + 1));
+  }
+  int64_t trained = 0;
+  for (const plan::UnitSpec& unit : plan::BuildUnits(spec)) {
+    trained += unit.kind == plan::UnitKind::kAdapter ? unit.count : 0;
+  }
+  plan::ModelSpec base = spec;
+  base.adapters.clear();
+  return fmt::format("lora: {} matrices have an adapter ({}), {} parameters beside {} of the model",
+                     adapters.size(), absl::StrJoin(names, ", "), WithThousands(trained),
+                     WithThousands(plan::ParameterCount(base)));
 }
 
 absl::StatusOr<std::optional<server::CheckpointInfo>> ChooseCheckpoint(const std::string& directory,

@@ -39,8 +39,10 @@ absl::Status CheckData(const std::vector<std::string>& paths, plan::Objective ob
 // The one of the two that this job has.
 const char* KeyOfTrainingData(const plan::Job& job);
 
-// Every weight file is there and whole, shapes are right.
-absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job);
+// Returns the job's model, with its adapters. Every weight file is there and whole, shapes are
+// right.
+absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job, const std::string& job_file,
+                                           const std::vector<std::string>& overrides);
 
 // Each of train.groups has a tensor of the model.
 absl::Status CheckGroups(const plan::Job& job, const plan::ModelSpec& spec);
@@ -66,6 +68,9 @@ absl::Status CheckDetach(const plan::Job& job, const std::string& job_file,
 // plan.pack_groups from the checkpoint if it leaves them open.
 absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::CheckpointInfo& checkpoint,
                                                          plan::Job& job, bool accept);
+
+// Which matrices have adapters, and how much of the model that is; "" where none has.
+std::string DescribeAdapters(const plan::ModelSpec& spec);
 
 // Warnings of data that the job can train on, but hardly as it was meant.
 std::vector<std::string> DataWarnings(const plan::Job& job, const plan::ModelSpec& spec,

@@ -77,7 +77,7 @@ std::vector<double> DataOptions::weights() const {
 
 void Resolve(Job& job, const std::string& base_directory, const MachineOffer& machine) {
   std::vector<std::string*> paths = {&job.model, &job.data.train, &job.data.validation.path,
-                                     &job.checkpoint.directory};
+                                     &job.lora.from, &job.checkpoint.directory};
   for (DataSource& source : job.data.mixture) {
     paths.push_back(&source.path);
   }

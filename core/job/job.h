@@ -184,6 +184,22 @@ struct TrainOptions {
   bool operator==(const TrainOptions&) const = default;
 };
 
+// Low-rank adapters, which train in place of the model.
+struct LoraOptions {
+  // Of train, where a job with adapters does not say them.
+  static constexpr double kLearningRate = 2e-4;
+  static constexpr double kWeightDecay = 0;
+
+  int64_t rank = 0;     // 0: none, unless `from` says
+  double alpha = 16;    // what they add is scaled by alpha / rank
+  bool rslora = false;  // by alpha / sqrt(rank)
+  std::vector<std::string> targets = {"all-linear"};
+  std::string from;  // a folder of PEFT's, which says all of that; empty: new ones
+
+  bool enabled() const { return rank > 0 || !from.empty(); }
+  bool operator==(const LoraOptions&) const = default;
+};
+
 // Which RDMA devices the verbs transport uses, and how. Hosts differ: flags of shoal-server and
 // shoal-worker override the devices and the index on theirs.
 struct RdmaOptions {
@@ -292,6 +308,7 @@ struct Job {
   DataOptions data;
   AssignmentOptions plan;
   TrainOptions train;
+  LoraOptions lora;
   ServiceOptions service;
   ClusterOptions cluster;
   CheckpointOptions checkpoint;

@@ -223,6 +223,34 @@ absl::Status CheckTrain(TrainOptions& train, const JobSources& sources,
   return absl::OkStatus();
 }
 
+// An adapter that is gone on from says all else itself, and without one a rank is what is needed.
+// What adapters want of train is its default for them.
+absl::Status SettleLora(const LoraOptions& lora, const JobSources& sources,
+                        const std::string& file_name, TrainOptions& train) {
+  const LoraOptions defaults;
+  const std::pair<const char*, bool> others[] = {
+      {"lora.rank", lora.rank != defaults.rank},
+      {"lora.alpha", lora.alpha != defaults.alpha},
+      {"lora.rslora", lora.rslora != defaults.rslora},
+      {"lora.targets", lora.targets != defaults.targets},
+  };
+  for (const auto& [key, is_own] : others) {
+    if (!lora.from.empty() && is_own) {
+      return Contradicts(sources, file_name)(key, "lora.from", "the adapter there says it");
+    }
+    if (lora.from.empty() && sources.contains(key) && !sources.contains("lora.rank")) {
+      return InvalidArgument("{}: {} needs lora.rank", Place(sources, key, key, file_name), key);
+    }
+  }
+  if (lora.enabled() && !sources.contains("train.learning_rate")) {
+    train.learning_rate = LoraOptions::kLearningRate;
+  }
+  if (lora.enabled() && !sources.contains("train.weight_decay")) {
+    train.weight_decay = LoraOptions::kWeightDecay;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SettleMixture(DataOptions& data, const JobSources& sources,
                            const std::string& file_name) {
   const JobSource* train = Highest(sources, {"data.train"});
@@ -355,6 +383,7 @@ absl::Status CheckJob(Job& job, const proto::Job& said, const JobSources& source
   SHOAL_RETURN_IF_ERROR(SettleMixture(job.data, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckTrain(job.train, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckOptimizer(job, sources, file_name));
+  SHOAL_RETURN_IF_ERROR(SettleLora(job.lora, sources, file_name, job.train));
   if (train.minimum_learning_rate > train.learning_rate) {
     return InvalidArgument(
         "{}: train.minimum_learning_rate ({}) is more than train.learning_rate ({})",

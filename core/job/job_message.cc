@@ -117,6 +117,10 @@ void VisitFields(J& job, const Visit& visit) {
   visit("plan.cost", job.plan.cost);
   visit("plan.pack_groups", job.plan.pack_groups);
   VisitTrain(job.train, visit);
+  visit("lora.rank", job.lora.rank);
+  visit("lora.alpha", job.lora.alpha);
+  visit("lora.rslora", job.lora.rslora);
+  visit("lora.targets", job.lora.targets);
   VisitService(job.service, visit);
   visit("cluster.lease_seconds", job.cluster.lease_seconds);
   visit("cluster.start_timeout_seconds", job.cluster.start_timeout_seconds);
@@ -258,6 +262,9 @@ proto::Job ToMessage(const Job& job) {
       to.set_weight(*source.weight);
     }
   }
+  if (!job.lora.from.empty()) {
+    message.mutable_lora()->set_from(job.lora.from);
+  }
   for (const ParameterGroup& group : job.train.groups) {
     proto::ParameterGroup& to = *message.mutable_train()->add_groups();
     to.set_match(group.match);
@@ -305,6 +312,7 @@ Job JobOf(const proto::Job& given) {
                                  message.data().template_arguments().end()};
   job.data.train = message.data().train();
   job.data.date = message.data().date();
+  job.lora.from = message.lora().from();
   job.data.validation.path = message.data().validation().path();
   for (const proto::DataSource& source : message.data().mixture()) {
     job.data.mixture.push_back(

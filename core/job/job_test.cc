@@ -206,6 +206,14 @@ Job RandomJob(Random& random) {
     AddValidation(random, job);
   }
   job.train.groups = RandomGroups(random);
+  if (random.Below(4) == 0) {
+    job.lora.from = RandomText(random);
+  } else if (random.Below(2) == 0) {
+    job.lora.rank = random.Between(1, 4096);
+    job.lora.alpha = 0.5 + static_cast<double>(random.Below(9));
+    job.lora.rslora = random.Below(2) == 0;
+    job.lora.targets = {"q_proj", "*.mlp.*"};
+  }
   job.train.skip_step = {.nonfinite = random.Below(2) == 0,
                          .norm_factor = random.Uniform() * 10,
                          .window = random.Between(1, 1000)};
@@ -295,6 +303,7 @@ TEST(ToYaml, SaysEveryKey) {
   job.log.command = "true";
   job.data.validation.path = "validation";
   job.data.date = "2026-11-27";
+  job.lora.from = "adapter";
   const std::string remote = ToYaml(job);
   for (const JobKey& key : JobKeys()) {
     const std::string name = key.path.substr(key.path.rfind('.') + 1) + ":";

@@ -11,6 +11,8 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/data/template_file.h"
+#include "core/model/huggingface/peft_adapter.h"
+#include "core/model/merged_weights.h"
 #include "server/checkpoint/record_cache.h"
 #include "server/checkpoint/shard_reader.h"
 
@@ -34,6 +36,24 @@ absl::StatusOr<std::string> ReadJob(const std::string& folder, uint64_t job_hash
     return DataLoss("{}: damaged: it does not match the manifest", path);
   }
   return text;
+}
+
+// Puts the job's chat template in place of the tokenizer's.
+absl::Status PutTemplate(const std::string& output, const ExportOptions& options) {
+  if (options.tokenizer_folder.empty() || options.chat_template == "auto") {
+    return absl::OkStatus();
+  }
+  const auto replaced = worker::WriteTemplate(output, options.chat_template);
+  if (absl::IsNotFound(replaced.status())) {
+    LogWarning("{}: its chat template is not the job's: {}", output, Message(replaced.status()));
+    return absl::OkStatus();
+  }
+  SHOAL_RETURN_IF_ERROR(replaced.status());
+  if (!replaced->empty()) {
+    LogWarning("{}: its chat template is {}, as the job says, in place of that of {}", output,
+               options.chat_template, options.tokenizer_folder);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -215,25 +235,23 @@ absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& 
   const auto read = [&](int unit, int64_t offset, std::span<float> out) {
     return checkpoint.Read(Section::kMaster, unit, offset, out);
   };
-  SHOAL_RETURN_IF_ERROR(formats::WriteHfModel(output, manifest.spec, read,
-                                              {.dtype = options.dtype,
-                                               .tokenizer_folder = options.tokenizer_folder,
-                                               .config_folder = options.config_folder,
-                                               .special = manifest.special}));
-  if (options.tokenizer_folder.empty() || options.chat_template == "auto") {
-    return absl::OkStatus();
+  if (!manifest.spec.adapters.empty() && !options.merge) {
+    SHOAL_RETURN_IF_ERROR(
+        formats::WritePeftAdapter(output, manifest.spec, read,
+                                  {.dtype = options.dtype,
+                                   .base_model = options.config_folder,
+                                   .tokenizer_folder = options.tokenizer_folder}));
+  } else {
+    plan::ModelSpec merged = manifest.spec;
+    merged.adapters.clear();
+    SHOAL_RETURN_IF_ERROR(formats::WriteHfModel(output, merged,
+                                                plan::MergedWeights(manifest.spec, read),
+                                                {.dtype = options.dtype,
+                                                 .tokenizer_folder = options.tokenizer_folder,
+                                                 .config_folder = options.config_folder,
+                                                 .special = manifest.special}));
   }
-  const auto replaced = worker::WriteTemplate(output, options.chat_template);
-  if (absl::IsNotFound(replaced.status())) {
-    LogWarning("{}: its chat template is not the job's: {}", output, Message(replaced.status()));
-    return absl::OkStatus();
-  }
-  SHOAL_RETURN_IF_ERROR(replaced.status());
-  if (!replaced->empty()) {
-    LogWarning("{}: its chat template is {}, as the job says, in place of that of {}", output,
-               options.chat_template, options.tokenizer_folder);
-  }
-  return absl::OkStatus();
+  return PutTemplate(output, options);
 }
 
 absl::Status ReplaceExport(const std::string& checkpoint, const std::string& output,

@@ -123,12 +123,14 @@ struct ExportOptions {
   DType dtype = DType::kF32;
   std::string tokenizer_folder;  // whose files are copied; empty: none
   std::string config_folder;     // whose config.json is, if it is of this model; empty: none
+  bool merge = false;            // adapters with their model, else they alone are written
   // Goes with the tokenizer: a job's data.template; auto: what lies in its folder, which also stays
   // where a file of that name cannot be read any more.
   std::string chat_template = "auto";
 };
 
-// Writes the master weights as a Hugging Face folder.
+// Writes the master weights as a Hugging Face folder; of a model with adapters these, in the form
+// of PEFT, or it merged with them.
 absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& output,
                                const ExportOptions& options);
 

@@ -4,6 +4,7 @@
 
 #include "core/base/json/json.h"
 #include "core/base/status.h"
+#include "core/model/adapters.h"
 #include "server/checkpoint/checkpoint.h"
 
 namespace shoal::server {
@@ -72,6 +73,15 @@ absl::StatusOr<Manifest> FromJson(const Json& document, const std::string& file_
   }
   const Json& model = document.at("model");
   SHOAL_ASSIGN_OR_RETURN(manifest.spec, formats::ParseModelSpec(model.dump(), file_name));
+  if (document.contains("adapters")) {
+    plan::ModuleAdapters adapters;
+    for (const auto& [module, adapter] : document.at("adapters").items()) {
+      adapters[module] = {.rank = adapter.at("rank").get<int64_t>(),
+                          .scale = adapter.at("scale").get<double>()};
+    }
+    SHOAL_ASSIGN_OR_RETURN(manifest.spec,
+                           plan::WithModuleAdapters(std::move(manifest.spec), adapters));
+  }
   manifest.special = {.bos = document.at("bos").get<int64_t>(),
                       .eos = document.at("eos").get<int64_t>()};
   for (const Json& entry : document.at("shards")) {
@@ -102,6 +112,11 @@ std::string ManifestToJson(const Manifest& manifest, uint64_t job_hash) {
       {"job_hash", Hex(job_hash)},
       {"shards", shards},
   };
+  if (!manifest.spec.adapters.empty()) {
+    for (const auto& [module, adapter] : plan::AdaptersByModule(manifest.spec)) {
+      document["adapters"][module] = {{"rank", adapter.rank}, {"scale", adapter.scale}};
+    }
+  }
   if (manifest.validation.has_value()) {
     document["validation"] = {{"step", manifest.validation->step},
                               {"loss", manifest.validation->loss},

@@ -6,6 +6,7 @@
 #include "core/base/bytes.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/job/job_model.h"
 #include "core/job/job_units.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/memory/server_memory.h"
@@ -71,12 +72,17 @@ absl::StatusOr<Source> OpenSource(const plan::Job& job, const std::string& check
   if (checkpoint_folder.empty()) {
     SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<formats::HfModel> model,
                            formats::HfModel::Open(job.model));
-    const auto read = [model](int unit, int64_t offset, std::span<float> out) {
+    const auto base = [model](int unit, int64_t offset, std::span<float> out) {
       return model->ReadUnit(unit, offset, out);
     };
+    SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, plan::WithJobAdapters(model->spec(), job));
+    plan::UnitReader trained = base;
+    if (!spec.adapters.empty()) {
+      SHOAL_ASSIGN_OR_RETURN(trained, plan::InitialAdapters(spec, job));
+    }
     return Source{.version = 0,
-                  .spec = model->spec(),
-                  .state = {.master = read, .m = nullptr, .v = nullptr, .base = read}};
+                  .spec = spec,
+                  .state = {.master = trained, .m = nullptr, .v = nullptr, .base = base}};
   }
   SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<Checkpoint> checkpoint,
                          Checkpoint::Open(checkpoint_folder));

@@ -10,6 +10,7 @@
 #include "core/base/memory/host_memory.h"
 #include "core/base/metrics.h"
 #include "core/base/status.h"
+#include "core/job/job_model.h"
 #include "core/job/job_units.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/partition.h"
@@ -197,7 +198,7 @@ class Outsider {
   absl::Status Connect(const plan::Job& job, const std::vector<std::string>& servers,
                        const rpc::Token& token, const client::ClientOptions& options,
                        bool encrypted) {
-    SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, formats::ReadModelSpec(job.model));
+    SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, plan::ReadJobModel(job));
     units_ = plan::JobUnits(spec, job.train);
     const auto partitions = plan::BuildPartitions(units_, job.service.partition_bytes);
     const int count = static_cast<int>(servers.size());

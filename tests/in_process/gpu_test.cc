@@ -23,6 +23,16 @@ TEST_F(GpuTest, TrainsWhatTheCpuTrains) {
   EXPECT_EQ(OnGpus(1, 2).checksums, gpu.checksums);
 }
 
+TEST_F(GpuTest, TrainsAdaptersAsTheCpuDoes) {
+  job_.lora = {.rank = 4, .alpha = 8, .targets = {"attention", "*.1.mlp.*"}};
+  for (const plan::PushPolicy push : {plan::PushPolicy::kMicrobatch, plan::PushPolicy::kStep}) {
+    job_.train.push = push;
+    const ClusterRun gpu = OnGpus(1, 1);
+    ExpectNear(gpu, OnTheCpu(), 1e-4);
+    EXPECT_EQ(OnGpus(1, 2).checksums, gpu.checksums);
+  }
+}
+
 // Bytes that moved between transports and a GPU.
 double Moved(const ClusterRun& run, std::string_view direction, std::string_view reach) {
   const std::string name = fmt::format(

@@ -6,6 +6,8 @@
 #include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/data/token_file.h"
+#include "core/job/job_model.h"
+#include "core/job/job_units.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/step/minibatch.h"
 #include "core/plan/step/step_plan.h"
@@ -55,20 +57,32 @@ class AdamW {
   std::vector<std::vector<double>> second_;
 };
 
+// Of the job's model, and of its adapters where it has some.
+absl::StatusOr<worker::MemoryUnitSource> LoadWeights(const formats::HfModel& folder,
+                                                     const plan::ModelSpec& spec,
+                                                     const std::vector<plan::UnitSpec>& units,
+                                                     const plan::Job& job) {
+  plan::UnitReader adapters;
+  if (!spec.adapters.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(adapters, plan::InitialAdapters(spec, job));
+  }
+  return worker::MemoryUnitSource::Load(
+      units, DType::kF32, [&](int unit, int64_t offset, std::span<float> out) {
+        const bool adapted = units[static_cast<size_t>(unit)].kind == plan::UnitKind::kAdapter;
+        return adapted ? adapters(unit, offset, out) : folder.ReadUnit(unit, offset, out);
+      });
+}
+
 }  // namespace
 
 absl::StatusOr<ReferenceRun> TrainReference(const plan::Job& job, const std::string& token_file,
                                             Normaliser normaliser) {
   SHOAL_ASSIGN_OR_RETURN(const auto file, formats::TokenFile::Open(token_file));
   SHOAL_ASSIGN_OR_RETURN(const auto folder, formats::HfModel::Open(job.model));
-  SHOAL_ASSIGN_OR_RETURN(const auto model,
-                         worker::Transformer::Create(folder->spec(), {.threads = 1}));
-  const std::vector<plan::UnitSpec>& units = model->units();
-  SHOAL_ASSIGN_OR_RETURN(
-      auto source, worker::MemoryUnitSource::Load(
-                       units, DType::kF32, [&](int unit, int64_t offset, std::span<float> out) {
-                         return folder->ReadUnit(unit, offset, out);
-                       }));
+  SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, plan::WithJobAdapters(folder->spec(), job));
+  SHOAL_ASSIGN_OR_RETURN(const auto model, worker::Transformer::Create(spec, {.threads = 1}));
+  const std::vector<plan::UnitSpec> units = plan::JobUnits(spec, job.train);
+  SHOAL_ASSIGN_OR_RETURN(auto source, LoadWeights(*folder, spec, units, job));
   worker::MemoryGradientSink sink(units);
   AdamW optimizer(job.train, units);
   ReferenceRun run;
@@ -97,18 +111,20 @@ absl::StatusOr<ReferenceRun> TrainReference(const plan::Job& job, const std::str
     }
     run.losses.push_back(loss / weight);
     double squares = 0;
-    for (size_t unit = 0; unit < units.size(); ++unit) {
-      for (const float g : sink.gradient(static_cast<int>(unit))) {
-        squares += static_cast<double>(g) * static_cast<double>(g);
+    for (const plan::UnitSpec& unit : units) {
+      for (const float g : sink.gradient(unit.index)) {
+        squares += unit.frozen ? 0 : static_cast<double>(g) * static_cast<double>(g);
       }
     }
     run.grad_norms.push_back(std::sqrt(squares));
     const double clip = job.train.clip_norm > 0
                             ? std::min(1.0, job.train.clip_norm / (std::sqrt(squares) + 1e-6))
                             : 1.0;
-    for (size_t unit = 0; unit < units.size(); ++unit) {
-      const int index = static_cast<int>(unit);
-      optimizer.Update(step, clip, unit, sink.gradient(index), source.weights(index));
+    for (const plan::UnitSpec& unit : units) {
+      if (!unit.frozen) {
+        optimizer.Update(step, clip, static_cast<size_t>(unit.index), sink.gradient(unit.index),
+                         source.weights(unit.index));
+      }
     }
   }
   for (size_t unit = 0; unit < units.size(); ++unit) {

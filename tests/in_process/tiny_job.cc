@@ -2,7 +2,6 @@
 
 #include "core/base/bytes.h"
 #include "core/model/huggingface/hf_model.h"
-#include "tests/in_process/reference.h"
 
 namespace shoal::testing {
 
@@ -49,6 +48,22 @@ void TinyJobTest::ExpectSameBits(const ClusterRun& run, const ClusterRun& other)
     EXPECT_EQ(run.steps[i].grad_norm(), other.steps[i].grad_norm()) << "step " << i + 1;
     EXPECT_EQ(run.steps[i].tokens(), other.steps[i].tokens());
     EXPECT_EQ(run.steps[i].target_tokens(), other.steps[i].target_tokens());
+  }
+}
+
+void TinyJobTest::ExpectSame(const ClusterRun& run, const ReferenceRun& reference) {
+  ASSERT_EQ(run.steps.size(), reference.losses.size());
+  for (size_t i = 0; i < run.steps.size(); ++i) {
+    EXPECT_NEAR(run.steps[i].loss(), reference.losses[i], 1e-5 * reference.losses[i]);
+    EXPECT_NEAR(run.steps[i].grad_norm(), reference.grad_norms[i], 1e-4 * reference.grad_norms[i]);
+  }
+  ASSERT_EQ(run.weights.size(), reference.weights.size());
+  for (size_t unit = 0; unit < run.weights.size(); ++unit) {
+    ASSERT_EQ(run.weights[unit].size(), reference.weights[unit].size());
+    for (size_t i = 0; i < run.weights[unit].size(); ++i) {
+      ASSERT_NEAR(run.weights[unit][i], reference.weights[unit][i], 2e-5)
+          << "unit " << unit << " element " << i;
+    }
   }
 }
 

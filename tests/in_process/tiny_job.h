@@ -10,6 +10,7 @@
 #include "core/job/job.h"
 #include "core/model/model_spec.h"
 #include "tests/in_process/cluster.h"
+#include "tests/in_process/reference.h"
 
 namespace shoal::testing {
 
@@ -26,6 +27,8 @@ class TinyJobTest : public ::testing::Test {
 
   ClusterRun Run(const ClusterOptions& options) { return TrainToEnd(job_, tokens_, options); }
   static void ExpectSameBits(const ClusterRun& run, const ClusterRun& other);
+  // The plain loop's losses, norms and weights.
+  static void ExpectSame(const ClusterRun& run, const ReferenceRun& reference);
 
   const std::filesystem::path folder_;
   const std::string tokens_;

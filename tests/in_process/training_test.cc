@@ -27,23 +27,6 @@ class TrainingTest : public TinyJobTest {
     job_.train.steps = 4;
     job_.train.minibatch_samples = 12;
   }
-
-  static void ExpectSame(const ClusterRun& run, const ReferenceRun& reference) {
-    ASSERT_EQ(run.steps.size(), reference.losses.size());
-    for (size_t i = 0; i < run.steps.size(); ++i) {
-      EXPECT_NEAR(run.steps[i].loss(), reference.losses[i], 1e-5 * reference.losses[i]);
-      EXPECT_NEAR(run.steps[i].grad_norm(), reference.grad_norms[i],
-                  1e-4 * reference.grad_norms[i]);
-    }
-    ASSERT_EQ(run.weights.size(), reference.weights.size());
-    for (size_t unit = 0; unit < run.weights.size(); ++unit) {
-      ASSERT_EQ(run.weights[unit].size(), reference.weights[unit].size());
-      for (size_t i = 0; i < run.weights[unit].size(); ++i) {
-        ASSERT_NEAR(run.weights[unit][i], reference.weights[unit][i], 2e-5)
-            << "unit " << unit << " element " << i;
-      }
-    }
-  }
 };
 
 TEST_F(TrainingTest, EqualsAPlainLoopAtAnyShape) {

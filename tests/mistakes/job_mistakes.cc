@@ -113,6 +113,35 @@ std::vector<Mistake> Contradictions() {
   };
 }
 
+std::vector<Mistake> Adapters() {
+  return {
+      InJob("AdaptersOfNoMatrix", "lora: {rank: 4, targets: [attention, q_prj]}\n",
+            {"{at}/job.yaml:7: lora.targets: 'q_prj' matches no matrix", "did you mean q_proj?"}),
+      InJob("AdaptersOfTheHead", "lora: {rank: 4, targets: [lm_head]}\n",
+            {"{at}/job.yaml:7: lora.targets: 'lm_head' matches no matrix"}),
+      InJob("AlphaWithoutARank", "lora: {alpha: 32}\n",
+            {"{at}/job.yaml:7: lora.alpha needs lora.rank"}),
+      InJob("RankOfAnotherAdapter", "lora: {rank: 4, from: x}\n",
+            {"{at}/job.yaml:7: lora.rank contradicts lora.from: the adapter there says it"}),
+      {.name = "GroupOfTheModelBesideAdapters",
+       .files = {{"job.yaml", Job("lora: {rank: 4}\ntrain: {groups: [{match: \"*norm*\", "
+                                  "weight_decay: 0}]}\n")}},
+       .command = "train {at}/job.yaml",
+       .says =
+           {"{at}/job.yaml:8: train.groups: no tensor of the adapters is of the group '*norm*'"}},
+      InJob("DropoutOfAdapters", "lora: {rank: 4, dropout: 0.1}\n",
+            {"{at}/job.yaml:7: unknown key 'dropout' in lora"}),
+      InJob("NoAdapterThere", "lora: {from: nowhere}\n",
+            {"{at}/job.yaml:7: lora.from: ", "{at}/nowhere/adapter_config.json"}),
+      {.name = "AdapterOfAnotherMethod",
+       .files = {{"job.yaml", Job("lora: {from: .}\n")},
+                 {"adapter_config.json", "{\"peft_type\": \"IA3\"}"}},
+       .command = "train {at}/job.yaml",
+       .says = {"{at}/job.yaml:7: lora.from: {at}/",
+                "adapter_config.json: peft_type: 'IA3' is not supported; LORA is"}},
+  };
+}
+
 std::vector<Mistake> Documents() {
   return {
       InJob("UnclosedBrace", "cluster:\n  local: {servers: 1\ntrain:\n  steps: 3\n",
@@ -143,7 +172,7 @@ std::vector<Mistake> Documents() {
 
 std::vector<Mistake> JobMistakes() {
   std::vector<Mistake> all;
-  for (const auto& part : {Keys(), Values(), Contradictions(), Documents()}) {
+  for (const auto& part : {Keys(), Values(), Contradictions(), Adapters(), Documents()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

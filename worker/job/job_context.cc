@@ -7,6 +7,7 @@
 #include "core/base/memory/host_memory.h"
 #include "core/base/status.h"
 #include "core/base/threads/thread_pool.h"
+#include "core/job/job_model.h"
 #include "core/job/job_units.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/pipeline/job_pipeline.h"
@@ -58,7 +59,7 @@ absl::StatusOr<std::unique_ptr<formats::TokenFile>> OpenData(const std::string& 
 absl::Status Load(const proto::JoinJobReply& join, JobContext& context) {
   SHOAL_ASSIGN_OR_RETURN(context.job, plan::FromMessage(join.job(), "the coordinator's job"));
   context.gpu_job = transport::IsGpuJob(context.job);
-  SHOAL_ASSIGN_OR_RETURN(context.spec, formats::ReadModelSpec(context.job.model));
+  SHOAL_ASSIGN_OR_RETURN(context.spec, plan::ReadJobModel(context.job));
   context.units = plan::JobUnits(context.spec, context.job.train);
   context.may_exchange = plan::MayExchange(context.job);
   context.stages_may_exchange = plan::StagesMayExchange(context.job);

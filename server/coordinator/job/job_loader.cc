@@ -7,6 +7,7 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/data/token_file.h"
+#include "core/job/job_model.h"
 #include "core/job/job_units.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/partition.h"
@@ -377,7 +378,7 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
   if (request.stop_after_step() > 0) {
     loaded.last_step = request.stop_after_step();
   }
-  SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, formats::ReadModelSpec(job.model));
+  SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, plan::ReadJobModel(job));
   if (!job.emulate.enabled()) {
     loaded.flops = plan::FlopCost(spec);
   }
