@@ -132,14 +132,19 @@ absl::StatusOr<ExitCode> RunCheckpointExport(const CheckpointExportOptions& opti
                                              Streams& streams) {
   SHOAL_ASSIGN_OR_RETURN(const DType dtype, ParseDType(options.dtype));
   std::error_code error;
-  if (fs::exists(options.output + "/config.json", error)) {
+  if (fs::exists(options.output + "/config.json", error) ||
+      fs::exists(options.output + "/adapter_config.json", error)) {
     return AlreadyExists("{} holds a model already: remove it or choose another --output",
                          options.output);
   }
   SHOAL_ASSIGN_OR_RETURN(const std::string folder, FindCheckpoint(options.path));
   SHOAL_ASSIGN_OR_RETURN(const auto checkpoint, server::Checkpoint::Open(folder));
+  if (options.merge && checkpoint->manifest().spec.adapters.empty()) {
+    return InvalidArgument("{} has no adapters: export it without --merge", folder);
+  }
   server::ExportOptions as = ExportOptionsOf(*checkpoint);
   as.dtype = dtype;
+  as.merge = options.merge;
   if (!options.tokenizer.empty()) {
     as.tokenizer_folder = options.tokenizer;
   }
@@ -210,6 +215,8 @@ void AddCheckpoint(CLI::App& app, CommandAction& action) {
   export_command->add_option("--dtype", exported->dtype, "fp32 or bf16")
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
+  export_command->add_flag("--merge", exported->merge,
+                           "Write the model with its adapters in it, not these alone");
   export_command->add_flag("--json", exported->json, "A JSON line instead of text");
   export_command->callback([exported, &action] {
     action = [exported](Streams& streams) { return RunCheckpointExport(*exported, streams); };

@@ -23,6 +23,7 @@ struct CheckpointExportOptions {
   std::string output;
   std::string tokenizer;  // empty: that of the job's model, where it is still there
   std::string dtype = "fp32";
+  bool merge = false;  // adapters with their model
   bool json = false;
 };
 absl::StatusOr<ExitCode> RunCheckpointExport(const CheckpointExportOptions& options,

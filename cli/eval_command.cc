@@ -155,9 +155,12 @@ absl::Status TakeJobFor(const CLI::App& command, EvalOptions& options) {
   if (job.has_value()) {
     const std::string exported = job->checkpoint.directory + "/huggingface";
     std::error_code error;
-    if (command.count("--model") == 0 &&
-        std::filesystem::exists(exported + "/config.json", error)) {
+    const bool said = command.count("--model") > 0 || !options.adapter.empty();
+    if (!said && std::filesystem::exists(exported + "/config.json", error)) {
       options.source.model = exported;
+    }
+    if (!said && std::filesystem::exists(exported + "/adapter_config.json", error)) {
+      options.adapter = exported;
     }
     if (options.source.input.empty()) {
       options.source.input = job->data.validation.path;
@@ -174,7 +177,8 @@ absl::Status TakeJobFor(const CLI::App& command, EvalOptions& options) {
 }  // namespace
 
 absl::StatusOr<ExitCode> RunEval(const EvalOptions& options, Streams& streams) {
-  SHOAL_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(options.source.model, options.compute));
+  SHOAL_ASSIGN_OR_RETURN(LoadedModel model,
+                         LoadModel(options.source.model, options.adapter, options.compute));
   SHOAL_ASSIGN_OR_RETURN(OpenedSource opened, OpenSource(options.source));
   opened.prepare.max_sequence_tokens =
       std::min(opened.prepare.max_sequence_tokens, model.spec.max_positions);
@@ -217,6 +221,7 @@ void AddEval(CLI::App& app, CommandAction& action) {
                    "Tokens that go through the model together")
       ->check(AtLeast(1))
       ->capture_default_str();
+  command->add_option("--adapter", options->adapter, "A folder of PEFT's, of the model");
   command->add_option("--limit", options->limit, "Samples for the loss; 0: all")
       ->check(AtLeast(0))
       ->capture_default_str();

@@ -13,6 +13,7 @@ namespace shoal::cli {
 
 struct EvalOptions {
   DataSourceOptions source;
+  std::string adapter;  // a folder of PEFT's; empty: none
   int64_t microbatch_tokens = 4096;
   int64_t limit = 0;             // samples for the loss; 0: all
   int64_t answers = 100;         // at most this many replies are generated and checked; 0: none

@@ -175,7 +175,8 @@ absl::StatusOr<ExitCode> RunGenerate(const GenerateOptions& options, Streams& st
   if (!converses) {
     SHOAL_ASSIGN_OR_RETURN(prompts, PromptsOf(options, streams.in));
   }
-  SHOAL_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(options.model, options.compute));
+  SHOAL_ASSIGN_OR_RETURN(LoadedModel model,
+                         LoadModel(options.model, options.adapter, options.compute));
   Generation generation(options, std::move(model), streams);
   if (options.chat) {
     SHOAL_RETURN_IF_ERROR(generation.OpenChat());
@@ -197,6 +198,7 @@ void AddGenerate(CLI::App& app, CommandAction& action) {
                  "shoal generate --model checkpoints/huggingface --prompt \"Once upon a time\" "
                  "--max-new-tokens 40");
   command->add_option("--model", options->model, "Hugging Face folder")->required();
+  command->add_option("--adapter", options->adapter, "A folder of PEFT's, of that model");
   CLI::Option* prompts =
       command
           ->add_option("--prompt", options->prompts,

@@ -11,6 +11,7 @@ namespace shoal::cli {
 
 struct GenerateOptions {
   std::string model;
+  std::string adapter;                 // a folder of PEFT's; empty: none
   std::vector<std::string> prompts;    // "-": all of the input is one
   std::string prompts_file;            // a prompt a line; "-": of the input
   bool chat = false;                   // a prompt is a user's turn, put through the template

@@ -22,8 +22,10 @@ struct LoadedModel {
   std::unique_ptr<worker::Transformer> transformer;
 };
 
-// `compute`: "auto" (bf16 where the CPU has it), "fp32" or "bf16".
-absl::StatusOr<LoadedModel> LoadModel(const std::string& folder, const std::string& compute);
+// `adapter`: a folder of PEFT's, of that model; empty: none. `compute`: "auto" (bf16 where the CPU
+// has it), "fp32" or "bf16".
+absl::StatusOr<LoadedModel> LoadModel(const std::string& folder, const std::string& adapter,
+                                      const std::string& compute);
 
 // The same choice that a job's `compute` makes.
 absl::StatusOr<DType> ComputeDType(const std::string& compute);

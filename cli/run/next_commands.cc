@@ -41,6 +41,13 @@ std::string TemplateFlags(const plan::Job& job) {
   return flags;
 }
 
+// `folder`: what the job left.
+std::string ModelFlags(const std::string& folder, const plan::Job& job) {
+  return job.lora.enabled()
+             ? fmt::format("--model {} --adapter {}", Quoted(job.model), Quoted(folder))
+             : "--model " + Quoted(folder);
+}
+
 }  // namespace
 
 std::string StatusCommand(const std::string& directory, const rpc::TlsOptions& tls) {
@@ -73,13 +80,13 @@ std::string HowToGoOn(RunArguments run, const std::string& checkpoint, const pla
 
 std::string GenerateCommand(const std::string& folder, const plan::Job& job) {
   const bool chats = job.train.objective == plan::Objective::kSft;
-  return fmt::format("shoal generate --model {} {}--prompt \"...\"", Quoted(folder),
+  return fmt::format("shoal generate {} {}--prompt \"...\"", ModelFlags(folder, job),
                      chats ? "--chat " + TemplateFlags(job) + " " : "");
 }
 
 std::string EvalCommand(const std::string& folder, const plan::Job& job) {
   const bool chats = job.train.objective == plan::Objective::kSft;
-  std::string command = fmt::format("shoal eval --model {} {}", Quoted(folder),
+  std::string command = fmt::format("shoal eval {} {}", ModelFlags(folder, job),
                                     chats ? TemplateFlags(job) : "--objective pretrain");
   for (const auto& [ours, theirs] : job.data.fields) {
     command += " --field " + Quoted(ours + "=" + theirs);

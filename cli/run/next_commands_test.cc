@@ -36,6 +36,15 @@ TEST(NextCommands, AModelOfDocumentsContinuesText) {
   EXPECT_EQ(EvalCommand("out", job), "shoal eval --model out --objective pretrain --data FILE");
 }
 
+TEST(NextCommands, AnAdapterIsTriedWithTheModelItIsOf) {
+  plan::Job job{.model = "my model", .lora = {.rank = 4}};
+  job.train.objective = plan::Objective::kPretrain;
+  EXPECT_EQ(GenerateCommand("out", job),
+            "shoal generate --model 'my model' --adapter out --prompt \"...\"");
+  EXPECT_EQ(EvalCommand("out", job),
+            "shoal eval --model 'my model' --adapter out --objective pretrain --data FILE");
+}
+
 TEST(NextCommands, TheStateOfARunIsAskedForAsItWasStarted) {
   EXPECT_EQ(StatusCommand("my run", {}), "shoal status --run 'my run'");
   EXPECT_EQ(StatusCommand("run", {"tls", "team.example"}),

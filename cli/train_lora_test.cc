@@ -1,0 +1,116 @@
+// Jobs with adapters, with the real `shoal train`, and the folders that they leave.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/testing/train_end_to_end.h"
+#include "core/base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::cli {
+namespace {
+
+class TrainLora : public TrainEndToEnd {
+ protected:
+  // Exact, in a folder of its own.
+  ProgramResult TrainTo(const std::string& name, const std::vector<std::string>& keys,
+                        const std::vector<std::string>& options = {}) const {
+    std::vector<std::string> more = options;
+    for (const std::string& key : {"checkpoint.directory=" + folder_ + "/" + name,
+                                   std::string("service.accumulate=exact")}) {
+      more.insert(more.end(), {"--set", key});
+    }
+    for (const std::string& key : keys) {
+      more.insert(more.end(), {"--set", key});
+    }
+    return Train(more);
+  }
+  // The adapter that the run of that name left.
+  std::string Adapter(const std::string& name) const {
+    return folder_ + "/" + name + "/huggingface";
+  }
+  static std::string Tensors(const std::string& folder) {
+    return ReadFile(folder + "/adapter_model.safetensors").value_or("none in " + folder);
+  }
+  std::string Export(const std::string& name, const std::string& output,
+                     const std::vector<std::string>& options = {}) const {
+    std::vector<std::string> command = {"checkpoint", "export", folder_ + "/" + name, "--output",
+                                        folder_ + "/" + output};
+    command.insert(command.end(), options.begin(), options.end());
+    const ProgramResult result = Shoal(command);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return folder_ + "/" + output;
+  }
+};
+
+TEST_F(TrainLora, AdaptersHaveTheSameBitsOnAnyWorkersAndAfterAResume) {
+  const std::vector<std::string> keys = {"lora.rank=4"};
+  ASSERT_EQ(TrainTo("undisturbed", keys).exit_code, 0);
+  std::vector<std::string> one = keys;
+  one.insert(one.end(), {"cluster.local.servers=1", "cluster.local.workers=1"});
+  EXPECT_EQ(TrainTo("alone", one).exit_code, 0);
+  EXPECT_EQ(TrainTo("resumed", one, {"--steps", "3"}).exit_code, 0);
+  const ProgramResult resumed = TrainTo("resumed", keys, {"--resume"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.errors;
+  EXPECT_EQ(ParseSteps(resumed.output).front().step, 4);
+  for (const std::string name : {"alone", "resumed"}) {
+    EXPECT_TRUE(Tensors(Adapter(name)) == Tensors(Adapter("undisturbed"))) << name;
+    EXPECT_EQ(Shoal({"checkpoint", "hash", folder_ + "/" + name}).output,
+              Shoal({"checkpoint", "hash", folder_ + "/undisturbed"}).output);
+  }
+  const ProgramResult other = TrainTo("resumed", {"lora.rank=8"}, {"--resume", "--steps", "9"});
+  EXPECT_EQ(other.exit_code, 2) << other.errors;
+}
+
+TEST_F(TrainLora, AnAdapterIsExportedAloneOrMergedAndGoneOnFrom) {
+  const ProgramResult first = TrainTo("first", {"lora.rank=4", "lora.targets=[q_proj, mlp]"});
+  ASSERT_EQ(first.exit_code, 0) << first.errors;
+  EXPECT_THAT(first.errors, HasSubstr("lora: 8 matrices have an adapter (down_proj, gate_proj, "
+                                      "q_proj, up_proj), "));
+  const std::string alone = Export("first", "alone");
+  EXPECT_TRUE(Tensors(alone) == Tensors(Adapter("first")));
+  EXPECT_FALSE(fs::exists(alone + "/config.json"));
+  EXPECT_TRUE(fs::exists(alone + "/tokenizer.json"));
+  const auto config = nlohmann::json::parse(ReadFile(alone + "/adapter_config.json").value());
+  EXPECT_EQ(config["r"], 4);
+  EXPECT_EQ(config["lora_alpha"], 16);
+  EXPECT_TRUE(
+      fs::equivalent(config["base_model_name_or_path"].get<std::string>(), folder_ + "/model"));
+  EXPECT_EQ(config["target_modules"],
+            nlohmann::json({"down_proj", "gate_proj", "q_proj", "up_proj"}));
+
+  const std::string merged = Export("first", "merged", {"--merge"});
+  EXPECT_FALSE(fs::exists(merged + "/adapter_config.json"));
+  const auto first_loss = [&](const std::string& name, const std::vector<std::string>& keys) {
+    const ProgramResult run = TrainTo(name, keys);
+    EXPECT_EQ(run.exit_code, 0) << run.errors;
+    return ParseSteps(run.output).front().loss;
+  };
+  const auto eval = [&](const std::vector<std::string>& model) {
+    std::vector<std::string> command = {"eval",       "--data",    folder_ + "/train.jsonl",
+                                        "--json",     "--answers", "0",
+                                        "--template", "chatml",    "--compute",
+                                        "fp32"};
+    command.insert(command.end(), model.begin(), model.end());
+    const ProgramResult result = Shoal(command);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return nlohmann::json::parse(result.output)["loss"].get<double>();
+  };
+  const double adapted = eval({"--model", folder_ + "/model", "--adapter", alone});
+  EXPECT_NEAR(eval({"--model", merged}), adapted, 1e-5 * adapted);
+  EXPECT_GT(eval({"--model", folder_ + "/model"}), adapted + 0.02);
+
+  const double trained = first_loss("again", {"lora.from=" + Adapter("first")});
+  EXPECT_NEAR(first_loss("of-merged", {"model=" + merged}), trained, 1e-5 * trained);
+  EXPECT_GT(first_loss("anew", {}), trained + 0.02) << "of the model without an adapter";
+
+  const ProgramResult of_none =
+      Shoal({"checkpoint", "export", folder_ + "/anew", "--output", folder_ + "/x", "--merge"});
+  EXPECT_EQ(of_none.exit_code, 2);
+  EXPECT_THAT(of_none.errors, HasSubstr("has no adapters: export it without --merge"));
+}
+
+}  // namespace
+}  // namespace shoal::cli
