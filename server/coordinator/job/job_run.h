@@ -104,7 +104,7 @@ class JobRun {
   const std::optional<CompleteCheckpoint>& newest_checkpoint() const { return newest_checkpoint_; }
   // Members that a call could not reach, each once: they are lost before their lease is over.
   std::vector<Member> TakeUnreachable() { return std::exchange(unreachable_, {}); }
-  // How many servers it is to have, and where that stands (job_run_move.cc).
+  // How many servers it is to have, and where that stands (job_run_wish.cc).
   absl::StatusOr<proto::ScaleReply> Scale(const proto::ScaleRequest& request);
   // Whether it waits for more servers; those that have no job.
   bool WantsServers() const;
@@ -140,10 +140,7 @@ class JobRun {
   const LoadedJob& job() const { return job_; }
   const std::shared_ptr<EventLog>& events() const { return events_; }
   // Calls to its servers end with the last reference; none is made from now on.
-  std::vector<std::shared_ptr<ServerClient>> ReleaseServers() {
-    return {std::move(control_), std::move(move_control_), std::move(retired_control_),
-            std::move(joiners_.control)};
-  }
+  std::vector<std::shared_ptr<ServerClient>> ReleaseServers();
   // Moves whenever Join or Next may answer differently than before.
   int64_t changes() const { return changes_; }
 
@@ -229,8 +226,7 @@ class JobRun {
   void TellValidation();
   void TakeOverValidation(const proto::SavedRun& saved);
 
-  // job_run_move.cc
-  int64_t NextGeneration();
+  // job_run_wish.cc
   absl::Status CheckTrains() const;
   absl::Status CheckWish(int64_t servers) const;
   absl::Status CheckFits(const std::set<uint64_t>& leaving, int64_t servers) const;
@@ -239,6 +235,9 @@ class JobRun {
   void SetBytesLeft(int64_t bytes);
   proto::ScaleReply DescribeScaling() const;
   proto::ScaleReply DescribeWish(int64_t servers) const;
+
+  // job_run_move.cc
+  int64_t NextGeneration();
   bool CanMove() const;
   bool IsToMove() const;
   bool BeginMove();

@@ -409,4 +409,9 @@ void JobRun::ReleaseAt(ServerClient& control, const std::vector<int>& members) {
   }
 }
 
+std::vector<std::shared_ptr<ServerClient>> JobRun::ReleaseServers() {
+  return {std::move(control_), std::move(move_control_), std::move(retired_control_),
+          std::move(joiners_.control)};
+}
+
 }  // namespace shoal::server
