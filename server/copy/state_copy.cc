@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
 #include "xxhash.h"
@@ -133,6 +134,37 @@ StoreSource FetchedFrom(const std::vector<plan::PartitionSpec>& partitions,
       .m = reader(SHOAL_PLANTED("moment-unmoved") ? proto::ReadStateRequest::ARRAY_SECOND_MOMENT
                                                   : proto::ReadStateRequest::ARRAY_FIRST_MOMENT),
       .v = reader(proto::ReadStateRequest::ARRAY_SECOND_MOMENT)};
+}
+
+absl::Status FetchReserved(const std::vector<ReservedStore>& stores,
+                           const std::vector<plan::PartitionSpec>& job,
+                           const std::map<int, StateGiver>& givers,
+                           const proto::ReadStateRequest& wanted, const plan::UnitReader& base) {
+  size_t coming = 0;
+  for (const auto& [store, make] : stores) {
+    std::vector<plan::PartitionSpec> comes;
+    for (const auto& [id, giver] : givers) {
+      if (store->reserved() >= 0 && store->places(store->reserved()).contains(id) &&
+          store->Find(id) == nullptr) {
+        comes.push_back(job[static_cast<size_t>(id)]);
+      }
+    }
+    coming += comes.size();
+    if (!comes.empty()) {
+      SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Store> arriving, make(comes));
+      store->Arrive(std::move(arriving));
+      StoreSource source = FetchedFrom(comes, givers, wanted);
+      source.base = base;
+      SHOAL_RETURN_IF_ERROR(store->arriving()->store->Load(wanted.version(), source));
+      LogInfo("{} partitions have come, as of version {}", comes.size(), wanted.version());
+    }
+  }
+  if (givers.empty() || coming != givers.size()) {
+    return givers.empty() ? InvalidArgument("nobody is named who has what is to come")
+                          : InvalidArgument("{} of the {} partitions that are to come are reserved",
+                                            coming, givers.size());
+  }
+  return absl::OkStatus();
 }
 
 plan::UnitReader GradientsFrom(const std::vector<plan::PartitionSpec>& partitions,

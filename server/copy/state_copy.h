@@ -46,6 +46,21 @@ StoreSource FetchedFrom(const std::vector<plan::PartitionSpec>& partitions,
                         const std::map<int, StateGiver>& givers,
                         const proto::ReadStateRequest& wanted);
 
+// Of what a JobStore has reserved, how a store of some of it is made.
+struct ReservedStore {
+  JobStore* store = nullptr;
+  std::function<absl::StatusOr<std::unique_ptr<Store>>(const std::vector<plan::PartitionSpec>&)>
+      make;
+};
+
+// Makes and loads stores of those reserved partitions that `givers` has, in place of what was to
+// arrive. InvalidArgument if there are none, or one is not reserved. `job`: all of its partitions;
+// `base`: of what is frozen.
+absl::Status FetchReserved(const std::vector<ReservedStore>& stores,
+                           const std::vector<plan::PartitionSpec>& job,
+                           const std::map<int, StateGiver>& givers,
+                           const proto::ReadStateRequest& wanted, const plan::UnitReader& base);
+
 // The sealed gradients of such partitions, of the attempt that `wanted` says.
 plan::UnitReader GradientsFrom(const std::vector<plan::PartitionSpec>& partitions,
                                const std::map<int, StateGiver>& givers,

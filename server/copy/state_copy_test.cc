@@ -144,6 +144,29 @@ TEST_F(StateCopyTest, StepsGoOnWithTheSameBitsAtTheOtherServer) {
   }
 }
 
+// Else clients would be told of two, and read where it never comes.
+TEST_F(StateCopyTest, APartitionThatIsReservedAgainHasOnePlace) {
+  Server to(Some(0, 1));
+  const StoreOptions options;
+  const auto reserve = [&](int first, int last) {
+    return to.store->Reserve(PlacesOf(Some(first, last), options));
+  };
+  const int region = reserve(1, 3);
+  to.store->Arrive(to.Make(Some(1, 2)));
+  ASSERT_TRUE(to.store->arriving()->store->Load(0, {.master = ReadInitial}).ok());
+  to.store->Keep(Ids(0, 2), 0);
+  EXPECT_EQ(reserve(2, 3), region);
+  const int other = reserve(2, 4);
+  EXPECT_NE(other, region);
+  EXPECT_TRUE(to.store->places(other).contains(2));
+  EXPECT_FALSE(to.store->places(region).contains(2));
+  EXPECT_TRUE(to.store->places(region).contains(1));
+  to.store->DropArriving();
+  EXPECT_FALSE(to.store->HasRegion(other));
+  to.store->Keep(Ids(0, 1), 0);
+  EXPECT_FALSE(to.store->HasRegion(region));
+}
+
 TEST_F(StateCopyTest, WhatIsToComeCanBeGivenUp) {
   Server from(All());
   Server to({});

@@ -173,8 +173,8 @@ absl::StatusOr<std::string> HostedJob::AcceptOver(size_t index,
     return static_cast<int>(connection.exposed.size()) - 1;
   };
   bool all_in_gpu = true;
-  for (const auto& extent : store_->extents()) {
-    const ExposedWeights& weights = enabled.weights.at(extent->number);
+  for (const int region : store_->regions()) {
+    const ExposedWeights& weights = enabled.weights.at(region);
     proto::Extent& regions = granted.extents.emplace_back();
     regions.set_headers_region(expose(weights.host));
     const bool in_gpu = reaches_gpu && request.weights_in_gpu() && weights.gpu != nullptr;

@@ -9,6 +9,7 @@
 // write_checkpoint.cc and reached_gpu.cc what their names say.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -81,7 +82,7 @@ class HostedJob {
     std::shared_ptr<transport::Region> host;
     std::shared_ptr<transport::Region> gpu;
   };
-  // A transport of the job, and what it exposes, by number of the extent.
+  // A transport of the job, and what it exposes, by region of the store.
   struct EnabledTransport {
     std::unique_ptr<transport::Transport> transport;
     std::map<int, ExposedWeights> weights;
@@ -118,6 +119,9 @@ class HostedJob {
   absl::Status ReservePartitions(std::span<const plan::PartitionSpec> comes,
                                  const StoreBytes& bytes);
   absl::Status FetchExtents(const proto::FetchRequest& request);
+  // In what is reserved for them.
+  absl::StatusOr<std::unique_ptr<Store>> MakePartitions(
+      std::span<const plan::PartitionSpec> comes) const;
   absl::Status FetchGradients(const proto::ReplicateRequest& request);
   StateReader ReaderOf(const std::string& address);
   template <typename Request>
@@ -156,7 +160,8 @@ class HostedJob {
   SparseLog refused_pushes_;
   SpanLog spans_;
 
-  absl::Mutex connect_mutex_;  // one handshake at a time
+  absl::Mutex connect_mutex_;                   // one handshake at a time
+  std::atomic<bool> may_drop_regions_ = false;  // the next attempt: something was reserved
 
   // Made by Load and constant after it, in the order in which they must be destroyed from the end.
   const proto::ConfigureRequest request_;
@@ -168,7 +173,7 @@ class HostedJob {
   StoreOptions store_options_;
   int64_t slot_bytes_ = 0;
   // What metrics say that it holds.
-  std::map<int, StoreBytes> resident_;  // by number of the extent
+  std::map<int, StoreBytes> resident_;  // by region of the store
   std::map<int, StoreBytes> resident_backups_;
   std::map<std::string, StateReader> readers_;  // of Fetch and Replicate, which never overlap
   int64_t counted_partitions_ = 0;

@@ -140,7 +140,19 @@ absl::Status JobCore::Hold(const proto::BeginAttemptRequest& request) {
   }
   store_.DropArriving();
   backups_.DropArriving();
+  is_reserved_ = false;
   return absl::OkStatus();
+}
+
+// Whether these have arrived, all that are to.
+bool JobCore::AreHere(const std::set<int>& partitions, int64_t version) const {
+  const auto has = [version](const JobStore& store, int partition) {
+    return store.arriving() != nullptr && store.arriving()->store->version() == version &&
+           store.arriving()->store->Find(partition) != nullptr;
+  };
+  return !partitions.empty() && std::ranges::all_of(partitions, [&](int partition) {
+    return has(store_, partition) || has(backups_, partition);
+  });
 }
 
 absl::Status JobCore::CheckReserved(const google::protobuf::RepeatedField<int32_t>& comes,
@@ -160,7 +172,7 @@ absl::StatusOr<proto::ReserveReply> JobCore::Reserve(
   SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "Reserve"));
   SHOAL_RETURN_IF_ERROR(store_.failure());
   const int64_t newest = std::max(state().generation(), reserved_.generation());
-  const bool repeated = IsArriving() && reserved_.generation() == request.generation();
+  const bool repeated = is_reserved_ && reserved_.generation() == request.generation();
   if (!repeated && request.generation() <= newest) {
     return FailedPrecondition("Reserve for shard map generation {} comes late: this server has {}",
                               request.generation(), newest);
@@ -168,8 +180,10 @@ absl::StatusOr<proto::ReserveReply> JobCore::Reserve(
   if (!repeated) {
     SHOAL_RETURN_IF_ERROR(CheckReserved(request.partitions(), store_));
     SHOAL_RETURN_IF_ERROR(CheckReserved(request.backups(), backups_));
+    is_reserved_ = false;
     SHOAL_ASSIGN_OR_RETURN(reserved_bytes_, reserve());
     reserved_ = request;
+    is_reserved_ = true;
   }
   proto::ReserveReply reply;
   reply.set_bytes(reserved_bytes_);
@@ -180,32 +194,31 @@ absl::StatusOr<proto::FetchReply> JobCore::Fetch(const proto::FetchRequest& requ
                                                  const Act& fetch) {
   absl::MutexLock commands(&commands_mutex_);
   SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "Fetch"));
-  if (!IsArriving() || reserved_.generation() != request.generation()) {
+  if (!is_reserved_ || reserved_.generation() != request.generation()) {
     return FailedPrecondition("nothing is reserved here for shard map generation {}",
                               request.generation());
   }
+  std::set<int> all;
   std::set<int> from_others;
   for (const proto::PartitionSource& source : request.sources()) {
+    all.insert(source.partitions().begin(), source.partitions().end());
     if (!source.address().empty()) {
       from_others.insert(source.partitions().begin(), source.partitions().end());
     }
   }
+  if (!AreHere(all, request.version())) {
+    SHOAL_RETURN_IF_ERROR(fetch());
+  }
   proto::FetchReply reply;
-  bool here = true;
   for (const JobStore* const store : {&store_, &backups_}) {
     if (store->arriving() == nullptr) {
       continue;
     }
-    const Store& arriving = *store->arriving()->store;
-    here = here && arriving.version() == request.version();
-    for (const auto& partition : arriving.partitions()) {
+    for (const auto& partition : store->arriving()->store->partitions()) {
       const plan::PartitionSpec& spec = partition->spec();
       const bool moves = spec.frozen ? store == &store_ : from_others.contains(spec.id);
       reply.set_bytes(reply.bytes() + (moves ? spec.moved_bytes() : 0));
     }
-  }
-  if (!here) {
-    SHOAL_RETURN_IF_ERROR(fetch());
   }
   return reply;
 }
@@ -456,18 +469,23 @@ absl::StatusOr<bool> PinsCheckpoint(const proto::WriteCheckpointRequest& request
 }
 
 void AddLocations(const JobStore& store, proto::ConnectReply& reply) {
-  for (int extent = 0; extent < static_cast<int>(store.extents().size()); ++extent) {
-    for (const auto& partition :
-         store.extents()[static_cast<size_t>(extent)]->store->partitions()) {
-      if (partition == nullptr) {
-        continue;
+  const std::vector<int> regions = store.regions();
+  const auto add = [&](int partition, const WeightsOffsets& place, int region) {
+    proto::PartitionLocation& location = *reply.add_partitions();
+    location.set_partition(partition);
+    location.set_header(place.header);
+    location.set_even(place.buffers[0]);
+    location.set_odd(place.buffers[1]);
+    location.set_extent(static_cast<int>(std::ranges::find(regions, region) - regions.begin()));
+  };
+  for (const JobStore::Held& held : store.held()) {
+    add(held.partition->spec().id, held.partition->place(), held.extent->region);
+  }
+  for (const int region : regions) {
+    for (const auto& [partition, place] : store.places(region)) {
+      if (store.Find(partition) == nullptr) {
+        add(partition, place, region);
       }
-      proto::PartitionLocation& location = *reply.add_partitions();
-      location.set_partition(partition->spec().id);
-      location.set_header(partition->place().header);
-      location.set_even(partition->place().buffers[0]);
-      location.set_odd(partition->place().buffers[1]);
-      location.set_extent(extent);
     }
   }
 }

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -71,7 +72,8 @@ class JobCore {
   // Refuses that client's pushes, once those under way are applied, and disconnects it.
   void Fence(uint64_t incarnation);
 
-  // `reserve` allocates what is to arrive, in place of what was to; once.
+  // `reserve` takes memory for what is to arrive, with the next Fetch or later ones, in place of
+  // what was to; once.
   absl::StatusOr<proto::ReserveReply> Reserve(
       const proto::ReserveRequest& request,
       const std::function<absl::StatusOr<int64_t>()>& reserve);
@@ -91,13 +93,13 @@ class JobCore {
   bool HasAdmitted(uint64_t incarnation) const ABSL_LOCKS_EXCLUDED(state_mutex_);
 
  private:
-  bool IsArriving() const { return store_.arriving() != nullptr || backups_.arriving() != nullptr; }
+  bool AreHere(const std::set<int>& partitions, int64_t version) const;
   bool HoldsNothing() const { return store_.held().empty() && backups_.held().empty(); }
   absl::Status CheckReserved(const google::protobuf::RepeatedField<int32_t>& comes,
                              const JobStore& store) const;
   absl::Status CommitStores(const proto::CommitRequest& request, const Act& update);
   absl::Status Hold(const proto::BeginAttemptRequest& request)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_mutex_);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_mutex_, commands_mutex_);
   void DisconnectLost(const proto::BeginAttemptRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_mutex_);
 
@@ -109,7 +111,8 @@ class JobCore {
   absl::Mutex commands_mutex_ ABSL_ACQUIRED_BEFORE(state_mutex_);  // one command at a time
   proto::PrepareReply prepared_ ABSL_GUARDED_BY(commands_mutex_);
   proto::CommitRequest committed_ ABSL_GUARDED_BY(commands_mutex_);  // the newest
-  proto::ReserveRequest reserved_ ABSL_GUARDED_BY(commands_mutex_);  // what arrives
+  bool is_reserved_ ABSL_GUARDED_BY(commands_mutex_) = false;        // something is to arrive
+  proto::ReserveRequest reserved_ ABSL_GUARDED_BY(commands_mutex_);  // what
   int64_t reserved_bytes_ ABSL_GUARDED_BY(commands_mutex_) = 0;
   // Whether backups have the gradients of the newest attempt.
   bool replicated_ ABSL_GUARDED_BY(commands_mutex_) = false;

@@ -11,7 +11,7 @@ namespace shoal::server {
 namespace {
 
 // A connection reaches transport::kMaxExposedRegions, and a job has others besides.
-constexpr size_t kMostExtents = 100;
+constexpr size_t kMostRegions = 100;
 
 absl::Status CheckGivers(std::span<const plan::PartitionSpec> comes,
                          const std::map<int, StateGiver>& givers) {
@@ -45,6 +45,7 @@ absl::StatusOr<std::unique_ptr<Store>> HostedJob::MakeBackups(
 
 absl::StatusOr<proto::ReserveReply> HostedJob::Reserve(const proto::ReserveRequest& request) {
   const absl::MutexLock no_handshake(&connect_mutex_);  // which reads what is exposed
+  may_drop_regions_ = true;
   return core_->Reserve(request, [&] { return ReserveExtents(request); });
 }
 
@@ -75,9 +76,8 @@ absl::StatusOr<int64_t> HostedJob::ReserveExtents(const proto::ReserveRequest& r
     SHOAL_RETURN_IF_ERROR(ReservePartitions(comes, bytes));
   }
   if (!backups.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(auto store, MakeBackups(backups));
-    resident_backups_[backups_->next_number()] = backup_bytes;
-    backups_->Arrive(std::move(store));
+    resident_backups_[backups_->Reserve(PlacesOf(backups, store_options_.OfBackups()))] =
+        backup_bytes;
     metrics_.AddHeld(0, backup_bytes);
   }
   const int64_t total = (comes.empty() ? 0 : bytes.total()) + backup_bytes.total();
@@ -88,28 +88,44 @@ absl::StatusOr<int64_t> HostedJob::ReserveExtents(const proto::ReserveRequest& r
 
 absl::Status HostedJob::ReservePartitions(std::span<const plan::PartitionSpec> comes,
                                           const StoreBytes& bytes) {
-  if (resident_.size() >= kMostExtents) {
+  const JobStore::Places places = PlacesOf(comes, store_options_);
+  if (store_->FindReserved(places) >= 0) {  // as one of several that come one after the other
+    store_->Reserve(places);
+    return absl::OkStatus();
+  }
+  if (resident_.size() >= kMostRegions) {
     return ResourceExhausted(
         "what it holds came in {} moves, and connections reach no more; a job that is resumed has "
         "it in one",
         resident_.size());
   }
-  SHOAL_ASSIGN_OR_RETURN(auto regions, AllocateWeights(bytes.weights));
-  SHOAL_ASSIGN_OR_RETURN(
-      auto store, Store::Create(units_, comes, store_options_, regions[0]->bytes(), pool_.get(),
-                                gpu_.make_state));
-  const int number = store_->next_number();
-  for (size_t i = 0; i < transports_.size(); ++i) {
-    if (regions[i] == nullptr) {
-      return ResourceExhausted("{} cannot expose {} more to clients",
-                               transports_[i].transport->name(), FormatBytes(bytes.weights));
-    }
-    transports_[i].weights[number].host = std::move(regions[i]);
+  SHOAL_ASSIGN_OR_RETURN(const auto regions, AllocateWeights(bytes.weights));
+  const auto refuses = std::ranges::find(regions, nullptr);
+  if (refuses != regions.end()) {
+    return ResourceExhausted(
+        "{} cannot expose {} more to clients",
+        transports_[static_cast<size_t>(refuses - regions.begin())].transport->name(),
+        FormatBytes(bytes.weights));
   }
-  store_->Arrive(std::move(store));
+  const int number = store_->Reserve(places);
+  for (size_t i = 0; i < transports_.size(); ++i) {
+    transports_[i].weights[number].host = regions[i];
+  }
   resident_[number] = bytes;
   metrics_.AddHeld(0, bytes);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Store>> HostedJob::MakePartitions(
+    std::span<const plan::PartitionSpec> comes) const {
+  const int region = store_->reserved();
+  std::vector<WeightsOffsets> places;
+  for (const plan::PartitionSpec& spec : comes) {
+    places.push_back(store_->places(region).at(spec.id));
+  }
+  return Store::Create(units_, comes, store_options_,
+                       transports_[0].weights.at(region).host->bytes(), pool_.get(),
+                       gpu_.make_state, places);
 }
 
 absl::StatusOr<proto::FetchReply> HostedJob::Fetch(const proto::FetchRequest& request) {
@@ -147,22 +163,9 @@ absl::Status HostedJob::FetchExtents(const proto::FetchRequest& request) {
   wanted.set_job_id(request.job_id());
   wanted.set_run(request_.run());
   wanted.set_version(request.version());
-  for (JobStore* const store : {store_.get(), backups_.get()}) {
-    if (store->arriving() == nullptr) {
-      continue;
-    }
-    Store& arriving = *store->arriving()->store;
-    std::vector<plan::PartitionSpec> comes;
-    for (const auto& partition : arriving.partitions()) {
-      comes.push_back(partition->spec());
-    }
-    SHOAL_RETURN_IF_ERROR(CheckGivers(comes, givers));
-    StoreSource source = FetchedFrom(comes, givers, wanted);
-    source.base = base_;
-    SHOAL_RETURN_IF_ERROR(arriving.Load(request.version(), source));
-    LogInfo("{} partitions have come, as of version {}", comes.size(), request.version());
-  }
-  return absl::OkStatus();
+  return FetchReserved({{store_.get(), [this](const auto& comes) { return MakePartitions(comes); }},
+                        {backups_.get(), [this](const auto& comes) { return MakeBackups(comes); }}},
+                       partitions_, givers, wanted, base_);
 }
 
 absl::StatusOr<proto::ReplicateReply> HostedJob::Replicate(const proto::ReplicateRequest& request) {
@@ -200,15 +203,12 @@ absl::StatusOr<proto::ReadStateReply> HostedJob::ReadState(const proto::ReadStat
 void HostedJob::FollowExtents() {
   const auto follow = [this](const JobStore& store, std::map<int, StoreBytes>& resident,
                              const std::function<void(int)>& gone) {
-    std::erase_if(resident, [&](const auto& extent) {
-      const int number = extent.first;
-      if ((store.arriving() != nullptr && store.arriving()->number == number) ||
-          std::ranges::any_of(store.extents(),
-                              [number](const auto& there) { return there->number == number; })) {
+    std::erase_if(resident, [&](const auto& region) {
+      if (store.HasRegion(region.first)) {
         return false;
       }
-      gone(number);
-      metrics_.AddHeld(0, extent.second, -1);
+      gone(region.first);
+      metrics_.AddHeld(0, region.second, -1);
       return true;
     });
   };

@@ -137,6 +137,51 @@ TEST_P(MovePartitionsTest, TheJobGoesOnWithTheSameBits) {
   EXPECT_EQ(still.Checksums(), moves.Checksums());
 }
 
+// What is to come in several waves is reserved with the first, so that clients connect once.
+TEST_P(MovePartitionsTest, WavesComeIntoWhatWasReservedForAll) {
+  TestingCluster still(folder_ / "model", 2, plan::Accumulate::kExact);
+  TestingCluster moves(folder_ / "model", 2, plan::Accumulate::kExact);
+  const Holders stay = HoldersOf(still);
+  Holders holders = stay;
+  ASSERT_GE(stay[1].size(), 2U);
+  for (TestingCluster* cluster : {&still, &moves}) {
+    ASSERT_OK(cluster->Configure());
+  }
+  const int first = stay[1].front();
+  const std::vector<int> rest(stay[1].begin() + 1, stay[1].end());
+  const auto resident = [&moves] {
+    const std::string text = moves.MetricsText(0);
+    return text.substr(text.find("shoal_ps_resident_bytes"), 200);
+  };
+  ParameterService& to = moves.service(0);
+  ASSERT_OK(to.Reserve(Reserve(10, stay[1])).status());
+  ASSERT_OK(to.Fetch(Fetch(10, 0, 1, {first})).status());
+  holders[0].push_back(first);
+  holders[1] = rest;
+  ASSERT_OK(Begin(moves, 1, 1, 10, holders));
+  const std::string before = resident();
+  TestingClient reader(&to, &moves.client_transport(), 2, 10);
+  ASSERT_OK(reader.Connect());
+  Train(moves, 1, 1, 10, holders);
+  ASSERT_OK(to.Reserve(Reserve(11, rest)).status());
+  EXPECT_FALSE(to.Fetch(Fetch(11, 7, 1, rest)).ok()) << "given up in the middle";
+  ASSERT_OK(to.Fetch(Fetch(11, 1, 1, rest)).status());
+  EXPECT_EQ(resident(), before) << "it was counted when it was reserved";
+  holders[0].insert(holders[0].end(), rest.begin(), rest.end());
+  holders[1].clear();
+  ASSERT_OK(Begin(moves, 2, 1, 11, holders));
+  for (const int id : stay[1]) {
+    const plan::PartitionSpec& spec = moves.partitions()[static_cast<size_t>(id)];
+    ASSERT_OK(reader.Read(id, spec.frozen ? 0 : 1, 4 * spec.count).status());
+  }
+  Train(moves, 2, 1, 11, holders);
+  for (int64_t step = 1; step <= 2; ++step) {
+    ASSERT_OK(still.BeginAttempt(step, 1));
+    Train(still, step, 1, 1, stay);
+  }
+  EXPECT_EQ(still.Checksums(), moves.Checksums());
+}
+
 TEST_P(MovePartitionsTest, WhatIsGivenUpLeavesNothingBehind) {
   TestingCluster cluster(folder_ / "model", 2, plan::Accumulate::kExact);
   ASSERT_OK(cluster.Configure());
@@ -169,6 +214,8 @@ TEST_P(MovePartitionsTest, RefusesWhatCannotBeByName) {
   EXPECT_THAT(Describe(to.Reserve(Reserve(5, {one, one})).status()), HasSubstr("one twice"));
   ASSERT_OK(to.Reserve(Reserve(5, {one})).status());
   EXPECT_THAT(Describe(to.Fetch(Fetch(5, 0, 1, {})).status()), HasSubstr("nobody is named"));
+  EXPECT_THAT(Describe(to.Fetch(Fetch(5, 0, 1, {one, holders[1][1]})).status()),
+              HasSubstr("1 of the 2 partitions that are to come are reserved"));
   if (!cluster.partitions()[static_cast<size_t>(one)].frozen) {
     EXPECT_THAT(Describe(to.Fetch(Fetch(5, 7, 1, {one})).status()),
                 HasSubstr("version 7 of the state is wanted, 0 is published"));

@@ -55,7 +55,7 @@ void HostedJob::ExposeGpuWeights() {
     if (!transport::ReachesGpu(*enabled.transport, gpu_name_)) {
       continue;
     }
-    ExposedWeights& weights = enabled.weights.at(first.number);
+    ExposedWeights& weights = enabled.weights.at(first.region);
     auto exposed = transport::ExposeShared(*enabled.transport, shared, weights.host->bytes().size(),
                                            transport::Access::kRemoteRead);
     if (exposed.ok()) {

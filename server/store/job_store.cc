@@ -10,7 +10,8 @@
 namespace shoal::server {
 
 JobStore::JobStore(std::unique_ptr<Store> first) : version_(first->version()) {
-  extents_.push_back(std::make_unique<Extent>(next_number_++, std::move(first)));
+  extents_.push_back(std::make_unique<Extent>(Reserve({}), std::move(first)));
+  reserved_ = -1;
   Index();
 }
 
@@ -119,8 +120,64 @@ absl::Status JobStore::LoadGradient(const plan::UnitReader& gradient) {
   return absl::OkStatus();
 }
 
+std::vector<int> JobStore::regions() const {
+  std::vector<int> numbers;
+  for (const auto& [number, places] : regions_) {
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+int JobStore::FindReserved(const Places& places) const {
+  const auto found = std::ranges::find_if(regions_, [&places](const auto& region) {
+    return !places.empty() && std::ranges::all_of(places, [&region](const auto& place) {
+      return region.second.contains(place.first);
+    });
+  });
+  return found == regions_.end() ? -1 : found->first;
+}
+
+int JobStore::Reserve(const Places& places) {
+  DropArriving();
+  reserved_ = FindReserved(places);
+  if (reserved_ < 0) {
+    for (auto& [number, others] : regions_) {
+      std::erase_if(others, [&places](const auto& place) { return places.contains(place.first); });
+    }
+    reserved_ = next_region_++;
+    regions_[reserved_] = places;
+  }
+  return reserved_;
+}
+
+JobStore::Places PlacesOf(std::span<const plan::PartitionSpec> partitions,
+                          const StoreOptions& options) {
+  const std::vector<WeightsOffsets> all = PlaceWeights(partitions, options);
+  JobStore::Places places;
+  for (size_t i = 0; i < partitions.size(); ++i) {
+    places[partitions[i].id] = all[i];
+  }
+  return places;
+}
+
 void JobStore::Arrive(std::unique_ptr<Store> store) {
-  arriving_ = std::make_unique<Extent>(next_number_++, std::move(store));
+  const int region = reserved_ >= 0 ? reserved_ : Reserve({});
+  arriving_ = std::make_unique<Extent>(region, std::move(store));
+}
+
+void JobStore::DropArriving() {
+  arriving_.reset();
+  reserved_ = -1;
+  DropRegions();
+}
+
+void JobStore::DropRegions() {
+  std::erase_if(regions_, [this](const auto& region) {
+    return region.first != reserved_ &&
+           std::ranges::none_of(extents_, [number = region.first](const auto& extent) {
+             return extent->region == number;
+           });
+  });
 }
 
 bool JobStore::Has(const std::set<int>& partitions) const {
@@ -140,11 +197,13 @@ void JobStore::Keep(const std::set<int>& partitions, int64_t version) {
     extents_.push_back(std::move(arriving_));
   }
   arriving_.reset();
+  reserved_ = -1;
   for (const auto& extent : extents_) {
     Store& store = *extent->store;
     for (size_t index = 0; index < store.partitions().size(); ++index) {
       if (const auto& partition = store.partitions()[index];
           partition != nullptr && !partitions.contains(partition->spec().id)) {
+        regions_.at(extent->region).erase(partition->spec().id);
         store.Drop(index);
       }
     }
@@ -154,6 +213,7 @@ void JobStore::Keep(const std::set<int>& partitions, int64_t version) {
            std::ranges::all_of(extent->store->partitions(),
                                [](const auto& partition) { return partition == nullptr; });
   });
+  DropRegions();
   Index();
 }
 

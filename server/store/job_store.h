@@ -1,6 +1,10 @@
 // All partitions of a job that one server holds: extents (store.h), each with memory of its own, of
 // which one comes with the partitions that the server gets together and goes with the last of them.
 //
+// Weights of an extent lie in a region that clients reach. What a server is to get together or one
+// after the other is reserved in one region, so that clients reach it all from its first extent on.
+// It goes with the last of its extents.
+//
 // Operations of a step run over all of them. One extent may be arriving: its state is being
 // fetched, and it takes part in nothing until Keep says that the server holds it.
 //
@@ -10,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -25,9 +30,10 @@ namespace shoal::server {
 class JobStore {
  public:
   struct Extent {
-    int number = 0;  // never given twice
+    int region = 0;
     std::unique_ptr<Store> store;
   };
+  using Places = std::map<int, WeightsOffsets>;  // by partition id
   struct Held {
     Partition* partition = nullptr;
     const Extent* extent = nullptr;
@@ -59,12 +65,23 @@ class JobStore {
   absl::StatusOr<std::span<const float>> Read(size_t index, StateArray array,
                                               std::vector<float>& scratch) const;
 
-  // The number of what arrives next.
-  int next_number() const { return next_number_; }
-  // What is to come, in place of what was to.
+  // Numbers of the regions that are there: those of extents, and the reserved one. Ascending, and
+  // none is given twice.
+  std::vector<int> regions() const;
+  bool HasRegion(int number) const { return regions_.contains(number); }
+  // Where a region has partitions that were reserved and have not gone, here yet or not.
+  const Places& places(int region) const { return regions_.at(region); }
+  // The region that has places for all of these; -1: none has.
+  int FindReserved(const Places& places) const;
+  // The next that arrives has places in that region, or in a new one, where none has all of these,
+  // which then have no other place: returns its number. Whatever was to arrive does not.
+  int Reserve(const Places& places);
+  // For what arrives next; -1: none.
+  int reserved() const { return reserved_; }
+  // What is to come, in the reserved region, or in one of its own; in place of what was to.
   void Arrive(std::unique_ptr<Store> store);
   const Extent* arriving() const { return arriving_.get(); }
-  void DropArriving() { arriving_.reset(); }
+  void DropArriving();
   // Whether these are all held, or loaded and arriving.
   bool Has(const std::set<int>& partitions) const;
   // Holds these from now on, all of which it has; the rest goes. A server that held nothing takes
@@ -73,16 +90,24 @@ class JobStore {
 
  private:
   void Index();
+  // Without extents and not reserved.
+  void DropRegions();
   absl::Status Publish(int64_t step, const Store::Ready& ready,
                        const std::function<absl::Status(Store&, const Store::Ready&)>& publish);
 
   std::vector<std::unique_ptr<Extent>> extents_;
   std::unique_ptr<Extent> arriving_;
-  int next_number_ = 0;
+  std::map<int, Places> regions_;
+  int reserved_ = -1;
+  int next_region_ = 0;
   int64_t version_ = 0;
   absl::Status failure_;
   std::vector<Held> held_;
   absl::flat_hash_map<int, size_t> index_;  // in held_, by partition id
 };
+
+// By partition id, as PlaceWeights has them.
+JobStore::Places PlacesOf(std::span<const plan::PartitionSpec> partitions,
+                          const StoreOptions& options);
 
 }  // namespace shoal::server

@@ -19,8 +19,12 @@ void Publish(uint64_t& word, uint64_t value) {
 Partition::Partition(const plan::PartitionSpec& spec, const WeightsOffsets& place,
                      const Memory& memory, PartitionState& state, size_t index)
     : spec_(spec), place_(place), memory_(memory), state_(state), index_(index) {
-  Publish(memory_.header->version[0], kNoVersion);
-  Publish(memory_.header->version[1], kNoVersion);
+  for (const int parity : {0, 1}) {
+    Publish(memory_.header->version[parity], kNoVersion);
+    // Odd where a write into that place was given up.
+    const uint64_t sequence = memory_.header->sequence[parity];
+    Publish(memory_.header->sequence[parity], sequence + (sequence & 1));
+  }
 }
 
 Partition::PushOutcome Partition::ApplyPush(int64_t key, DType dtype, const std::byte* payload,

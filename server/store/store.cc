@@ -47,11 +47,26 @@ StoreBytes CountStoreBytes(std::span<const plan::PartitionSpec> held, const Stor
   return bytes;
 }
 
+std::vector<WeightsOffsets> PlaceWeights(std::span<const plan::PartitionSpec> held,
+                                         const StoreOptions& options) {
+  std::vector<WeightsOffsets> places;
+  int64_t wire = HeadersBytes(held.size());
+  for (const plan::PartitionSpec& spec : held) {
+    const int64_t bytes = BufferBytes(spec, options.wire_type);
+    places.push_back(
+        {.header = static_cast<int64_t>(places.size() * sizeof(transport::PartitionHeader)),
+         .buffers = {wire, wire + (Buffers(spec) - 1) * bytes}});
+    wire += Buffers(spec) * bytes;
+  }
+  return places;
+}
+
 absl::StatusOr<std::unique_ptr<Store>> Store::Create(std::span<const plan::UnitSpec> units,
                                                      std::span<const plan::PartitionSpec> held,
                                                      const StoreOptions& options,
                                                      std::span<std::byte> weights, ThreadPool* pool,
-                                                     const StateFactory& make_state) {
+                                                     const StateFactory& make_state,
+                                                     std::span<const WeightsOffsets> places) {
   const int64_t weights_bytes = CountStoreBytes(held, options).weights;
   std::unique_ptr<Store> store(new Store(options, pool));
   if (options.backup) {
@@ -59,6 +74,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(std::span<const plan::UnitS
     weights = store->headers_.bytes();
   }
   SHOAL_CHECK(static_cast<int64_t>(weights.size()) >= weights_bytes);
+  SHOAL_CHECK(places.empty() || !options.shared_weights);
   StateLayout layout = {
       .options = options, .partitions = {held.begin(), held.end()}, .rules = store->rules_.all()};
   for (plan::PartitionSpec& spec : layout.partitions) {
@@ -70,7 +86,11 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(std::span<const plan::UnitS
   if (options.shared_weights) {
     SHOAL_ASSIGN_OR_RETURN(store->shared_weights_, store->state_->AllocateShared(weights_bytes));
   }
-  store->AddPartitions(held);
+  if (places.empty()) {
+    store->AddPartitions(held, PlaceWeights(held, options));
+  } else {
+    store->AddPartitions(held, places);
+  }
   if (!options.shared_weights) {
     absl::MutexLock lock(&store->weights_mutex_);
     store->pinned_weights_ = store->state_->Pin(weights);
@@ -79,7 +99,9 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(std::span<const plan::UnitS
   return store;
 }
 
-void Store::AddPartitions(std::span<const plan::PartitionSpec> held) {
+void Store::AddPartitions(std::span<const plan::PartitionSpec> held,
+                          std::span<const WeightsOffsets> places) {
+  SHOAL_CHECK(places.size() == held.size());
   std::byte* const host = host_weights_.data();
   std::byte* const shared = shared_weights_.get();
   const auto at = [&](int64_t offset) {
@@ -88,20 +110,15 @@ void Store::AddPartitions(std::span<const plan::PartitionSpec> held) {
                : WeightsBuffers{.host = host + offset,
                                 .shared = shared == nullptr ? nullptr : shared + offset};
   };
-  int64_t wire = HeadersBytes(held.size());
-  for (const plan::PartitionSpec& spec : held) {
+  for (size_t index = 0; index < held.size(); ++index) {
+    const plan::PartitionSpec& spec = held[index];
     SHOAL_CHECK(partitions_.empty() || partitions_.back()->spec().id < spec.id);
-    const int64_t wire_bytes = BufferBytes(spec, options_.wire_type);
-    const size_t index = partitions_.size();
-    const WeightsOffsets place = {
-        .header = static_cast<int64_t>(index * sizeof(transport::PartitionHeader)),
-        .buffers = {wire, wire + (Buffers(spec) - 1) * wire_bytes}};
+    const WeightsOffsets& place = places[index];
     const Partition::Memory memory = {
         .header = reinterpret_cast<transport::PartitionHeader*>(host + place.header),
         .wire = {at(place.buffers[0]), at(place.buffers[1])}};
     index_[spec.id] = index;
     partitions_.push_back(std::make_unique<Partition>(spec, place, memory, *state_, index));
-    wire += Buffers(spec) * wire_bytes;
   }
 }
 

@@ -52,6 +52,9 @@ struct StoreBytes {
   }
 };
 StoreBytes CountStoreBytes(std::span<const plan::PartitionSpec> held, const StoreOptions& options);
+// Where these lie in a region of as many bytes of weights, in their order.
+std::vector<WeightsOffsets> PlaceWeights(std::span<const plan::PartitionSpec> held,
+                                         const StoreOptions& options);
 
 struct PartitionStatistics {
   int partition = 0;
@@ -69,10 +72,12 @@ class Store {
  public:
   // `held` must ascend by id; `weights` must have CountStoreBytes().weights zeroed bytes (none of
   // backups) and, like `pool`, outlive the store. `make_state` decides where everything else lies.
+  // `places`: of each in `weights`, which may be larger; none: as PlaceWeights has them.
   static absl::StatusOr<std::unique_ptr<Store>> Create(
       std::span<const plan::UnitSpec> units, std::span<const plan::PartitionSpec> held,
       const StoreOptions& options, std::span<std::byte> weights, ThreadPool* pool,
-      const StateFactory& make_state = HostState::Create);
+      const StateFactory& make_state = HostState::Create,
+      std::span<const WeightsOffsets> places = {});
 
   // Fills master and moments and publishes them as `version`. Call it before everything else.
   absl::Status Load(int64_t version, const StoreSource& source);
@@ -118,7 +123,8 @@ class Store {
  private:
   Store(const StoreOptions& options, ThreadPool* pool)
       : options_(options), rules_(options.optimizer.weight_decay, options.groups), pool_(pool) {}
-  void AddPartitions(std::span<const plan::PartitionSpec> held);
+  void AddPartitions(std::span<const plan::PartitionSpec> held,
+                     std::span<const WeightsOffsets> places);
   // Runs the work on each partition, in threads; returns any partition's first failure.
   absl::Status ForEachPartition(const std::function<absl::Status(size_t)>& work) const;
   // Whether it is here and has a state.

@@ -46,7 +46,9 @@ SimHostedJob::SimHostedJob(proto::ConfigureRequest request, proto::ConfigureRepl
       all_.process(server_), [this] { TakeTurns(); }, [this] { LookOverLater(); });
   const SimModel& model = job.model();
   const plan::ShardMap map = plan::FromMessage(request_.shard_map());
-  auto first = MakeStore(SpecsOf(plan::PartitionsOf(map, request_.server_index())), 0);
+  const auto held = SpecsOf(plan::PartitionsOf(map, request_.server_index()));
+  AllocateWeights(held, 0);
+  auto first = MakeStore(held, 0);
   auto first_backups = MakeBackups(SpecsOf(plan::BackupsOf(map, request_.server_index())));
   const auto [version, state] = job.Saved(request_.checkpoint());
   for (server::Store* const loads : {first.get(), first_backups.get()}) {
@@ -68,13 +70,22 @@ SimHostedJob::SimHostedJob(proto::ConfigureRequest request, proto::ConfigureRepl
       &all_.server_metrics_, std::move(queues));
 }
 
+void SimHostedJob::AllocateWeights(const std::vector<plan::PartitionSpec>& held, int region) {
+  const int64_t bytes = server::CountStoreBytes(held, StoreOptionsOf(job.description())).weights;
+  weights_[region] = *transport_->Allocate(bytes, transport::Access::kRemoteRead);
+}
+
 std::unique_ptr<server::Store> SimHostedJob::MakeStore(const std::vector<plan::PartitionSpec>& held,
-                                                       int number) {
-  const server::StoreOptions options = StoreOptionsOf(job.description());
-  weights_[number] = *transport_->Allocate(server::CountStoreBytes(held, options).weights,
-                                           transport::Access::kRemoteRead);
-  return *server::Store::Create(job.model().units(), held, options, weights_[number]->bytes(),
-                                &all_.pool_);
+                                                       int region) {
+  std::vector<server::WeightsOffsets> places;
+  for (const plan::PartitionSpec& spec : held) {
+    if (store != nullptr) {
+      places.push_back(store->places(region).at(spec.id));
+    }
+  }
+  return *server::Store::Create(job.model().units(), held, StoreOptionsOf(job.description()),
+                                weights_[region]->bytes(), &all_.pool_, server::HostState::Create,
+                                places);
 }
 
 std::unique_ptr<server::Store> SimHostedJob::MakeBackups(
@@ -97,23 +108,22 @@ absl::StatusOr<int64_t> SimHostedJob::ReserveExtents(const proto::ReserveRequest
   store->DropArriving();
   backups->DropArriving();
   FollowExtents();
+  const server::StoreOptions options = StoreOptionsOf(job.description());
   const std::vector<plan::PartitionSpec> comes = SpecsOf(wanted.partitions());
   if (!comes.empty()) {
-    store->Arrive(MakeStore(comes, store->next_number()));
+    const int region = store->Reserve(server::PlacesOf(comes, options));
+    if (!weights_.contains(region)) {
+      AllocateWeights(comes, region);
+    }
   }
   if (wanted.backups_size() > 0) {
-    backups->Arrive(MakeBackups(SpecsOf(wanted.backups())));
+    backups->Reserve(server::PlacesOf(SpecsOf(wanted.backups()), options.OfBackups()));
   }
-  return server::CountStoreBytes(comes, StoreOptionsOf(job.description())).total();
+  return server::CountStoreBytes(comes, options).total();
 }
 
 void SimHostedJob::FollowExtents() {
-  std::erase_if(weights_, [this](const auto& weights) {
-    const int number = weights.first;
-    return (store->arriving() == nullptr || store->arriving()->number != number) &&
-           std::ranges::none_of(store->extents(),
-                                [number](const auto& extent) { return extent->number == number; });
-  });
+  std::erase_if(weights_, [this](const auto& weights) { return !store->HasRegion(weights.first); });
 }
 
 template <typename Request>
@@ -138,19 +148,10 @@ absl::Status SimHostedJob::FetchExtents(const proto::FetchRequest& wanted) {
   read.set_job_id(wanted.job_id());
   read.set_run(request_.run());
   read.set_version(wanted.version());
-  for (server::JobStore* const of : {store.get(), backups.get()}) {
-    if (of->arriving() == nullptr) {
-      continue;
-    }
-    server::Store& arriving = *of->arriving()->store;
-    std::vector<plan::PartitionSpec> comes;
-    for (const auto& partition : arriving.partitions()) {
-      comes.push_back(partition->spec());
-    }
-    SHOAL_RETURN_IF_ERROR(
-        arriving.Load(wanted.version(), server::FetchedFrom(comes, givers, read)));
-  }
-  return absl::OkStatus();
+  return server::FetchReserved(
+      {{store.get(), [this](const auto& comes) { return MakeStore(comes, store->reserved()); }},
+       {backups.get(), [this](const auto& comes) { return MakeBackups(comes); }}},
+      job.model().partitions(), givers, read, /*base=*/nullptr);
 }
 
 absl::Status SimHostedJob::FetchGradients(const proto::ReplicateRequest& wanted) {
@@ -202,12 +203,12 @@ absl::StatusOr<proto::ConnectReply> SimHostedJob::Connect(const proto::ConnectRe
   proto::ConnectReply reply;
   SHOAL_ASSIGN_OR_RETURN(*reply.mutable_answer(), Accept(wanted));
   reply.set_transport(wanted.offers(0).transport());
-  for (const auto& extent : store->extents()) {
+  for (const int number : store->regions()) {
     const int region = reply.extents_size();
     proto::Extent& regions = *reply.add_extents();
     regions.set_headers_region(region);
     regions.set_weights_region(region);
-    SHOAL_CHECK(weights_.contains(extent->number));
+    SHOAL_CHECK(weights_.contains(number));
   }
   reply.set_slots_region(reply.extents_size());
   reply.set_payloads_region(reply.extents_size());
@@ -229,8 +230,8 @@ absl::StatusOr<std::string> SimHostedJob::Accept(const proto::ConnectRequest& wa
       transport_->Allocate(kSlots * int64_t{sizeof(transport::PushAcknowledgement)},
                            transport::Access::kLocal));
   transport::ConnectionOptions connection = {.queue = intake_->queue(0), .peer = wanted.client()};
-  for (const auto& extent : store->extents()) {
-    connection.exposed.push_back(weights_.at(extent->number));
+  for (const int region : store->regions()) {
+    connection.exposed.push_back(weights_.at(region));
   }
   connection.exposed.push_back(slots.headers);
   SHOAL_ASSIGN_OR_RETURN(transport::Acceptance acceptance,

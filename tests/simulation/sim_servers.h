@@ -70,8 +70,9 @@ class SimHostedJob {
   proto::PrepareReply prepared;          // the newest
 
  private:
+  void AllocateWeights(const std::vector<plan::PartitionSpec>& held, int region);
   std::unique_ptr<server::Store> MakeStore(const std::vector<plan::PartitionSpec>& held,
-                                           int number);
+                                           int region);
   std::unique_ptr<server::Store> MakeBackups(const std::vector<plan::PartitionSpec>& held);
   template <typename Ids>
   std::vector<plan::PartitionSpec> SpecsOf(const Ids& ids) const;
@@ -89,7 +90,7 @@ class SimHostedJob {
   SimServers& all_;
   const int server_;
   std::unique_ptr<transport::Transport> transport_;
-  std::map<int, std::shared_ptr<transport::Region>> weights_;  // by number of the extent
+  std::map<int, std::shared_ptr<transport::Region>> weights_;  // by region of the store
   std::unique_ptr<server::PushIntake> intake_;
   const std::shared_ptr<void> here_ = std::make_shared<bool>();
 };

@@ -171,8 +171,8 @@ void JobRun::ReserveForMove() {
   for (const int member : move_->Takers()) {
     proto::ReserveRequest& request = requests[member];
     request.set_generation(move_->map.generation);
-    const std::vector<int>& comes = move_->comes[member];
-    request.mutable_partitions()->Assign(comes.begin(), comes.end());
+    const std::vector<int> partitions = move_->ToReserve(member);
+    request.mutable_partitions()->Assign(partitions.begin(), partitions.end());
     const std::vector<int>& backups = move_->backups[member];
     request.mutable_backups()->Assign(backups.begin(), backups.end());
   }

@@ -34,6 +34,16 @@ std::set<int> PartitionMove::Takers() const {
   return takers;
 }
 
+std::vector<int> PartitionMove::ToReserve(int member) const {
+  std::vector<int> partitions;
+  for (const auto* const some : {&comes, &follow}) {
+    if (const auto found = some->find(member); found != some->end()) {
+      partitions.insert(partitions.end(), found->second.begin(), found->second.end());
+    }
+  }
+  return partitions;
+}
+
 std::vector<proto::PartitionSource> PartitionMove::SourcesFor(int member) const {
   std::map<int, proto::PartitionSource> sources;
   for (const auto* const all : {&comes, &backups}) {
@@ -88,8 +98,13 @@ PartitionMove PlanWave(const std::vector<plan::PartitionSpec>& partitions,
   const auto first = plan::FirstOf(partitions, relocations, bytes);
   plan::ShardMap target = plan::Relocate(now, first);
   target.generation = generation;
-  return PlanMoveTo(now, target, servers, JoinersOf(servers, spares, places), places, /*lost=*/{},
-                    plan::MovedBytes(partitions, relocations.subspan(first.size())));
+  const auto rest = relocations.subspan(first.size());
+  PartitionMove move = PlanMoveTo(now, target, servers, JoinersOf(servers, spares, places), places,
+                                  /*lost=*/{}, plan::MovedBytes(partitions, rest));
+  for (const plan::Relocation& later : rest) {
+    move.follow[later.to].push_back(later.partition);
+  }
+  return move;
 }
 
 PartitionMove PlanMoveTo(const plan::ShardMap& now, const plan::ShardMap& target,

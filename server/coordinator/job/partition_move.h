@@ -29,12 +29,15 @@ struct PartitionMove {
   // Partitions, by who gets them, and who has them before: places in `members`.
   std::map<int, std::vector<int>> comes;
   std::map<int, std::vector<int>> backups;  // that come
+  std::map<int, std::vector<int>> follow;   // that later waves bring, as it looks now
   std::vector<std::vector<int>> givers;     // by partition, none of which is lost
   int64_t partitions = 0;
   int64_t bytes_left = 0;  // that are to move after it
 
   bool Joins(uint64_t incarnation) const;  // a member that is to come
   std::set<int> Takers() const;            // members that get some
+  // Of what a member gets in this wave, and then.
+  std::vector<int> ToReserve(int member) const;
   std::vector<proto::PartitionSource> SourcesFor(int member) const;
 };
 

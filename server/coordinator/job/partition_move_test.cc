@@ -1,6 +1,8 @@
 // What is to move where, and whether it fits.
 #include "server/coordinator/job/partition_move.h"
 
+#include <algorithm>
+
 #include "core/base/testing/status.h"
 #include "core/plan/placement/placement.h"
 #include "gmock/gmock.h"
@@ -168,6 +170,20 @@ TEST_F(PartitionMoveTest, InWavesNoServerIsEmpty) {
   EXPECT_THAT(sizes, ElementsAre(4, 5, 5, 4, 4));
   EXPECT_TRUE(
       std::ranges::none_of(servers, [](const Member& member) { return member.index == 1; }));
+}
+
+TEST_F(PartitionMoveTest, WhatLaterWavesBringIsReservedWithTheFirst) {
+  const std::vector<Member> servers = {Server(0, 0), Server(1, 0)};
+  const std::vector<Member> spares = {Server(7, 0), Server(8, 0)};
+  const std::vector<int> places = PlacesToBe(servers, {}, 4);
+  const PartitionMove all = Plan(servers, spares, places);
+  const PartitionMove wave = Plan(servers, spares, places, /*bytes=*/1);
+  ASSERT_EQ(wave.Takers().size(), 1U);
+  const int taker = *wave.Takers().begin();
+  std::vector<int> reserved = wave.ToReserve(taker);
+  EXPECT_GT(reserved.size(), wave.comes.at(taker).size());
+  std::ranges::sort(reserved);
+  EXPECT_EQ(reserved, all.ToReserve(taker));
 }
 
 }  // namespace
