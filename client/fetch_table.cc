@@ -50,6 +50,12 @@ bool FetchTable::resident(int unit) const {
   return state == State::kFetching || state == State::kConverting || state == State::kReady;
 }
 
+bool FetchTable::quiet() const {
+  return std::ranges::all_of(units_, [](const Unit& unit) {
+    return unit.outstanding == 0 && (unit.state == State::kAbsent || unit.state == State::kReady);
+  });
+}
+
 bool FetchTable::Start(int index) {
   Unit& unit = fetch(index);
   if (unit.state != State::kAbsent) {

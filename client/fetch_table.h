@@ -50,6 +50,7 @@ class FetchTable {
   State state(int unit) const { return fetch(unit).state; }
   const absl::Status& error(int unit) const { return fetch(unit).error; }
   bool resident(int unit) const;  // being fetched, or arrived
+  bool quiet() const;             // nothing is being fetched
   // Starts fetching; false if no buffer is free.
   bool Start(int unit);
   void AddUse(int unit) { ++fetch(unit).uses; }

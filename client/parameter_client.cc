@@ -59,6 +59,15 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(
 ParameterClient::ParameterClient(std::unique_ptr<Core> core) : core_(std::move(core)) {}
 ParameterClient::~ParameterClient() = default;
 
+bool ParameterClient::Follow(const std::vector<plan::UnitSpec>& units,
+                             const std::vector<plan::PartitionSpec>& partitions,
+                             const plan::ShardMap& map) {
+  Session& session = core_->session;
+  auto layout =
+      MakeLayout(units, partitions, map, session.layout().servers, session.options().ranges);
+  return layout.ok() && session.Follow(*std::move(layout));
+}
+
 absl::Status ParameterClient::BeginStep(int64_t step, int64_t attempt, int64_t generation) {
   if (generation != core_->session.layout().generation) {
     return FailedPrecondition(

@@ -65,6 +65,13 @@ class ParameterClient {
   ParameterClient(const ParameterClient&) = delete;
   ParameterClient& operator=(const ParameterClient&) = delete;
 
+  // Goes on by `map`, the next one of the same servers, with what it has: buffers, connections and
+  // weights that were kept for the step. Call it between steps. False, and nothing has changed: it
+  // cannot, because a connection does not reach what has come to its server, or is lost, or
+  // something is still under way.
+  bool Follow(const std::vector<plan::UnitSpec>& units,
+              const std::vector<plan::PartitionSpec>& partitions, const plan::ShardMap& map);
+
   // Drops the state of the last step: uses, waiting gradients, errors. FailedPrecondition if the
   // generation is not the shard map's.
   absl::Status BeginStep(int64_t step, int64_t attempt, int64_t generation);

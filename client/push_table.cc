@@ -60,6 +60,15 @@ absl::Status PushTable::Grant(int index, const DataConnection& connection,
   return absl::OkStatus();
 }
 
+bool PushTable::quiet() const {
+  return all_filled() && outstanding() == 0 &&
+         std::ranges::all_of(servers_, [](const Server& server) {
+           return std::ranges::all_of(server.buffers, [](const PushBuffer& buffer) {
+             return buffer.state == PushBuffer::State::kFree;
+           });
+         });
+}
+
 void PushTable::Begin(int64_t step, int64_t attempt) {
   ++attempt_serial_;
   step_ = step;

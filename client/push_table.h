@@ -103,6 +103,7 @@ class PushTable {
 
   // --- for waiters ---
   bool all_filled() const { return filling_ == 0; }
+  bool quiet() const;                      // nothing waits, and no slot is in use
   bool waits(const void* gradient) const;  // not yet returned
   int64_t outstanding(int server) const;   // of this attempt, including waiting ones
   int64_t outstanding() const;

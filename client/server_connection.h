@@ -23,8 +23,8 @@ namespace shoal::client {
 // A connection and what the server granted on it, checked.
 struct DataConnection {
   struct Location {
-    int headers_region = 0;
-    int weights_region = 0;
+    int headers_region = -1;  // it has none
+    int weights_region = -1;
     int64_t header = 0;  // byte offsets in those
     int64_t buffer[2] = {0, 0};
   };
@@ -39,7 +39,7 @@ struct DataConnection {
   int64_t slots = 0;  // credits; 0 for a read-only client
   int64_t slot_bytes = 0;
   DType wire_type = DType::kF32;
-  std::vector<Location> locations;  // by partition id; set only for this server's
+  std::vector<Location> locations;  // by partition id; of what this server has, or is to get
   int64_t published = 0;            // version, when the connection was made
   std::shared_ptr<transport::Region> acknowledgements;  // a PushAcknowledgement per slot
   std::unique_ptr<transport::Connection> connection;    // last: destroyed first

@@ -151,6 +151,40 @@ bool Session::stopping() const {
   return stopping_;
 }
 
+bool Session::CanFollow(const Layout& layout) const {
+  // By a later map than the next one a partition may be back where it was, at another place, or
+  // come to another than was reserved for it.
+  if (layout.servers != layout_.servers || layout.generation != layout_.generation + 1 ||
+      !cancelled_.ok() || !fetches_->quiet() || !pushes_->quiet() ||
+      std::ranges::any_of(links_,
+                          [](const Link& link) { return link.state != Link::State::kOpen; })) {
+    return false;
+  }
+  return std::ranges::all_of(layout.partitions, [&](const plan::PartitionSpec& partition) {
+    const auto& at = links_[static_cast<size_t>(layout.server_of(partition.id))];
+    return at.connection->locations[static_cast<size_t>(partition.id)].headers_region >= 0;
+  });
+}
+
+bool Session::Follow(Layout layout) {
+  absl::MutexLock lock(&mutex_);
+  if (!CanFollow(layout)) {
+    return false;
+  }
+  for (const plan::PartitionSpec& partition : layout.partitions) {
+    const int before = layout_.server_of(partition.id);
+    if (layout.server_of(partition.id) != before) {
+      link(before).connection->locations[static_cast<size_t>(partition.id)] = {};
+    }
+  }
+  for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
+    layout_.units[unit].pieces = std::move(layout.units[unit].pieces);
+  }
+  layout_.server = std::move(layout.server);
+  layout_.generation = layout.generation;
+  return true;
+}
+
 absl::Status Session::Begin(int64_t version, int64_t step, int64_t attempt) {
   {
     absl::MutexLock lock(&mutex_);

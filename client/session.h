@@ -60,6 +60,8 @@ class Session {
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
   bool stopping() const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // As ParameterClient::Follow, `layout` of the same units, partitions and ranges.
+  bool Follow(Layout layout) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Begin(int64_t version, int64_t step, int64_t attempt) ABSL_LOCKS_EXCLUDED(mutex_);
   bool Prefetch(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<View> Get(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -152,6 +154,7 @@ class Session {
   int NextToConnect(absl::Time now, absl::Time* next) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Duration Delay(int failures);
 
+  bool CanFollow(const Layout& layout) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Wake(int unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeServer(int server) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Why the current attempt cannot continue, or OK.
@@ -162,7 +165,9 @@ class Session {
   }
 
   const ClientOptions options_;
-  const Layout layout_;
+  // Where partitions are changes between steps alone, with all links open and nothing under way, so
+  // that no other thread reads it then. All else is constant.
+  Layout layout_;
   const std::vector<transport::Transport*> transports_;
   Clock& clock_;
   std::vector<Io> io_;  // by transport

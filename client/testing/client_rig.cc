@@ -41,7 +41,8 @@ ClientRig::ClientRig(const RigOptions& rig_options, std::unique_ptr<transport::T
                                                          .index = i,
                                                          .wire_type = options.wire_type,
                                                          .gradient_type = options.gradient_type,
-                                                         .slots = options.slots},
+                                                         .slots = options.slots,
+                                                         .reserves_all = options.reserves_all},
                                      &layout, server_transport.get()));
     all.push_back(servers.back().get());
   }

@@ -30,6 +30,7 @@ struct RigOptions {
   std::string transport = "shm";
   int64_t generation = 5;
   std::set<int> frozen;  // units
+  bool reserves_all = false;
 };
 
 class ClientRig {

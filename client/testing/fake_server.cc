@@ -27,7 +27,7 @@ FakeServer::FakeServer(const Options& options, const Layout* layout,
     offsets_.push_back(bytes);
     sums_[static_cast<size_t>(partition.id)].resize(static_cast<size_t>(partition.count));
     const int64_t buffer = RoundUp(partition.count * SizeOf(options_.wire_type), kBufferAlignment);
-    if (layout_->server_of(partition.id) == options_.index) {
+    if (HasPlace(partition.id)) {
       bytes += kBufferAlignment + 2 * buffer;
     }
   }
@@ -54,6 +54,10 @@ FakeServer::~FakeServer() {
 float FakeServer::Weight(int64_t version, int unit, int64_t element) {
   // Exact in bf16 too: eight bits of mantissa.
   return static_cast<float>((version * 7 + unit * 31 + element * 3) % 251) - 125.0F;
+}
+
+bool FakeServer::HasPlace(int partition) const {
+  return options_.reserves_all || layout_->server_of(partition) == options_.index;
 }
 
 int64_t FakeServer::HeaderOffset(int partition) const {
@@ -139,7 +143,7 @@ absl::StatusOr<proto::ConnectReply> FakeServer::Connect(const proto::ConnectRequ
       reply.set_reason("not enabled at the server");
     }
     for (const plan::PartitionSpec& partition : layout_->partitions) {
-      if (layout_->server_of(partition.id) == options_.index) {
+      if (HasPlace(partition.id)) {
         proto::PartitionLocation* location = reply.add_partitions();
         location->set_partition(partition.id);
         location->set_header(HeaderOffset(partition.id));

@@ -32,6 +32,7 @@ class FakeServer {
     DType wire_type = DType::kF32;
     DType gradient_type = DType::kF32;
     int64_t slots = 4;
+    bool reserves_all = false;  // has places for all partitions, also for those that it lacks
   };
   // `layout` and `transport` must outlive it.
   FakeServer(const Options& options, const Layout* layout, transport::Transport* transport);
@@ -75,6 +76,7 @@ class FakeServer {
   transport::PushAcknowledgement Apply(const Client& client, const transport::PushHeader& header,
                                        const std::byte* payload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasPlace(int partition) const;
   int64_t HeaderOffset(int partition) const;
   int64_t BufferOffset(int partition, int64_t version) const;
 

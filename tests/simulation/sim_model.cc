@@ -52,8 +52,8 @@ std::span<const float> ArrayOf(const server::JobStore& store, size_t index, Stat
 }  // namespace
 
 SimModel::SimModel(uint64_t seed) : seed_(seed) {
-  units_ = {MakeUnit(0, plan::UnitKind::kEmbedding, "embedding", 96, 16),
-            MakeUnit(1, plan::UnitKind::kHead, "head", 32, 16)};
+  units_ = {MakeUnit(0, plan::UnitKind::kEmbedding, "embedding", 176, 16),
+            MakeUnit(1, plan::UnitKind::kHead, "head", 80, 16)};
   partitions_ = plan::BuildPartitions(units_, kPartitionBytes);
 }
 

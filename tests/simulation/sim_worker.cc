@@ -90,7 +90,9 @@ void SimWorker::ActAfterPause() {
 }
 
 void SimWorker::Join() {
-  DropClient();
+  if (!core_->has_part()) {
+    DropClient();
+  }
   coordinator_.AskAndWait<proto::JoinJobRequest, proto::JoinJobReply>(
       process_, kPollAnswer, core_->join_question(), &server::CoordinatorCore::Join,
       [this](const absl::StatusOr<proto::JoinJobReply>& reply) {
@@ -106,6 +108,11 @@ void SimWorker::TakePart(const proto::JoinJobReply& join) {
   });
   observer_.on_join(index(), join);
   job_ = &servers_.JobOf(join.job().checkpoint().directory());
+  if (client_ != nullptr && client_->Follow(join)) {
+    Ready();
+    return;
+  }
+  DropClient();
   Connect(process_.clock().Now() + kConnectTimeout);
 }
 
@@ -115,9 +122,7 @@ void SimWorker::Connect(absl::Time until) {
   const absl::Status started = client_->Start();
   if (started.ok()) {
     client_->on_turn = [this] { OnTurn(); };
-    core_->OnMade(options_.sums ? proto::NextStepRequest::PUSHES_OF_STEPS
-                                : proto::NextStepRequest::PUSHES_OF_PACKS);
-    Act();
+    Ready();
     return;
   }
   DropClient();
@@ -130,6 +135,12 @@ void SimWorker::Connect(absl::Time until) {
   } else {
     FailUnlessLeftBehind(started);
   }
+}
+
+void SimWorker::Ready() {
+  core_->OnMade(options_.sums ? proto::NextStepRequest::PUSHES_OF_STEPS
+                              : proto::NextStepRequest::PUSHES_OF_PACKS);
+  Act();
 }
 
 // What it was told may be older than what servers know by now.

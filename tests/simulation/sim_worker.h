@@ -75,6 +75,7 @@ class SimWorker final : public SimMember {
   void TakePart(const proto::JoinJobReply& join);
   // As ParameterClient::Create: tries until that time.
   void Connect(absl::Time until);
+  void Ready();
   void FailUnlessLeftBehind(const absl::Status& status);
   void DropClient();
   // Something may have changed at the client.

@@ -125,6 +125,14 @@ Attachment::~Attachment() {
   client_.reset();  // its threads return gradients to the sink
 }
 
+bool Attachment::Follow(const proto::JoinJobReply& join) {
+  return exchange_ == nullptr &&
+         client_->Follow(
+             context_.units,
+             plan::BuildPartitions(context_.units, context_.job.service.partition_bytes),
+             plan::FromMessage(join.shard_map()));
+}
+
 absl::StatusOr<client::ClientOptions> Attachment::MakeClientOptions(
     const std::string& job_id, const std::vector<plan::PartitionSpec>& partitions) {
   client::ClientOptions options;

@@ -55,6 +55,10 @@ class Attachment {
                                                             const proto::JoinJobReply& join);
   ~Attachment();
 
+  // Goes on by the shard map of `join`, which says nothing else new. False: it cannot (as
+  // ParameterClient::Follow), and another is to be made.
+  bool Follow(const proto::JoinJobReply& join);
+
   // Begins a step. The caller begins source and sink; EndStep ends both, even after a failure.
   absl::Status BeginStep(const proto::StepWork& work);
   StepWeights& source() { return *source_; }

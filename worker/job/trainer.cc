@@ -131,10 +131,9 @@ bool Trainer::StaysPart(const WorkerJobOptions& options, Cancellation& ends, Wor
   if (job.knows_others() || Next() != WorkerCore::What::kJoin || !core_->has_part()) {
     return false;
   }
-  job.Detach();
   AskToJoin();
   return Next() == WorkerCore::What::kMake && job.IsStill(core_->join()) &&
-         Make(options, ends, [&] { return job.Attach(core_->join()); });
+         Make(options, ends, [&] { return job.Reattach(core_->join()); });
 }
 
 void Trainer::TakePart(const WorkerJobOptions& options) {

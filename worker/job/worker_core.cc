@@ -16,6 +16,15 @@ bool IsTransient(const absl::Status& status) {
          absl::IsResourceExhausted(status);
 }
 
+bool IsSamePart(proto::JoinJobReply a, proto::JoinJobReply b) {
+  for (proto::JoinJobReply* const join : {&a, &b}) {
+    join->clear_shard_map();
+    join->clear_formation();
+    join->clear_term();
+  }
+  return a.SerializeAsString() == b.SerializeAsString();
+}
+
 WorkerCore::What WorkerCore::Next(absl::Time now) {
   if (what_ == What::kAsk && out_of_grace(now) && !question_.has_finished()) {
     LeaveJob();

@@ -20,6 +20,8 @@ namespace shoal::worker {
 
 // Whether the coordinator may answer the same question a little later.
 bool IsTransient(const absl::Status& status);
+// Whether a worker has the same part by both, but for where partitions are.
+bool IsSamePart(proto::JoinJobReply a, proto::JoinJobReply b);
 
 class WorkerCore {
  public:

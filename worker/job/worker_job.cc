@@ -7,18 +7,6 @@
 #include "worker/job/peak_flops.h"
 
 namespace shoal::worker {
-namespace {
-
-// What does not change with where partitions are.
-std::string PartOf(proto::JoinJobReply join) {
-  join.clear_shard_map();
-  join.clear_formation();
-  join.clear_term();
-  return join.SerializeAsString();
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<WorkerJob>> WorkerJob::Create(const proto::JoinJobReply& join,
                                                              const WorkerJobOptions& options,
                                                              WorkerMetrics* metrics, Clock& clock) {
@@ -76,13 +64,20 @@ void WorkerJob::Cancel(const absl::Status& why) {
 
 bool WorkerJob::IsStill(const proto::JoinJobReply& join) const {
   absl::MutexLock lock(&mutex_);
-  return cancelled_.ok() && PartOf(join) == PartOf(join_);
+  return cancelled_.ok() && IsSamePart(join, join_);
 }
 
-void WorkerJob::Detach() {
+absl::Status WorkerJob::Reattach(const proto::JoinJobReply& join) {
+  if (attachment_ != nullptr && attachment_->Follow(join)) {
+    return absl::OkStatus();
+  }
   std::unique_ptr<Attachment> before;
-  absl::MutexLock lock(&mutex_);
-  before = std::move(attachment_);
+  {
+    absl::MutexLock lock(&mutex_);
+    before = std::move(attachment_);
+  }
+  before.reset();
+  return Attach(join);
 }
 
 absl::Status WorkerJob::Attach(const proto::JoinJobReply& join) {

@@ -34,20 +34,21 @@ class WorkerJob {
   // Makes the current step fail at once, and every later one. Any thread.
   void Cancel(const absl::Status& why);
 
-  // Whether a server is out of reach for now. Any thread, between Attach and Detach.
+  // Whether a server is out of reach for now. Any thread, but not during Reattach.
   bool LacksServer() const { return attachment_->LacksServer(); }
 
   // Stages and peers wait for each other to join anew.
   bool knows_others() const { return join_.stages_size() > 1 || !join_.peers().empty(); }
   // Whether that is the same part, but for where partitions are, and nothing was cancelled: then
-  // Attach does, after Detach, and what computes stays as it is.
+  // Reattach does, and what computes stays as it is.
   bool IsStill(const proto::JoinJobReply& join) const;
-  // Lets go of the servers, between steps.
-  void Detach();
-  absl::Status Attach(const proto::JoinJobReply& join);
+  // Ties it to the servers as `join` has them, between steps: by the ties that are there, where
+  // they reach all (Attachment::Follow), else by others in place of them.
+  absl::Status Reattach(const proto::JoinJobReply& join);
 
  private:
   WorkerJob(const proto::JoinJobReply& join, Clock& clock) : join_(join), time_kinds_(clock) {}
+  absl::Status Attach(const proto::JoinJobReply& join);
   absl::Status RunMicrobatches(const proto::StepWork& work, proto::FinishedReport& report);
   void AddTimes(const std::array<double, kTimeKinds>& before, proto::FinishedReport& report) const;
 
@@ -60,7 +61,7 @@ class WorkerJob {
   Attachment::Options attached_;
   mutable absl::Mutex mutex_;
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
-  // The compute thread changes it, under the lock; null between Detach and Attach.
+  // The compute thread changes it, under the lock; null while another is made.
   std::unique_ptr<Attachment> attachment_;
 };
 

@@ -118,6 +118,9 @@ void JobRun::BeginWave(std::span<const plan::Relocation> relocations) {
         job_.pushes.partitions, job_.shard_map, servers_, spare_servers_, places, relocations,
         at_once ? left : plan::NextWaveBytes(waves_.pace, left, waves_.ended), NextGeneration());
   }
+  if (!waves_.reserved.Reach(*move_)) {
+    move_->map.generation = NextGeneration();  // who knows the map of before connects anew
+  }
   phase_ = Phase::kMoving;
   waves_.follow = move_->bytes_left > 0;
   waves_.began = now;
@@ -314,6 +317,7 @@ void JobRun::GiveUpMove(const std::string& why) {
   LogWarning("{} keeps its {} servers: {}", job_.id, servers_.size(), why);
   Record({{"event", "move_given_up"}, {"step", version_}, {"reason", why}});
   waves_.follow = false;
+  waves_.reserved.Clear();
   SetWanted(std::ssize(servers_));
   scaling_.set_rollbacks(scaling_.rollbacks() + 1);
   environment_.metrics.given_up_moves.Increment();

@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "core/plan/placement/move_pace.h"
+#include "server/coordinator/job/partition_move.h"
 #include "server/coordinator/job/server_client.h"
 #include "server/coordinator/job/takeover.h"
 #include "server/coordinator/members/membership.h"
@@ -71,6 +72,7 @@ struct Waves {
   absl::Time next;         // not before that, by the rate
   int64_t rate = 0;        // bytes a second, at most; 0: no bound
   plan::MovePace pace;
+  ReservedPlaces reserved;
 };
 
 // Servers that load the job, before they get some of it.

@@ -95,6 +95,35 @@ TEST_F(WavesTest, AWishBetweenWavesIsPlannedFromWherePartitionsAre) {
   }
 }
 
+// By the very next map workers go on with the connections that they have.
+TEST_F(WavesTest, TheNextMapComesOnlyWhereAnEarlierWaveReservedWhatItBrings) {
+  SimOptions options = Options(/*steps=*/60);
+  options.servers = 3;
+  options.spare_servers = 0;
+  SimWorld world(options);
+  std::vector<int64_t> generations;
+  world.hook = [&, before = world.hook](const char* point, int index) {
+    before(point, index);
+    if (point == std::string_view("committed")) {
+      const int64_t now = world.servers.server(0).hosted()->core->state().generation();
+      if (generations.empty() || generations.back() != now) {
+        generations.push_back(now);
+      }
+    }
+  };
+  size_t earlier = 0;
+  world.At("committed", 2, [&] { EXPECT_TRUE(world.Scale(Wish(2)).ok()); });
+  world.At("committed", 30, [&] {
+    earlier = generations.size();
+    EXPECT_TRUE(world.Scale(Wish(1)).ok());
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_EQ(earlier, 2U);
+  ASSERT_GE(generations.size(), 4U) << "two waves";
+  EXPECT_EQ(generations[2], generations[1] + 2) << "nobody had reserved it";
+  EXPECT_EQ(generations[3], generations[2] + 1);
+}
+
 TEST_F(WavesTest, ACancelIsKeptOverARestartOfTheCoordinator) {
   SimWorld world(Options(/*steps=*/60));
   int waves = 0;

@@ -67,6 +67,26 @@ bool PartitionMove::Joins(uint64_t incarnation) const {
   return std::ranges::find(joiners, incarnation, &Member::incarnation) != joiners.end();
 }
 
+bool ReservedPlaces::Reach(const PartitionMove& wave) {
+  for (const auto& [taker, comes] : wave.comes) {
+    for (const int partition : comes) {
+      for (const int giver : wave.givers[static_cast<size_t>(partition)]) {
+        by_server_.erase(wave.members[static_cast<size_t>(giver)].incarnation);
+      }
+    }
+  }
+  bool reaches = true;
+  for (const auto& [taker, comes] : wave.comes) {
+    const std::vector<int> reserved = wave.ToReserve(taker);
+    std::set<int>& before = by_server_[wave.members[static_cast<size_t>(taker)].incarnation];
+    reaches = reaches && std::ranges::all_of(reserved, [&before](int partition) {
+                return before.contains(partition);
+              });
+    before = {reserved.begin() + std::ssize(comes), reserved.end()};
+  }
+  return reaches;
+}
+
 std::vector<int> PlacesToBe(const std::vector<Member>& servers, const std::set<uint64_t>& leaving,
                             int64_t wanted) {
   std::vector<int> places;

@@ -41,6 +41,19 @@ struct PartitionMove {
   std::vector<proto::PartitionSource> SourcesFor(int member) const;
 };
 
+// What servers have reserved for waves to come, and told clients when those connected.
+class ReservedPlaces {
+ public:
+  // Takes note of a wave. Returns whether all that it brings was reserved by one before it, so that
+  // whoever connected after that reaches it.
+  bool Reach(const PartitionMove& wave);
+  // A wave was given up: servers may have let go of what it reserved.
+  void Clear() { by_server_.clear(); }
+
+ private:
+  std::map<uint64_t, std::set<int>> by_server_;  // partitions, by incarnation
+};
+
 // Who is to hold a job's partitions, as places in `servers` and, above those, in a list of spares:
 // the first `wanted` of those that stay, and of the spares.
 std::vector<int> PlacesToBe(const std::vector<Member>& servers, const std::set<uint64_t>& leaving,

@@ -186,5 +186,36 @@ TEST_F(PartitionMoveTest, WhatLaterWavesBringIsReservedWithTheFirst) {
   EXPECT_EQ(reserved, all.ToReserve(taker));
 }
 
+// Who connected before it reaches what an earlier wave reserved, and nothing else.
+TEST_F(PartitionMoveTest, WavesReachWhatEarlierOnesReserved) {
+  PartitionMove wave = {.members = {Server(0, 0), Server(1, 0), Server(2, 0)}, .before = 3};
+  for (const plan::PartitionSpec& partition : partitions_) {
+    wave.givers.push_back(now_.servers[static_cast<size_t>(partition.id)]);
+  }
+  const auto next = [&wave](std::map<int, std::vector<int>> comes,
+                            std::map<int, std::vector<int>> follow) {
+    wave.comes = std::move(comes);
+    wave.follow = std::move(follow);
+    return wave;
+  };
+  ReservedPlaces places;
+  EXPECT_FALSE(places.Reach(next({{2, {0}}}, {{2, {1, 2}}})));
+  EXPECT_TRUE(places.Reach(next({{2, {1}}}, {{2, {2}}})));
+  EXPECT_FALSE(places.Reach(next({{2, {2}}}, {{2, {4}}}))) << "a wish that brings it another one";
+  EXPECT_TRUE(places.Reach(next({{2, {4}}}, {})));
+  EXPECT_FALSE(places.Reach(next({{2, {4}}}, {}))) << "it is here, and nothing else was reserved";
+
+  EXPECT_FALSE(places.Reach(next({{2, {0}}}, {{2, {1, 3}}})));
+  EXPECT_FALSE(places.Reach(next({{1, {2}}}, {}))) << "one that got nothing before";
+  EXPECT_TRUE(places.Reach(next({{2, {1}}}, {{2, {3}}}))) << "what another got changes nothing";
+  places.Clear();
+  EXPECT_FALSE(places.Reach(next({{2, {3}}}, {})));
+
+  EXPECT_FALSE(places.Reach(next({{1, {0}}}, {{1, {2, 4}}})));
+  wave.givers[0] = {1};
+  EXPECT_FALSE(places.Reach(next({{2, {0}}}, {})));
+  EXPECT_FALSE(places.Reach(next({{1, {2}}}, {{1, {4}}}))) << "it may have let go of the region";
+}
+
 }  // namespace
 }  // namespace shoal::server

@@ -8,6 +8,7 @@
 #include "core/base/status.h"
 #include "core/job/shard_map_message.h"
 #include "tests/simulation/process_ids.h"
+#include "worker/job/worker_core.h"
 
 namespace shoal::simulation {
 namespace {
@@ -68,6 +69,13 @@ absl::Status SimClient::Start() {
   const absl::Status started = session_->Start([](size_t) {});
   started_ = started.ok();
   return started;
+}
+
+bool SimClient::Follow(const proto::JoinJobReply& join) {
+  return join.stages_size() <= 1 && worker::IsSamePart(join, join_) &&
+         session_->Follow(*client::MakeLayout(job_.model().units(), job_.model().partitions(),
+                                              plan::FromMessage(join.shard_map()),
+                                              join.servers_size()));
 }
 
 // A call that takes no time of its own.

@@ -31,6 +31,8 @@ class SimClient final : public client::ServerClient, public client::GradientRetu
 
   // Connects to all servers. Unavailable: try again.
   absl::Status Start();
+  // As worker::WorkerJob does: goes on with its connections. False: another is to be made.
+  bool Follow(const proto::JoinJobReply& join);
   // Asks for all weights of the version before that step.
   absl::Status BeginStep(int64_t step, int64_t attempt);
   // All weights, unit by unit; nullopt: they are not all there yet.
