@@ -9,9 +9,9 @@
 namespace shoal::plan {
 
 inline constexpr double kWavePause = 0.1;  // seconds, that a wave is to take at most
-// Each makes an extent at whoever gets some, and a connection reaches 128 of those at most
-// (kMaxExposedRegions).
-inline constexpr int64_t kMostWaves = 16;
+// Of a wish, so that it ends within as many steps. Each leaves an extent at whoever gets some, over
+// which a step goes one by one.
+inline constexpr int64_t kMostWaves = 64;
 
 struct MovePace {
   int64_t bytes = int64_t{1} << 18;  // of a wave; at first what takes no server long

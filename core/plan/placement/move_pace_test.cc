@@ -39,7 +39,7 @@ TEST(MovePace, AWaveThatTookTooLongHalvesItAndFourGoodOnesRaiseIt) {
   EXPECT_EQ(AfterWave({.bytes = 1}, 1, 5).bytes, 1);
 }
 
-TEST(MovePace, SixteenWavesDo) {
+TEST(MovePace, NoWishHasMoreWavesThanThat) {
   const MovePace slow{.bytes = 10};
   int64_t left = 1'000'003;
   int64_t waves = 0;
@@ -47,7 +47,7 @@ TEST(MovePace, SixteenWavesDo) {
     left -= NextWaveBytes(slow, left, waves);
   }
   EXPECT_EQ(waves, kMostWaves);
-  EXPECT_EQ(NextWaveBytes(slow, 500, 40), 500) << "what is left after them goes at once";
+  EXPECT_EQ(NextWaveBytes(slow, 500, kMostWaves + 1), 500) << "what is left goes at once";
   EXPECT_EQ(NextWaveBytes({.bytes = 70}, 100, 0), 70);
 }
 
