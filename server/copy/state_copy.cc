@@ -1,9 +1,11 @@
 #include "server/copy/state_copy.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
+#include "absl/synchronization/mutex.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
@@ -16,15 +18,43 @@ namespace {
 class Fetch {
  public:
   Fetch(const std::vector<plan::PartitionSpec>& partitions, const std::map<int, StateGiver>& givers,
-        proto::ReadStateRequest wanted)
-      : givers_(givers), wanted_(std::move(wanted)) {
+        proto::ReadStateRequest wanted, ThreadPool* readers)
+      : givers_(givers), wanted_(std::move(wanted)), readers_(readers) {
     for (const plan::PartitionSpec& partition : partitions) {
       partitions_[{partition.unit, partition.offset}] = partition;
     }
   }
 
+  // Some pieces at a time: while one is on its way, others are read, hashed and copied.
   absl::Status Read(proto::ReadStateRequest::Array array, int unit, int64_t offset,
                     std::span<float> out) const {
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<Piece> pieces, PiecesOf(unit, offset, out));
+    absl::Mutex mutex;
+    absl::Status failure;
+    std::atomic<bool> failed = false;
+    readers_->ParallelFor(std::ssize(pieces), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end && !failed; ++i) {
+        if (const absl::Status status = ReadPiece(array, pieces[static_cast<size_t>(i)]);
+            !status.ok()) {
+          absl::MutexLock lock(&mutex);
+          failure.Update(status);
+          failed = true;
+        }
+      }
+    });
+    return failure;
+  }
+
+ private:
+  struct Piece {
+    int partition = 0;
+    int64_t offset = 0;  // in the partition
+    std::span<float> out;
+  };
+
+  absl::StatusOr<std::vector<Piece>> PiecesOf(int unit, int64_t offset,
+                                              std::span<float> out) const {
+    std::vector<Piece> pieces;
     while (!out.empty()) {
       const auto after = partitions_.upper_bound({unit, offset});
       if (after == partitions_.begin()) {
@@ -37,17 +67,15 @@ class Fetch {
       if (partition.unit != unit || count <= 0) {
         return Internal("elements {} of unit {} are in no partition that comes", offset, unit);
       }
-      SHOAL_RETURN_IF_ERROR(
-          ReadSome(array, partition.id, from, out.first(static_cast<size_t>(count))));
+      pieces.push_back({partition.id, from, out.first(static_cast<size_t>(count))});
       out = out.subspan(static_cast<size_t>(count));
       offset += count;
     }
-    return absl::OkStatus();
+    return pieces;
   }
 
- private:
-  absl::Status ReadSome(proto::ReadStateRequest::Array array, int partition, int64_t offset,
-                        std::span<float> out) const {
+  absl::Status ReadPiece(proto::ReadStateRequest::Array array, const Piece& piece) const {
+    const auto& [partition, offset, out] = piece;
     const StateGiver& giver = givers_.at(partition);
     proto::ReadStateRequest request = wanted_;
     request.set_partition(partition);
@@ -72,6 +100,7 @@ class Fetch {
 
   const std::map<int, StateGiver> givers_;
   const proto::ReadStateRequest wanted_;
+  ThreadPool* const readers_;
   std::map<std::pair<int, int64_t>, plan::PartitionSpec> partitions_;
 };
 
@@ -122,8 +151,8 @@ absl::StatusOr<proto::ReadStateReply> ReadState(const JobStore& store,
 
 StoreSource FetchedFrom(const std::vector<plan::PartitionSpec>& partitions,
                         const std::map<int, StateGiver>& givers,
-                        const proto::ReadStateRequest& wanted) {
-  const auto fetch = std::make_shared<const Fetch>(partitions, givers, wanted);
+                        const proto::ReadStateRequest& wanted, ThreadPool* readers) {
+  const auto fetch = std::make_shared<const Fetch>(partitions, givers, wanted, readers);
   const auto reader = [&fetch](proto::ReadStateRequest::Array array) {
     return [fetch, array](int unit, int64_t offset, std::span<float> out) {
       return fetch->Read(array, unit, offset, out);
@@ -139,7 +168,8 @@ StoreSource FetchedFrom(const std::vector<plan::PartitionSpec>& partitions,
 absl::Status FetchReserved(const std::vector<ReservedStore>& stores,
                            const std::vector<plan::PartitionSpec>& job,
                            const std::map<int, StateGiver>& givers,
-                           const proto::ReadStateRequest& wanted, const plan::UnitReader& base) {
+                           const proto::ReadStateRequest& wanted, const plan::UnitReader& base,
+                           ThreadPool* readers) {
   size_t coming = 0;
   for (const auto& [store, make] : stores) {
     std::vector<plan::PartitionSpec> comes;
@@ -153,7 +183,7 @@ absl::Status FetchReserved(const std::vector<ReservedStore>& stores,
     if (!comes.empty()) {
       SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Store> arriving, make(comes));
       store->Arrive(std::move(arriving));
-      StoreSource source = FetchedFrom(comes, givers, wanted);
+      StoreSource source = FetchedFrom(comes, givers, wanted, readers);
       source.base = base;
       SHOAL_RETURN_IF_ERROR(store->arriving()->store->Load(wanted.version(), source));
       LogInfo("{} partitions have come, as of version {}", comes.size(), wanted.version());
@@ -169,8 +199,8 @@ absl::Status FetchReserved(const std::vector<ReservedStore>& stores,
 
 plan::UnitReader GradientsFrom(const std::vector<plan::PartitionSpec>& partitions,
                                const std::map<int, StateGiver>& givers,
-                               const proto::ReadStateRequest& wanted) {
-  const auto fetch = std::make_shared<const Fetch>(partitions, givers, wanted);
+                               const proto::ReadStateRequest& wanted, ThreadPool* readers) {
+  const auto fetch = std::make_shared<const Fetch>(partitions, givers, wanted, readers);
   return [fetch](int unit, int64_t offset, std::span<float> out) {
     return fetch->Read(proto::ReadStateRequest::ARRAY_GRADIENT, unit, offset, out);
   };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/base/threads/thread_pool.h"
 #include "core/model/partition.h"
 #include "proto/server.pb.h"
 #include "server/store/job_store.h"
@@ -21,6 +22,9 @@ namespace shoal::server {
 
 // Of one read: 1 MiB.
 inline constexpr int64_t kMostStateElements = int64_t{1} << 18;
+
+// Reads of one fetch that are under way at once: what is in memory for them is bounded.
+inline constexpr int kReadsAtOnce = 4;
 
 // Of an element: its gradient, for backups.
 inline constexpr int64_t kGradientBytes = 4;
@@ -41,10 +45,10 @@ struct StateGiver {
 };
 
 // The state of these partitions, each at its giver, by partition id. `wanted` says of which job,
-// run and version.
+// run and version. `readers` read the pieces of one array at a time.
 StoreSource FetchedFrom(const std::vector<plan::PartitionSpec>& partitions,
                         const std::map<int, StateGiver>& givers,
-                        const proto::ReadStateRequest& wanted);
+                        const proto::ReadStateRequest& wanted, ThreadPool* readers);
 
 // Of what a JobStore has reserved, how a store of some of it is made.
 struct ReservedStore {
@@ -59,11 +63,12 @@ struct ReservedStore {
 absl::Status FetchReserved(const std::vector<ReservedStore>& stores,
                            const std::vector<plan::PartitionSpec>& job,
                            const std::map<int, StateGiver>& givers,
-                           const proto::ReadStateRequest& wanted, const plan::UnitReader& base);
+                           const proto::ReadStateRequest& wanted, const plan::UnitReader& base,
+                           ThreadPool* readers);
 
 // The sealed gradients of such partitions, of the attempt that `wanted` says.
 plan::UnitReader GradientsFrom(const std::vector<plan::PartitionSpec>& partitions,
                                const std::map<int, StateGiver>& givers,
-                               const proto::ReadStateRequest& wanted);
+                               const proto::ReadStateRequest& wanted, ThreadPool* readers);
 
 }  // namespace shoal::server

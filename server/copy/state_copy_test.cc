@@ -3,10 +3,12 @@
 #include <cmath>
 #include <set>
 
+#include "absl/synchronization/mutex.h"
 #include "core/base/random.h"
 #include "core/model/model_spec.h"
 #include "gtest/gtest.h"
 #include "server/store/page_buffer.h"
+#include "xxhash.h"
 
 namespace shoal::server {
 namespace {
@@ -83,6 +85,8 @@ class StateCopyTest : public testing::Test {
     }
     return givers;
   }
+
+  ThreadPool readers_{kReadsAtOnce};
 };
 
 TEST_F(StateCopyTest, StepsGoOnWithTheSameBitsAtTheOtherServer) {
@@ -100,9 +104,11 @@ TEST_F(StateCopyTest, StepsGoOnWithTheSameBitsAtTheOtherServer) {
   to.store->Arrive(to.Make(Some(1, 4)));
   EXPECT_FALSE(to.store->Has(Ids(1, 4))) << "before they are loaded";
   ASSERT_TRUE(to.store->arriving() != nullptr);
-  ASSERT_TRUE(to.store->arriving()
-                  ->store->Load(2, FetchedFrom(Some(1, 4), From(*from.store, Ids(1, 4)), Wanted(2)))
-                  .ok());
+  ASSERT_TRUE(
+      to.store->arriving()
+          ->store
+          ->Load(2, FetchedFrom(Some(1, 4), From(*from.store, Ids(1, 4)), Wanted(2), &readers_))
+          .ok());
   EXPECT_EQ(to.store->Find(1), nullptr) << "before they are kept";
   to.store->Keep(Ids(1, 4), 2);
   std::set<int> rest = Ids(0, count);
@@ -116,9 +122,11 @@ TEST_F(StateCopyTest, StepsGoOnWithTheSameBitsAtTheOtherServer) {
     }
   }
   from.store->Arrive(from.Make(Some(1, 4)));
-  ASSERT_TRUE(from.store->arriving()
-                  ->store->Load(4, FetchedFrom(Some(1, 4), From(*to.store, Ids(1, 4)), Wanted(4)))
-                  .ok());
+  ASSERT_TRUE(
+      from.store->arriving()
+          ->store
+          ->Load(4, FetchedFrom(Some(1, 4), From(*to.store, Ids(1, 4)), Wanted(4), &readers_))
+          .ok());
   from.store->Keep(Ids(0, count), 4);
   EXPECT_EQ(from.store->extents().size(), 2u);
   to.store->Keep({}, 4);
@@ -229,9 +237,40 @@ TEST_F(StateCopyTest, ADamagedOrShortAnswerIsNamed) {
     };
     to.store->Arrive(to.Make(Some(0, 2)));
     const absl::Status loaded =
-        to.store->arriving()->store->Load(0, FetchedFrom(Some(0, 2), givers, Wanted(0)));
+        to.store->arriving()->store->Load(0, FetchedFrom(Some(0, 2), givers, Wanted(0), &readers_));
     EXPECT_EQ(loaded.message(), "server-0 answered with other state of partition 1 than it read");
     EXPECT_FALSE(to.store->Has(Ids(0, 2)));
+  }
+}
+
+// Each read waits for another one to be under way.
+TEST_F(StateCopyTest, PiecesOfAPartitionAreReadAtOnce) {
+  const plan::PartitionSpec large = {.count = 4 * kMostStateElements};
+  absl::Mutex mutex;
+  int under_way = 0;
+  int alone = 0;
+  const auto read =
+      [&](const proto::ReadStateRequest& request) -> absl::StatusOr<proto::ReadStateReply> {
+    const std::vector<float> elements(static_cast<size_t>(request.count()),
+                                      static_cast<float>(request.offset()));
+    {
+      absl::MutexLock lock(&mutex);
+      ++under_way;
+      const auto two = [&under_way] { return under_way >= 2; };
+      alone += mutex.AwaitWithTimeout(absl::Condition(&two), absl::Seconds(20)) ? 0 : 1;
+    }
+    proto::ReadStateReply reply;
+    reply.set_elements(elements.data(), elements.size() * sizeof(float));
+    reply.set_hash(XXH3_64bits(elements.data(), elements.size() * sizeof(float)));
+    return reply;
+  };
+  const StoreSource source = FetchedFrom({large}, {{0, {"server-0", read}}}, Wanted(0), &readers_);
+  std::vector<float> master(static_cast<size_t>(large.count));
+  ASSERT_TRUE(source.master(0, 0, master).ok());
+  EXPECT_EQ(alone, 0);
+  for (int64_t i = 0; i < large.count; i += kMostStateElements / 2) {
+    EXPECT_EQ(master[static_cast<size_t>(i)],
+              static_cast<float>(i / kMostStateElements * kMostStateElements));
   }
 }
 

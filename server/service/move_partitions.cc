@@ -163,9 +163,10 @@ absl::Status HostedJob::FetchExtents(const proto::FetchRequest& request) {
   wanted.set_job_id(request.job_id());
   wanted.set_run(request_.run());
   wanted.set_version(request.version());
+  ThreadPool readers(kReadsAtOnce);
   return FetchReserved({{store_.get(), [this](const auto& comes) { return MakePartitions(comes); }},
                         {backups_.get(), [this](const auto& comes) { return MakeBackups(comes); }}},
-                       partitions_, givers, wanted, base_);
+                       partitions_, givers, wanted, base_, &readers);
 }
 
 absl::StatusOr<proto::ReplicateReply> HostedJob::Replicate(const proto::ReplicateRequest& request) {
@@ -189,7 +190,8 @@ absl::Status HostedJob::FetchGradients(const proto::ReplicateRequest& request) {
   wanted.set_run(request_.run());
   wanted.set_version(request.step() - 1);
   wanted.set_attempt(request.attempt());
-  return backups_->LoadGradient(GradientsFrom(comes, givers, wanted));
+  ThreadPool readers(kReadsAtOnce);
+  return backups_->LoadGradient(GradientsFrom(comes, givers, wanted, &readers));
 }
 
 absl::StatusOr<proto::ReadStateReply> HostedJob::ReadState(const proto::ReadStateRequest& request) {

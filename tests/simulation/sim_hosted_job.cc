@@ -151,7 +151,7 @@ absl::Status SimHostedJob::FetchExtents(const proto::FetchRequest& wanted) {
   return server::FetchReserved(
       {{store.get(), [this](const auto& comes) { return MakeStore(comes, store->reserved()); }},
        {backups.get(), [this](const auto& comes) { return MakeBackups(comes); }}},
-      job.model().partitions(), givers, read, /*base=*/nullptr);
+      job.model().partitions(), givers, read, /*base=*/nullptr, &all_.pool_);
 }
 
 absl::Status SimHostedJob::FetchGradients(const proto::ReplicateRequest& wanted) {
@@ -164,7 +164,7 @@ absl::Status SimHostedJob::FetchGradients(const proto::ReplicateRequest& wanted)
   read.set_run(request_.run());
   read.set_version(wanted.step() - 1);
   read.set_attempt(wanted.attempt());
-  return backups->LoadGradient(server::GradientsFrom(comes, GiversOf(wanted), read));
+  return backups->LoadGradient(server::GradientsFrom(comes, GiversOf(wanted), read, &all_.pool_));
 }
 
 void SimHostedJob::TakeTurns() {
