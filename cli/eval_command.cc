@@ -180,6 +180,11 @@ absl::StatusOr<ExitCode> RunEval(const EvalOptions& options, Streams& streams) {
   SHOAL_ASSIGN_OR_RETURN(LoadedModel model,
                          LoadModel(options.source.model, options.adapter, options.compute));
   SHOAL_ASSIGN_OR_RETURN(OpenedSource opened, OpenSource(options.source));
+  if (opened.encoder.encoder->learning().objective == plan::Objective::kDpo) {
+    return InvalidArgument(
+        "shoal eval takes no pairs of replies (train.objective: dpo); name other samples with "
+        "--objective sft, or let the job validate on pairs by data.validation");
+  }
   opened.prepare.max_sequence_tokens =
       std::min(opened.prepare.max_sequence_tokens, model.spec.max_positions);
   model.transformer->rotary().ChooseFor(opened.prepare.max_sequence_tokens);
@@ -188,7 +193,7 @@ absl::StatusOr<ExitCode> RunEval(const EvalOptions& options, Streams& streams) {
                          worker::PrepareCached(options.source.input, folder->path(),
                                                *opened.encoder.encoder, opened.prepare));
   SHOAL_ASSIGN_OR_RETURN(const auto file, formats::TokenFile::Open(prepared.path));
-  const bool chats = opened.encoder.encoder->learning().objective == plan::Objective::kSft;
+  const bool chats = opened.encoder.encoder->learning().objective != plan::Objective::kPretrain;
   if (const std::string warning = TemplateWarning(
           opened.encoder.encoder->kind(), options.source.model, opened.encoder.tokenizer.get());
       chats && !warning.empty()) {

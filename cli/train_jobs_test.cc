@@ -218,7 +218,7 @@ TEST_F(TrainEndToEnd, TheExampleJobsTrain) {
                                                : "/huggingface/model.safetensors")));
     ++jobs;
   }
-  EXPECT_EQ(jobs, 12);
+  EXPECT_EQ(jobs, 13);
   EXPECT_TRUE(fs::exists(folder_ + "/messages/huggingface/chat_template.jinja"));
   for (const char* step : {"/mixture/step-00000003", "/mixture/step-00000006"}) {
     EXPECT_THAT(*ReadFile(folder_ + step + "/huggingface/config.json"), HasSubstr("bfloat16"));

@@ -196,6 +196,34 @@ TEST_F(DataCommandTest, PreviewShowsTokenFilesToo) {
   }
 }
 
+TEST_F(DataCommandTest, PreviewShowsPairsByTheirTemplate) {
+  Write("pairs.jsonl", R"({"prompt":"1 + 1?","chosen":"2","rejected":"3"})"
+                       "\n");
+  const std::string job = Write("job.yaml",
+                                "model: model\ntrain: {objective: dpo}\n"
+                                "data: {train: pairs.jsonl, template: chatml}\n");
+  const Outcome text = Shoal({"data", "preview", job});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("template: chatml\n"));
+  for (const char* reply : {"2", "3"}) {
+    EXPECT_THAT(text.out, HasSubstr(fmt::format("{}: <|bos|><|im_start|>user\n1 + 1?<|im_end|>\n"
+                                                "<|im_start|>assistant\n\xE2\x9F\xA6{}<|im_end|>",
+                                                *reply == '2' ? "chosen" : "rejected", reply)));
+  }
+  const auto line = nlohmann::json::parse(Shoal({"data", "preview", job, "--json"}).out);
+  EXPECT_EQ(line["runs"][0]["side"], "chosen");
+  EXPECT_EQ(line["runs"].size(), 6u) << "before, within and after each reply";
+  const std::string tokens = folder_ + "/pairs.tokens";
+  const Outcome prepared = Data("prepare", folder_ + "/pairs.jsonl",
+                                {"--output", tokens, "--objective", "dpo", "--template", "chatml"});
+  ASSERT_EQ(prepared.code, 0) << prepared.err;
+  Write("job.yaml",
+        "model: model\ntrain: {objective: dpo}\n"
+        "data: {train: pairs.tokens, template: chatml}\n");
+  EXPECT_EQ(nlohmann::json::parse(Shoal({"data", "preview", job, "--json"}).out)["runs"],
+            line["runs"]);
+}
+
 TEST_F(DataCommandTest, DocumentsAreLearntAllThrough) {
   Write("documents.jsonl", R"({"content":"Once upon a time there was a fish."})"
                            "\n"

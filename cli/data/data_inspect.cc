@@ -23,10 +23,11 @@ struct MaskedRun {
   float weight = 1;  // of each of its tokens
   int64_t tokens = 0;
   std::string text;
+  const char* side = "";  // of a pair, that begins with it
 };
 
-// Cuts the sample into runs of all learnt or all context tokens that weigh the same; a token that
-// is a label is learnt.
+// Cuts the sample, or each sequence of a pair, into runs of all learnt or all context tokens that
+// weigh the same; a token that is a label is learnt.
 std::vector<MaskedRun> MaskedRuns(const formats::TokenSample& sample,
                                   const worker::Tokenizer* tokenizer) {
   std::vector<MaskedRun> runs;
@@ -39,7 +40,8 @@ std::vector<MaskedRun> MaskedRuns(const formats::TokenSample& sample,
     return i > 0 && !sample.weights.empty() ? sample.weights[i - 1] : 1.0f;
   };
   for (size_t i = 1; i <= sample.tokens.size(); ++i) {
-    if (i < sample.tokens.size() && learnt(i) == learnt(begin) && weight(i) == weight(begin)) {
+    if (i < sample.tokens.size() && i != sample.chosen.tokens && learnt(i) == learnt(begin) &&
+        weight(i) == weight(begin)) {
       continue;
     }
     MaskedRun run{.learnt = learnt(begin),
@@ -54,6 +56,9 @@ std::vector<MaskedRun> MaskedRuns(const formats::TokenSample& sample,
     } else {
       run.text =
           fmt::format("{}", fmt::join(std::span(sample.tokens).subspan(begin, i - begin), " "));
+    }
+    if (sample.chosen.tokens > 0 && (begin == 0 || begin == sample.chosen.tokens)) {
+      run.side = begin == 0 ? "chosen" : "rejected";
     }
     runs.push_back(std::move(run));
     begin = i;
@@ -151,6 +156,9 @@ nlohmann::json SampleJson(int64_t index, const formats::TokenSample& sample,
     if (run.weight != 1) {
       runs.back()["weight"] = run.weight;
     }
+    if (*run.side != '\0') {
+      runs.back()["side"] = run.side;
+    }
   }
   return {{"event", "sample"},
           {"sample", index},
@@ -191,6 +199,9 @@ std::string RenderSample(int64_t index, const formats::TokenSample& sample,
       sample.targets, terminal.colour ? "green" : "between \xE2\x9F\xA6 and \xE2\x9F\xA7",
       sample.weights.empty() ? "" : ", with a weight behind them where it is not 1");
   for (const MaskedRun& run : MaskedRuns(sample, tokenizer)) {
+    if (*run.side != '\0') {
+      text += fmt::format("{}{}: ", text.ends_with('\n') ? "" : "\n", run.side);
+    }
     // Keeps line breaks; no other control character may reach the terminal.
     std::string shown;
     size_t at = 0;

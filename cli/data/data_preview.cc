@@ -93,10 +93,10 @@ class Preview {
       sample.text = line;
     } else {
       SHOAL_ASSIGN_OR_RETURN(
-          sample, worker::ParseJsonlLine(line,
-                                         {job_.data.fields, encoder_.encoder->vocabulary(),
-                                          job_.train.objective == plan::Objective::kPretrain},
-                                         reader.where()));
+          sample,
+          worker::ParseJsonlLine(
+              line, {job_.data.fields, encoder_.encoder->vocabulary(), job_.train.objective},
+              reader.where()));
     }
     return encoder_.encoder->Encode(sample, reader.where());
   }
@@ -111,7 +111,8 @@ class Preview {
   }
 
   void ShowSample(const worker::EncodedSample& of, const std::string& where) {
-    ShowSample(formats::TokenSample{of.tokens, of.labels, of.targets, of.weights}, where);
+    ShowSample(formats::TokenSample{of.tokens, of.labels, of.targets, of.weights, of.chosen},
+               where);
   }
   void ShowSample(const formats::TokenSample& sample, const std::string& where) {
     if (shown_ == options_.samples) {

@@ -39,7 +39,7 @@ struct Choice {
   }
 };
 constexpr Choice<plan::OversizePolicy, 3> kOversize = {"--oversize", {"error", "skip", "truncate"}};
-constexpr Choice<plan::Objective, 2> kObjective = {"--objective", {"sft", "pretrain"}};
+constexpr Choice<plan::Objective, 3> kObjective = {"--objective", {"sft", "pretrain", "dpo"}};
 constexpr Choice<plan::TrainOn, 4> kTrainOn = {"--train-on", {"all", "last", "each", "answer"}};
 constexpr Choice<plan::Documents, 2> kDocuments = {"--documents", {"pack", "concatenate"}};
 
@@ -81,7 +81,7 @@ absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder,
     SHOAL_ASSIGN_OR_RETURN(result.tokenizer, worker::Tokenizer::Load(model_folder));
   }
   worker::TemplateChoice choice = plan::Template::kPlain;  // documents have none
-  if (learning.objective == plan::Objective::kSft) {
+  if (learning.objective != plan::Objective::kPretrain) {
     SHOAL_ASSIGN_OR_RETURN(choice, SettleTemplate(wish, model_folder, result.tokenizer.get()));
   }
   auto encoder = worker::SampleEncoder::Create(result.tokenizer.get(), choice, special,
@@ -138,7 +138,8 @@ void AddSourceOptions(CLI::App& command, DataSourceOptions& source) {
       ->check(AtLeast(1))
       ->capture_default_str();
   kOversize.Add(command, source.oversize, "");
-  kObjective.Add(command, source.objective, "What is learnt, conversations or documents: ");
+  kObjective.Add(command, source.objective,
+                 "What is learnt, conversations, documents or pairs of replies: ");
   kTrainOn.Add(command, source.train_on, "Which messages of the assistant are learnt: ");
   kDocuments.Add(command, source.documents, "How documents are cut: ");
   command.add_option("--date", source.date,

@@ -151,7 +151,10 @@ absl::StatusOr<sim::Minibatches> TokenFileMinibatches(const plan::Job& job,
               job.data.shuffle](int64_t step) -> absl::StatusOr<std::vector<plan::SampleLength>> {
     std::vector<plan::SampleLength> samples;
     for (const int64_t sample : plan::MinibatchSamples(step, count, dataset, seed, shuffle)) {
-      samples.push_back({sample, file->tokens(sample), file->targets(sample)});
+      samples.push_back({.sample = sample,
+                         .tokens = file->tokens(sample),
+                         .targets = file->targets(sample),
+                         .first_tokens = file->chosen(sample).tokens});
     }
     return samples;
   };

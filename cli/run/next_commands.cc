@@ -79,13 +79,13 @@ std::string HowToGoOn(RunArguments run, const std::string& checkpoint, const pla
 }
 
 std::string GenerateCommand(const std::string& folder, const plan::Job& job) {
-  const bool chats = job.train.objective == plan::Objective::kSft;
+  const bool chats = job.train.objective != plan::Objective::kPretrain;
   return fmt::format("shoal generate {} {}--prompt \"...\"", ModelFlags(folder, job),
                      chats ? "--chat " + TemplateFlags(job) + " " : "");
 }
 
 std::string EvalCommand(const std::string& folder, const plan::Job& job) {
-  const bool chats = job.train.objective == plan::Objective::kSft;
+  const bool chats = job.train.objective != plan::Objective::kPretrain;
   std::string command = fmt::format("shoal eval {} {}", ModelFlags(folder, job),
                                     chats ? TemplateFlags(job) : "--objective pretrain");
   for (const auto& [ours, theirs] : job.data.fields) {

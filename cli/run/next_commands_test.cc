@@ -1,9 +1,13 @@
 #include "cli/run/next_commands.h"
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace shoal::cli {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(NextCommands, ResumingSaysAllThatTheRunWasTold) {
   EXPECT_EQ(ResumeCommand({.job_file = "job.yaml"}), "shoal train job.yaml --resume");
@@ -34,6 +38,9 @@ TEST(NextCommands, AModelOfDocumentsContinuesText) {
   job.train.objective = plan::Objective::kPretrain;
   EXPECT_EQ(GenerateCommand("out", job), "shoal generate --model out --prompt \"...\"");
   EXPECT_EQ(EvalCommand("out", job), "shoal eval --model out --objective pretrain --data FILE");
+  job.train.objective = plan::Objective::kDpo;  // as one of conversations
+  EXPECT_THAT(EvalCommand("out", job), Not(HasSubstr("--objective")));
+  EXPECT_THAT(GenerateCommand("out", job), HasSubstr("--chat"));
 }
 
 TEST(NextCommands, AnAdapterIsTriedWithTheModelItIsOf) {

@@ -44,8 +44,12 @@ void TrainReport::OnValidation(const proto::ValidationEvent& event) {
     PrintJson(streams_.out, server::ToJson(event));
     return;
   }
-  std::string text = fmt::format("validation after step {}: loss {:.4f} (perplexity {:.4g})",
-                                 event.step(), event.loss(), std::exp(event.loss()));
+  const proto::PreferenceMetrics& pairs = event.preference();
+  std::string text =
+      fmt::format("validation after step {}: loss {:.4f} ", event.step(), event.loss());
+  text += event.has_preference() ? fmt::format("(accuracy {:.3f}, margin {:.4g})", pairs.accuracy(),
+                                               pairs.chosen_reward() - pairs.rejected_reward())
+                                 : fmt::format("(perplexity {:.4g})", std::exp(event.loss()));
   if (event.since_best() > 0) {
     text +=
         fmt::format(", the lowest was {:.4f} after step {}", event.best_loss(), event.best_step());

@@ -47,8 +47,7 @@ absl::Status Split(const TokenFile& file, double fraction, const std::string& tr
     SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample sample, file.Sample(i));
     const bool holds = PlaceOf(sample) < fraction;
     held += holds ? 1 : 0;
-    SHOAL_RETURN_IF_ERROR(
-        (holds ? held_out : to_train)->Add(sample.tokens, sample.labels, sample.weights));
+    SHOAL_RETURN_IF_ERROR((holds ? held_out : to_train)->Add(sample));
   }
   if (held == 0 || held == file.samples()) {
     return InvalidArgument("{} of {} samples is {}; at least 1 is needed to {}", fraction,

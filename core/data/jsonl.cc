@@ -5,6 +5,7 @@
 
 #include "core/base/json/json.h"
 #include "core/base/status.h"
+#include "core/data/pairs/pair.h"
 #include "core/data/token_file.h"
 
 namespace shoal::worker {
@@ -12,9 +13,9 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 9> kFields = {"messages",  "prompt", "completion",
-                                                     "input_ids", "labels", "weight",
-                                                     "weights",   "answer", "text"};
+constexpr std::array<std::string_view, 11> kFields = {
+    "messages", "prompt", "completion", "input_ids", "labels",  "weight",
+    "weights",  "answer", "text",       "chosen",    "rejected"};
 
 absl::StatusOr<float> ParseWeight(const Json& json, std::string_view what) {
   const double number = json.is_number() ? json.get<double>() : -1;
@@ -360,6 +361,10 @@ absl::Status ParseConversation(std::string_view line, const JsonlOptions& option
     SHOAL_ASSIGN_OR_RETURN(sample.messages, ParseAlpaca(object));
     return absl::OkStatus();
   }
+  if (fields.Has("chosen") && fields.Has("rejected")) {
+    return InvalidArgument("{}: this is a pair of replies, which train.objective: dpo takes",
+                           where);
+  }
   if (fields.Has("text")) {
     return InvalidArgument(
         "{}: this looks like a document, which train.objective: pretrain takes; else give a prompt "
@@ -373,14 +378,68 @@ absl::Status ParseConversation(std::string_view line, const JsonlOptions& option
       KeysOf(json));
 }
 
+// A text, or a list of messages with what else is said of them.
+absl::StatusOr<PairText> ParsePairText(std::string_view line, const Fields& fields,
+                                       const std::string& field, const JsonObject& object,
+                                       nlohmann::ordered_json& tools) {
+  const std::string name = fields.NameOf(field);
+  const Json* value = object.Find(name);
+  if (value == nullptr || !value->is_array()) {
+    return fields.String(field);
+  }
+  const std::string where = fmt::format("{}: {}", object.where(), name);
+  JsonlSample sample;
+  SHOAL_ASSIGN_OR_RETURN(sample.messages, ParseMessages(*value, where));
+  SHOAL_RETURN_IF_ERROR(TakeMore(line, *value, name, object.where(), sample));
+  tools = std::move(sample.tools);
+  return std::move(sample.messages);
+}
+
+absl::Status ParsePair(std::string_view line, const Fields& fields, const Json& json,
+                       const JsonObject& object, JsonlSample& sample) {
+  if (!fields.Has("chosen") || !fields.Has("rejected")) {
+    return InvalidArgument(
+        "{}: no '{}' and '{}' are there, but {}; train.objective: dpo takes pairs, and data.fields "
+        "may name the file's, e.g. {{chosen: better, rejected: worse}}",
+        object.where(), fields.NameOf("chosen"), fields.NameOf("rejected"), KeysOf(json));
+  }
+  PairSides sides;
+  if (fields.Has("prompt")) {
+    SHOAL_ASSIGN_OR_RETURN(sides.prompt,
+                           ParsePairText(line, fields, "prompt", object, sample.tools));
+  }
+  SHOAL_ASSIGN_OR_RETURN(sides.chosen, ParsePairText(line, fields, "chosen", object, sample.tools));
+  SHOAL_ASSIGN_OR_RETURN(sides.rejected,
+                         ParsePairText(line, fields, "rejected", object, sample.tools));
+  absl::StatusOr<Pair> pair = PairOf(std::move(sides));
+  if (!pair.ok()) {
+    return Annotate(pair.status(), object.where());
+  }
+  sample.messages = std::move(pair->chosen);
+  sample.rejected = std::move(pair->rejected);
+  return absl::OkStatus();
+}
+
+absl::Status ParseSample(std::string_view line, const JsonlOptions& options, const Fields& fields,
+                         const Json& json, const JsonObject& object, JsonlSample& sample) {
+  switch (options.objective) {
+    case plan::Objective::kPretrain:
+      return ParseDocument(fields, object.where(), json, sample);
+    case plan::Objective::kDpo:
+      return ParsePair(line, fields, json, object, sample);
+    default:
+      return ParseConversation(line, options, fields, json, object, sample);
+  }
+}
+
 }  // namespace
 
 absl::Status CheckFields(const std::map<std::string, std::string>& fields) {
   for (const auto& [ours, theirs] : fields) {
     if (std::find(kFields.begin(), kFields.end(), ours) == kFields.end()) {
       return InvalidArgument(
-          "data.fields: unknown name '{}'; known are messages, prompt, completion, input_ids, "
-          "labels, weight, weights, answer and text",
+          "data.fields: unknown name '{}'; known are messages, prompt, completion, chosen, "
+          "rejected, input_ids, labels, weight, weights, answer and text",
           ours);
     }
     if (theirs.empty()) {
@@ -403,9 +462,7 @@ absl::StatusOr<JsonlSample> ParseJsonlLine(std::string_view line, const JsonlOpt
   SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(json, std::string(where)));
   const Fields fields(object, options);
   JsonlSample sample;
-  SHOAL_RETURN_IF_ERROR(options.documents
-                            ? ParseDocument(fields, where, json, sample)
-                            : ParseConversation(line, options, fields, json, object, sample));
+  SHOAL_RETURN_IF_ERROR(ParseSample(line, options, fields, json, object, sample));
   if (const std::string name = fields.NameOf("weight");
       options.fields.contains("weight") || !fields.IsTaken(name)) {
     SHOAL_ASSIGN_OR_RETURN(sample.weight, WeightOf(object, name));

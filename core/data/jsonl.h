@@ -10,6 +10,9 @@
 //                                            and "history" ([[user, assistant], ...]) before it
 //   {"text": "..."}                          a document: of train.objective pretrain, which takes
 //                                            no other form
+//   {"prompt": ..., "chosen": ..., "rejected": ...}
+//                                            a pair of replies: of train.objective dpo, which takes
+//                                            no other form; core/data/pairs/pair.h
 //   {"input_ids": [...], "labels": [...]}    as in Hugging Face: equally long, -100 where no
 //                                            loss is taken, NOT shifted
 //
@@ -17,9 +20,9 @@
 // turns of conversations) may, and "weights" of input_ids, one for each. Those of 0 are not learnt.
 //
 // Any of them may have "answer": "...", which `shoal eval` compares with what the model says.
-// plan::DataOptions::fields gives a file's own names for messages, prompt, completion, input_ids,
-// labels, weight, weights, answer and text. Other fields are ignored. Errors are reported as
-// "FILE:LINE: ...".
+// plan::DataOptions::fields gives a file's own names for messages, prompt, completion, chosen,
+// rejected, input_ids, labels, weight, weights, answer and text. Other fields are ignored. Errors
+// are reported as "FILE:LINE: ...".
 #pragma once
 
 #include <cstdint>
@@ -31,11 +34,13 @@
 
 #include "absl/status/statusor.h"
 #include "core/data/chat/message.h"
+#include "core/job/job.h"
 
 namespace shoal::worker {
 
 struct JsonlSample {
-  std::vector<ChatMessage> messages;  // all forms but the last two
+  std::vector<ChatMessage> messages;  // of conversations; of a pair, what was chosen
+  std::vector<ChatMessage> rejected;  // of a pair
   nlohmann::ordered_json tools;       // a list, or null
   std::string text;                   // of a document
   std::vector<int32_t> input_ids;     // the last form
@@ -48,7 +53,7 @@ struct JsonlSample {
 struct JsonlOptions {
   std::map<std::string, std::string> fields;  // our name -> the file's
   int64_t vocabulary = INT32_MAX;             // all ids are below it
-  bool documents = false;
+  plan::Objective objective = plan::Objective::kSft;
 };
 
 // InvalidArgument names a key of `fields` that is not one of ours.

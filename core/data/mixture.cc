@@ -18,7 +18,7 @@ using formats::TokenFileWriter;
 absl::Status Append(const TokenFile& file, TokenFileWriter& writer) {
   for (int64_t i = 0; i < file.samples(); ++i) {
     SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample sample, file.Sample(i));
-    SHOAL_RETURN_IF_ERROR(writer.Add(sample.tokens, sample.labels, sample.weights));
+    SHOAL_RETURN_IF_ERROR(writer.Add(sample));
   }
   return absl::OkStatus();
 }

@@ -85,15 +85,12 @@ class Sink {
       ++summary_.documents;
       return cutter_->Add(sample.tokens, sample.weights.empty() ? 1 : sample.weights.front());
     }
-    const auto length = static_cast<int64_t>(sample.tokens.size());
-    if (length > options_.max_sequence_tokens) {
+    if (const std::string too_long = WhyTooLong(sample); !too_long.empty()) {
       if (options_.oversize == plan::OversizePolicy::kError) {
-        return InvalidArgument(
-            "{}: the sample has {} tokens, more than max_sequence_tokens {}; raise that, or set "
-            "oversize: skip or truncate",
-            where, length, options_.max_sequence_tokens);
+        return InvalidArgument("{}: {}; raise that, or set oversize: skip or truncate", where,
+                               too_long);
       }
-      Truncate(sample, options_.max_sequence_tokens);
+      Truncate(sample, MostTokens(sample));
       if (options_.oversize == plan::OversizePolicy::kSkip || sample.targets == 0) {
         ++summary_.skipped_oversize;
         Note(where, summary_.first_oversize);
@@ -110,6 +107,29 @@ class Sink {
   const PrepareSummary& summary() const { return summary_; }
 
  private:
+  bool IsBounded(const EncodedSample& sample) const {
+    return sample.chosen.tokens > 0 && options_.microbatch_tokens > 0;
+  }
+  // Of each of its sequences, once cut.
+  int64_t MostTokens(const EncodedSample& sample) const {
+    return IsBounded(sample)
+               ? std::min(options_.max_sequence_tokens, options_.microbatch_tokens / 2)
+               : options_.max_sequence_tokens;
+  }
+  std::string WhyTooLong(const EncodedSample& sample) const {
+    const int64_t length = std::ssize(sample.tokens);
+    const int64_t first = sample.chosen.tokens;
+    if (const int64_t longest = std::max(first, length - first);
+        longest > options_.max_sequence_tokens) {
+      return fmt::format("the sample has {} tokens, more than max_sequence_tokens {}", longest,
+                         options_.max_sequence_tokens);
+    }
+    return IsBounded(sample) && length > options_.microbatch_tokens
+               ? fmt::format("the pair has {} tokens, more than microbatch_tokens {}", length,
+                             options_.microbatch_tokens)
+               : "";
+  }
+
   absl::Status Write(const EncodedSample& sample) {
     const int64_t length = std::ssize(sample.tokens);
     ++summary_.samples;
@@ -117,7 +137,8 @@ class Sink {
     summary_.targets += sample.targets;
     summary_.longest = std::max(summary_.longest, length);
     summary_.weighted += sample.weights.empty() ? 0 : 1;
-    return writer_.Add(sample.tokens, sample.labels, sample.weights);
+    return writer_.Add(
+        {sample.tokens, sample.labels, sample.targets, sample.weights, sample.chosen});
   }
 
   static void Note(const std::string& where, std::string& first) {
@@ -168,6 +189,7 @@ PrepareOptions PrepareOptionsOf(const plan::DataOptions& data) {
   options.max_sequence_tokens = data.max_sequence_tokens;
   options.oversize = data.oversize;
   options.documents = data.documents;
+  options.microbatch_tokens = data.microbatch_tokens;
   return options;
 }
 
@@ -208,7 +230,7 @@ absl::StatusOr<PrepareSummary> Prepare(const std::string& input, const std::stri
   const uint64_t tokenizer_hash = encoder.tokenizer() == nullptr ? 0 : encoder.tokenizer()->hash();
   SHOAL_ASSIGN_OR_RETURN(const auto writer, formats::TokenFileWriter::Create(
                                                 output, encoder.vocabulary(), tokenizer_hash));
-  const JsonlOptions jsonl{options.fields, encoder.vocabulary(), documents};
+  const JsonlOptions jsonl{options.fields, encoder.vocabulary(), encoder.learning().objective};
   Sink sink(options, documents, *writer);
   ThreadPool pool(options.threads);
   std::vector<Line> batch;

@@ -21,6 +21,7 @@ namespace shoal::worker {
 struct PrepareOptions {
   std::map<std::string, std::string> fields;  // same as plan::DataOptions::fields
   int64_t max_sequence_tokens = 2048;
+  int64_t microbatch_tokens = 0;  // that both sequences of a pair have at most; 0: any number
   plan::OversizePolicy oversize = plan::OversizePolicy::kError;
   plan::Documents documents = plan::Documents::kPack;  // if that is what the encoder is for
   int threads = 0;                                     // 0: one per core

@@ -34,10 +34,20 @@ absl::StatusOr<PreparedData> UseTokenFile(const std::string& path, const SampleE
         "{} was made with another tokenizer.json than the model's; make it again from the JSONL",
         path);
   }
+  if (const bool pairs = encoder.learning().objective == plan::Objective::kDpo;
+      pairs != file->pairs()) {
+    return InvalidArgument("{} has {}pairs of replies, which train.objective: dpo takes", path,
+                           pairs ? "no " : "");
+  }
   for (int64_t i = 0; i < file->samples(); ++i) {
-    if (file->tokens(i) > options.max_sequence_tokens) {
+    if (file->longest(i) > options.max_sequence_tokens) {
       return InvalidArgument("{}: sample {} has {} tokens, more than max_sequence_tokens {}", path,
-                             i, file->tokens(i), options.max_sequence_tokens);
+                             i, file->longest(i), options.max_sequence_tokens);
+    }
+    if (file->pairs() && options.microbatch_tokens > 0 &&
+        file->tokens(i) > options.microbatch_tokens) {
+      return InvalidArgument("{}: pair {} has {} tokens, more than microbatch_tokens {}", path, i,
+                             file->tokens(i), options.microbatch_tokens);
     }
   }
   return PreparedData{path, true, SummaryOf(*file)};
@@ -55,6 +65,9 @@ absl::StatusOr<std::string> CacheName(const std::string& input,
   const Learning& learning = encoder.learning();
   key += fmt::format("|{}|{}|{}", static_cast<int>(learning.objective),
                      static_cast<int>(learning.train_on), static_cast<int>(options.documents));
+  if (learning.objective == plan::Objective::kDpo) {
+    key += fmt::format("|{}", options.microbatch_tokens);
+  }
   key += fmt::format("|{}|{}", encoder.Signature(),
                      encoder.chat().has_value() ? encoder.chat()->day() : "");
   for (const auto& [ours, theirs] : options.fields) {
@@ -130,7 +143,8 @@ PrepareSummary SummaryOf(const formats::TokenFile& file) {
   for (int64_t i = 0; i < file.samples(); ++i) {
     summary.targets += file.targets(i);
     summary.longest = std::max(summary.longest, file.tokens(i));
-    summary.weighted += file.weight(i) == static_cast<double>(file.targets(i)) ? 0 : 1;
+    summary.weighted +=
+        file.pairs() || file.weight(i) == static_cast<double>(file.targets(i)) ? 0 : 1;
   }
   return summary;
 }

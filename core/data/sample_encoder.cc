@@ -4,7 +4,6 @@
 #include <array>
 
 #include "core/base/status.h"
-#include "core/data/token_file.h"
 #include "fmt/ranges.h"
 
 namespace shoal::worker {
@@ -39,6 +38,30 @@ absl::Status SetLabels(std::span<const int32_t> ids, std::span<const float> weig
   return absl::OkStatus();
 }
 
+EncodedSample Joined(const EncodedSample& chosen, const EncodedSample& rejected) {
+  EncodedSample pair = chosen;
+  pair.chosen = {static_cast<uint32_t>(chosen.tokens.size()),
+                 static_cast<uint32_t>(chosen.targets)};
+  pair.tokens.insert(pair.tokens.end(), rejected.tokens.begin(), rejected.tokens.end());
+  pair.labels.insert(pair.labels.end(), rejected.labels.begin(), rejected.labels.end());
+  pair.silent += rejected.silent;
+  pair.targets = chosen.targets > 0 && rejected.targets > 0 ? chosen.targets + rejected.targets : 0;
+  return pair;
+}
+
+// The tokens of a pair from `begin` to `end` as a sample.
+EncodedSample PartOf(const EncodedSample& pair, size_t begin, size_t end) {
+  const auto cut = [&](const std::vector<int32_t>& all) {
+    return std::vector<int32_t>(all.begin() + static_cast<ptrdiff_t>(begin),
+                                all.begin() + static_cast<ptrdiff_t>(end));
+  };
+  EncodedSample part;
+  part.tokens = cut(pair.tokens);
+  part.labels = cut(pair.labels);
+  part.targets = CountTargets(part.labels);
+  return part;
+}
+
 }  // namespace
 
 std::vector<int32_t> ShiftLabels(std::span<const int32_t> unshifted) {
@@ -50,6 +73,14 @@ std::vector<int32_t> ShiftLabels(std::span<const int32_t> unshifted) {
 }
 
 void Truncate(EncodedSample& sample, int64_t tokens) {
+  if (sample.chosen.tokens > 0) {
+    EncodedSample chosen = PartOf(sample, 0, sample.chosen.tokens);
+    EncodedSample rejected = PartOf(sample, sample.chosen.tokens, sample.tokens.size());
+    Truncate(chosen, tokens);
+    Truncate(rejected, tokens);
+    sample = Joined(chosen, rejected);
+    return;
+  }
   if (tokens < 1 || static_cast<int64_t>(sample.tokens.size()) <= tokens) {
     return;
   }
@@ -153,6 +184,18 @@ absl::StatusOr<EncodedSample> SampleEncoder::EncodeChat(std::span<const ChatMess
   return out;
 }
 
+absl::StatusOr<EncodedSample> SampleEncoder::EncodePair(const JsonlSample& sample,
+                                                        std::string_view where) const {
+  SHOAL_ASSIGN_OR_RETURN(EncodedSample chosen, EncodeChat(sample.messages, sample, where));
+  SHOAL_ASSIGN_OR_RETURN(const EncodedSample rejected, EncodeChat(sample.rejected, sample, where));
+  if (!chosen.weights.empty() || !rejected.weights.empty()) {
+    return InvalidArgument(
+        "{}: pairs have no weights but 0, of messages that are not learnt; leave them out", where);
+  }
+  chosen.rewritten = false;  // earlier replies are of the prompt
+  return Joined(chosen, rejected);
+}
+
 // Of the last message of the assistant, or of each, nothing before it is learnt.
 absl::StatusOr<std::vector<EncodedSample>> SampleEncoder::EncodeReplies(
     const JsonlSample& sample, std::string_view where) const {
@@ -200,6 +243,10 @@ absl::StatusOr<std::vector<EncodedSample>> SampleEncoder::Encode(const JsonlSamp
   SHOAL_RETURN_IF_ERROR(Annotate(no_text_, where));
   if (documents) {
     SHOAL_ASSIGN_OR_RETURN(encoded.emplace_back(), EncodeDocument(sample, where));
+    return encoded;
+  }
+  if (learning_.objective == plan::Objective::kDpo) {
+    SHOAL_ASSIGN_OR_RETURN(encoded.emplace_back(), EncodePair(sample, where));
     return encoded;
   }
   if (learning_.train_on == plan::TrainOn::kAll || learning_.train_on == plan::TrainOn::kAnswer) {

@@ -1,7 +1,7 @@
 // Encodes a JSONL sample into the tokens and labels of the token file: template, mask, shift, and
 // the limit on length. Of a document all tokens are learnt: those of its text, which is never read
 // as special tokens, and the end of sequence behind it; begin of sequence is before it where the
-// tokenizer puts one.
+// tokenizer puts one. A pair is two conversations, of which what follows the prompt is learnt.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "core/data/chat_template.h"
 #include "core/data/jsonl.h"
+#include "core/data/token_file.h"
 #include "core/data/tokenizer/tokenizer.h"
 
 namespace shoal::worker {
@@ -23,6 +24,7 @@ struct EncodedSample {
       labels;  // labels[i] is the token after tokens[i], or -100; the last is always -100
   int64_t targets = 0;
   std::vector<float> weights;  // of the labels; empty: 1 each
+  formats::ChosenPart chosen;  // of a pair, whose two sequences stand one after the other
   int64_t silent = 0;          // as Conversation has them
   bool rewritten = false;
 };
@@ -31,7 +33,7 @@ struct EncodedSample {
 // it.
 std::vector<int32_t> ShiftLabels(std::span<const int32_t> unshifted);
 
-// Cuts to `tokens` tokens.
+// Cuts to `tokens` tokens; of a pair, each of its sequences.
 void Truncate(EncodedSample& sample, int64_t tokens);
 
 // Returns a sample of documents, of which all but the first token are learnt; weights[i] is of
@@ -77,6 +79,7 @@ class SampleEncoder {
                                            const JsonlSample& sample, std::string_view where) const;
   absl::StatusOr<EncodedSample> EncodeDocument(const JsonlSample& sample,
                                                std::string_view where) const;
+  absl::StatusOr<EncodedSample> EncodePair(const JsonlSample& sample, std::string_view where) const;
   absl::StatusOr<std::vector<EncodedSample>> EncodeReplies(const JsonlSample& sample,
                                                            std::string_view where) const;
   const Tokenizer* tokenizer_ = nullptr;

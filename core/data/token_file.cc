@@ -14,7 +14,8 @@ struct TokenFile::State {
   InputFile file;
   TokenFileHeader header;
   std::vector<TokenFileEntry> index;
-  std::vector<double> weights;  // of samples; empty: each target weighs 1
+  std::vector<double> weights;     // of samples; empty: each target weighs 1
+  std::vector<ChosenPart> chosen;  // of pairs
   std::vector<int64_t> source_samples;
 
   absl::Status Open(const std::string& path);
@@ -39,7 +40,9 @@ absl::Status TokenFile::State::Open(const std::string& path) {
       file.Read(SourcesPlace(header), std::as_writable_bytes(std::span(sources))));
   weights.resize(header.has_weights() ? header.sample_count : 0);
   SHOAL_RETURN_IF_ERROR(file.Read(SumsPlace(header), std::as_writable_bytes(std::span(weights))));
-  const absl::Status status = CheckTokenFileIndex(header, {index, sources, weights});
+  chosen.resize(header.has_pairs() ? header.sample_count : 0);
+  SHOAL_RETURN_IF_ERROR(file.Read(SumsPlace(header), std::as_writable_bytes(std::span(chosen))));
+  const absl::Status status = CheckTokenFileIndex(header, {index, sources, weights, chosen});
   source_samples.assign(sources.begin(), sources.end());
   return status.ok() ? status : Annotate(status, path);
 }
@@ -65,6 +68,10 @@ absl::StatusOr<TokenSample> TokenFile::State::Read(int64_t sample) const {
     status = CheckTokenWeights(sample, result.labels, result.weights,
                                weights[static_cast<size_t>(sample)]);
   }
+  if (status.ok() && header.has_pairs()) {
+    result.chosen = chosen[static_cast<size_t>(sample)];
+    status = CheckPair(sample, result.labels, result.chosen);
+  }
   if (!status.ok()) {
     return Annotate(status, file.path());
   }
@@ -89,8 +96,19 @@ int64_t TokenFile::targets(int64_t sample) const {
   return state_->index[static_cast<size_t>(sample)].targets;
 }
 double TokenFile::weight(int64_t sample) const {
+  if (pairs()) {
+    return 1;
+  }
   return state_->weights.empty() ? static_cast<double>(targets(sample))
                                  : state_->weights[static_cast<size_t>(sample)];
+}
+bool TokenFile::pairs() const { return state_->header.has_pairs(); }
+ChosenPart TokenFile::chosen(int64_t sample) const {
+  return pairs() ? state_->chosen[static_cast<size_t>(sample)] : ChosenPart();
+}
+int64_t TokenFile::longest(int64_t sample) const {
+  const int64_t first = chosen(sample).tokens;
+  return std::max(first, tokens(sample) - first);
 }
 int64_t TokenFile::vocabulary() const { return static_cast<int64_t>(state_->header.vocabulary); }
 int64_t TokenFile::total_tokens() const { return static_cast<int64_t>(state_->header.token_count); }

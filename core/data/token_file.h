@@ -7,12 +7,16 @@
 //   sources  of a mixture (version 2, or 3): how many samples each source has (u64), one after the
 //            other
 //   sums     with weights (version 3): what the targets of a sample weigh together (f64)
+//   chosen   of pairs (version 4): of the sample's first sequence {tokens (u32), targets (u32)}
 //   tokens   i32 ids, all samples one after the other
 //   labels   i32, aligned with tokens: the id to be predicted AT that position (already
 //            shifted by one: labels[i] is the token that follows tokens[i]), or -100 where
 //            no loss is taken; a sample's last label is always -100
 //   weights  (version 3) f32, aligned with labels: what the loss of a target counts for; 1 where no
 //            loss is taken. Without them all are 1
+//
+// A sample of pairs is two sequences, one after the other: the chosen and the rejected reply, each
+// behind its prompt. They go through the model together.
 //
 // The coordinator reads lengths, target counts and sums of weights to plan; workers read tokens,
 // labels and weights. Both treat the file as hostile until Open has checked header, index bounds
@@ -40,11 +44,20 @@ inline constexpr float kLeastWeight = 1e-6f;
 inline constexpr float kMostWeight = 1e6f;
 inline bool IsWeight(float weight) { return weight >= kLeastWeight && weight <= kMostWeight; }
 
+// The chosen one of a pair's two sequences.
+struct ChosenPart {
+  uint32_t tokens = 0;
+  uint32_t targets = 0;
+
+  bool operator==(const ChosenPart&) const = default;
+};
+
 struct TokenSample {
   std::vector<int32_t> tokens;
   std::vector<int32_t> labels;  // shifted, see above
   int64_t targets = 0;          // labels that are not kIgnoredLabel
   std::vector<float> weights;   // of the labels; empty: 1 each
+  ChosenPart chosen = {};       // of a pair
 };
 
 // Thread-safe.
@@ -58,7 +71,10 @@ class TokenFile {
   const std::vector<int64_t>& source_samples() const;
   int64_t tokens(int64_t sample) const;
   int64_t targets(int64_t sample) const;
-  double weight(int64_t sample) const;  // of all its targets
+  double weight(int64_t sample) const;      // of all its targets; of a pair, 1
+  bool pairs() const;                       // whether samples are pairs
+  ChosenPart chosen(int64_t sample) const;  // of a pair
+  int64_t longest(int64_t sample) const;    // of its sequences, in tokens
   int64_t vocabulary() const;
   int64_t total_tokens() const;
   uint64_t tokenizer_hash() const;
@@ -87,6 +103,12 @@ class TokenFileWriter {
   // empty.
   absl::Status Add(std::span<const int32_t> tokens, std::span<const int32_t> labels,
                    std::span<const float> weights = {});
+  // Adds a pair: chosen and rejected, one after the other. All samples of a file are pairs, or
+  // none.
+  absl::Status AddPair(std::span<const int32_t> tokens, std::span<const int32_t> labels,
+                       ChosenPart chosen);
+  // As it was read.
+  absl::Status Add(const TokenSample& sample);
   absl::Status Finish();
 
  private:

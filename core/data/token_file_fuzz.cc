@@ -21,13 +21,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         .sources = {reinterpret_cast<const uint64_t*>(bytes + SourcesPlace(header)),
                     header.sources},
         .weights = {reinterpret_cast<const double*>(bytes + SumsPlace(header)),
-                    header.has_weights() ? header.sample_count : 0}};
+                    header.has_weights() ? header.sample_count : 0},
+        .chosen = {reinterpret_cast<const ChosenPart*>(bytes + SumsPlace(header)),
+                   header.has_pairs() ? header.sample_count : 0}};
   };
   if (size >= sizeof(TokenFileHeader)) {
     TokenFileHeader header;
     std::memcpy(&header, bytes, sizeof(header));
     header.magic = kTokenFileMagic;
     header.version = header.has_weights()  ? kTokenFileVersionOfWeights
+                     : header.has_pairs()  ? kTokenFileVersionOfPairs
                      : header.sources == 0 ? kTokenFileVersion
                                            : kTokenFileVersionOfMixture;
     const size_t entries = (size - sizeof(header)) / sizeof(TokenFileEntry);
@@ -36,7 +39,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
              count <= (size - static_cast<size_t>(place)) / sizeof(uint64_t);
     };
     if (header.sample_count <= entries && fits(SourcesPlace(header), header.sources) &&
-        fits(SumsPlace(header), header.has_weights() ? header.sample_count : 0)) {
+        fits(SumsPlace(header),
+             header.has_weights() || header.has_pairs() ? header.sample_count : 0)) {
       header.checksum = TokenFileChecksum(header, index_of(header));
     }
     std::memcpy(bytes, &header, sizeof(header));
@@ -58,6 +62,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (header->has_weights()) {
         const auto* weights = reinterpret_cast<const float*>(bytes + WeightPlace(*header, entry));
         (void)CheckTokenWeights(sample, labels, {weights, entry.tokens}, index.weights[i]);
+      }
+      if (header->has_pairs()) {
+        (void)CheckPair(sample, labels, index.chosen[i]);
       }
     }
   }

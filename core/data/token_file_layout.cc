@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -18,13 +19,13 @@ absl::Status CheckHeader(const TokenFileHeader& header, uint64_t file_bytes) {
   if (header.magic != kTokenFileMagic) {
     return InvalidArgument("not a token file (it does not start with SHOALTOK)");
   }
-  if (header.version < kTokenFileVersion || header.version > kTokenFileVersionOfWeights) {
+  if (header.version < kTokenFileVersion || header.version > kTokenFileVersionOfPairs) {
     return InvalidArgument(
         "token file version {}, this program reads versions {} to {}; prepare the data again",
-        header.version, kTokenFileVersion, kTokenFileVersionOfWeights);
+        header.version, kTokenFileVersion, kTokenFileVersionOfPairs);
   }
-  const bool sources_fit =
-      header.has_weights() || (header.sources == 0) == (header.version == kTokenFileVersion);
+  const bool sources_fit = header.has_weights() || header.has_pairs() ||
+                           (header.sources == 0) == (header.version == kTokenFileVersion);
   if (!sources_fit || header.unused != 0) {
     return DataLoss("damaged header (reserved fields are not zero)");
   }
@@ -37,9 +38,8 @@ absl::Status CheckHeader(const TokenFileHeader& header, uint64_t file_bytes) {
   const uint64_t expected =
       sizeof(TokenFileHeader) + header.sample_count * sizeof(TokenFileEntry) +
       header.sources * sizeof(uint64_t) + header.token_count * 2 * sizeof(int32_t) +
-      (header.has_weights()
-           ? header.sample_count * sizeof(double) + header.token_count * sizeof(float)
-           : 0);
+      (header.has_weights() || header.has_pairs() ? header.sample_count * sizeof(double) : 0) +
+      (header.has_weights() ? header.token_count * sizeof(float) : 0);
   if (!counts_possible || expected != file_bytes) {
     return DataLoss(
         "{} bytes do not hold the {} samples and {} tokens its header announces; "
@@ -92,13 +92,29 @@ absl::Status CheckSums(const TokenFileIndex& index) {
   return absl::OkStatus();
 }
 
+absl::Status CheckChosen(const TokenFileIndex& index) {
+  for (size_t i = 0; i < index.chosen.size(); ++i) {
+    const TokenFileEntry& both = index.entries[i];
+    const ChosenPart& chosen = index.chosen[i];
+    const bool fits = chosen.targets < chosen.tokens && chosen.tokens < both.tokens &&
+                      chosen.targets <= both.targets &&
+                      both.targets - chosen.targets < both.tokens - chosen.tokens;
+    if (!fits) {
+      return DataLoss(
+          "{} of the {} tokens of pair {} are said to be chosen; prepare the data again",
+          chosen.tokens, both.tokens, i);
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 uint64_t TokenFileChecksum(const TokenFileHeader& header, const TokenFileIndex& index) {
   uint64_t hash = XXH3_64bits(&header, offsetof(TokenFileHeader, checksum));
   hash = XXH3_64bits_withSeed(index.entries.data(), index.entries.size_bytes(), hash);
   for (const std::span<const std::byte> part :
-       {std::as_bytes(index.sources), std::as_bytes(index.weights)}) {
+       {std::as_bytes(index.sources), std::as_bytes(index.weights), std::as_bytes(index.chosen)}) {
     hash = part.empty() ? hash : XXH3_64bits_withSeed(part.data(), part.size(), hash);
   }
   return hash;
@@ -121,7 +137,8 @@ absl::Status CheckTokenFileIndex(const TokenFileHeader& header, const TokenFileI
   }
   SHOAL_RETURN_IF_ERROR(CheckSources(header, index.sources));
   SHOAL_RETURN_IF_ERROR(CheckOrder(header, index.entries));
-  return CheckSums(index);
+  SHOAL_RETURN_IF_ERROR(CheckSums(index));
+  return CheckChosen(index);
 }
 
 int64_t SourcesPlace(const TokenFileHeader& header) {
@@ -133,7 +150,7 @@ int64_t SumsPlace(const TokenFileHeader& header) {
 }
 
 int64_t TokensPlace(const TokenFileHeader& header, const TokenFileEntry& entry) {
-  const uint64_t sums = header.has_weights() ? header.sample_count : 0;
+  const uint64_t sums = header.has_weights() || header.has_pairs() ? header.sample_count : 0;
   return SumsPlace(header) +
          static_cast<int64_t>(sums * sizeof(double) + entry.first_token * sizeof(int32_t));
 }
@@ -167,6 +184,17 @@ absl::Status CheckTokenSample(const TokenFileHeader& header, const TokenFileEntr
                     sample, targets, entry.targets);
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckPair(int64_t sample, std::span<const int32_t> labels, ChosenPart chosen) {
+  const auto of_chosen = labels.first(chosen.tokens);
+  const auto targets = std::ssize(of_chosen) - std::ranges::count(of_chosen, kIgnoredLabel);
+  return targets == chosen.targets && of_chosen.back() == kIgnoredLabel
+             ? absl::OkStatus()
+             : DataLoss(
+                   "pair {}: what was chosen has {} targets where the index says {}, or one at "
+                   "its end",
+                   sample, targets, chosen.targets);
 }
 
 double SumOfWeights(std::span<const int32_t> labels, std::span<const float> weights) {

@@ -20,6 +20,7 @@ struct TokenFileWriter::State {
   std::unique_ptr<StreamedFile> labels;
   std::unique_ptr<StreamedFile> weights;  // from the first sample on that has some
   std::vector<double> sums;
+  std::vector<ChosenPart> chosen;  // of pairs
 
   absl::Status AddWeights(std::span<const int32_t> of_labels, std::span<const float> added);
   absl::Status AppendOnes(uint64_t count);
@@ -110,8 +111,29 @@ absl::Status TokenFileWriter::Add(std::span<const int32_t> tokens, std::span<con
   return state.labels->Append(std::as_bytes(labels));
 }
 
+absl::Status TokenFileWriter::AddPair(std::span<const int32_t> tokens,
+                                      std::span<const int32_t> labels, ChosenPart chosen) {
+  State& state = *state_;
+  if (chosen.tokens == 0 || chosen.tokens >= tokens.size() || labels.size() != tokens.size()) {
+    return InvalidArgument("pair {}: {} of its {} tokens are chosen", state.index.size(),
+                           chosen.tokens, tokens.size());
+  }
+  SHOAL_RETURN_IF_ERROR(CheckPair(std::ssize(state.index), labels, chosen));
+  state.chosen.push_back(chosen);
+  return Add(tokens, labels);
+}
+
+absl::Status TokenFileWriter::Add(const TokenSample& sample) {
+  return sample.chosen.tokens > 0 ? AddPair(sample.tokens, sample.labels, sample.chosen)
+                                  : Add(sample.tokens, sample.labels, sample.weights);
+}
+
 absl::Status TokenFileWriter::Finish() {
   State& state = *state_;
+  if (!state.chosen.empty() && state.chosen.size() != state.index.size()) {
+    return InvalidArgument("{}: {} of {} samples are pairs", state.path, state.chosen.size(),
+                           state.index.size());
+  }
   state.header.sample_count = state.index.size();
   if (!state.sources.empty()) {
     state.header.version = kTokenFileVersionOfMixture;
@@ -122,17 +144,21 @@ absl::Status TokenFileWriter::Finish() {
     return InvalidArgument("source {} of the mixture is left without a sample",
                            none - state.sources.begin() + 1);
   }
-  if (state.weights != nullptr) {
+  if (!state.chosen.empty()) {
+    state.header.version = kTokenFileVersionOfPairs;
+    state.sums.clear();
+  } else if (state.weights != nullptr) {
     state.header.version = kTokenFileVersionOfWeights;
   } else {
     state.sums.clear();
   }
-  const TokenFileIndex index = {state.index, state.sources, state.sums};
+  const TokenFileIndex index = {state.index, state.sources, state.sums, state.chosen};
   state.header.checksum = TokenFileChecksum(state.header, index);
   SHOAL_ASSIGN_OR_RETURN(auto file, StreamedFile::Create(state.path));
   SHOAL_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(&state.header, 1))));
   for (const std::span<const std::byte> part :
-       {std::as_bytes(index.entries), std::as_bytes(index.sources), std::as_bytes(index.weights)}) {
+       {std::as_bytes(index.entries), std::as_bytes(index.sources), std::as_bytes(index.weights),
+        std::as_bytes(index.chosen)}) {
     SHOAL_RETURN_IF_ERROR(file->Append(part));
   }
   const auto append = [&](std::span<const std::byte> bytes) { return file->Append(bytes); };

@@ -40,7 +40,7 @@ enum class LearningRateSchedule {
 enum class DecayShape { kLinear, kSqrt, kCosine };
 enum class ExportType { kFp32, kBf16 };
 enum class OversizePolicy { kError, kSkip, kTruncate };
-enum class Objective { kSft, kPretrain };
+enum class Objective { kSft, kPretrain, kDpo };
 // Which messages of the assistant are learnt. kEach: of every one a sample, as if the conversation
 // ended with it. kAnswer: all, without their reasoning.
 enum class TrainOn { kAll, kLast, kEach, kAnswer };
@@ -200,6 +200,26 @@ struct LoraOptions {
   bool operator==(const LoraOptions&) const = default;
 };
 
+enum class PreferenceLoss { kSigmoid, kHinge, kIpo, kRobust, kSimpo, kOrpo };
+enum class Reference { kAuto, kPrecompute, kNone };
+
+// What is learnt of pairs of replies, with Objective::kDpo.
+struct PreferenceOptions {
+  PreferenceLoss loss = PreferenceLoss::kSigmoid;
+  double beta = 0.1;
+  double label_smoothing = 0.1;  // of robust
+  double gamma = 0.5;            // of simpo
+  double lambda = 0.1;           // of orpo
+  double sft_weight = 0;
+  Reference reference = Reference::kAuto;
+
+  // Whether the loss compares with what the model said before step 1.
+  bool has_reference() const {
+    return loss != PreferenceLoss::kSimpo && loss != PreferenceLoss::kOrpo;
+  }
+  bool operator==(const PreferenceOptions&) const = default;
+};
+
 // Which RDMA devices the verbs transport uses, and how. Hosts differ: flags of shoal-server and
 // shoal-worker override the devices and the index on theirs.
 struct RdmaOptions {
@@ -309,6 +329,7 @@ struct Job {
   AssignmentOptions plan;
   TrainOptions train;
   LoraOptions lora;
+  PreferenceOptions preference;
   ServiceOptions service;
   ClusterOptions cluster;
   CheckpointOptions checkpoint;

@@ -310,6 +310,56 @@ absl::Status CheckObjective(const Job& job, const JobSources& sources,
              : contradicts("data.oversize", with, "pretrain cuts documents, and none is too long");
 }
 
+// What is said of pairs goes with them alone, and a loss with what it compares with.
+absl::Status CheckPreference(const Job& job, const JobSources& sources,
+                             const std::string& file_name) {
+  const PreferenceOptions& preference = job.preference;
+  const PreferenceOptions defaults;
+  const auto contradicts = Contradicts(sources, file_name);
+  const bool pairs = job.train.objective == Objective::kDpo;
+  using Loss = PreferenceLoss;
+  const std::pair<const char*, bool> of_losses[] = {
+      {"preference.loss", pairs || preference.loss == defaults.loss},
+      {"preference.beta", pairs || preference.beta == defaults.beta},
+      {"preference.sft_weight", pairs || preference.sft_weight == defaults.sft_weight},
+      {"preference.reference", pairs || preference.reference == defaults.reference},
+      {"preference.label_smoothing",
+       preference.loss == Loss::kRobust || preference.label_smoothing == defaults.label_smoothing},
+      {"preference.gamma", preference.loss == Loss::kSimpo || preference.gamma == defaults.gamma},
+      {"preference.lambda",
+       preference.loss == Loss::kOrpo || preference.lambda == defaults.lambda}};
+  for (const auto& [key, fits] : of_losses) {
+    if (!fits) {
+      return pairs ? contradicts(key, "preference.loss", "it is of another loss")
+                   : contradicts(key, "train.objective", "it is of pairs, for dpo");
+    }
+  }
+  if (!pairs) {
+    return absl::OkStatus();
+  }
+  if (preference.reference == Reference::kPrecompute && !preference.has_reference()) {
+    return contradicts("preference.reference", "preference.loss", "this loss has none");
+  }
+  if (preference.reference == Reference::kNone && preference.has_reference()) {
+    return contradicts("preference.reference", "preference.loss", "only simpo and orpo need none");
+  }
+  if (job.data.train_on != TrainOn::kAll) {
+    return contradicts("data.train_on", "train.objective",
+                       "what is learnt of pairs is what was chosen");
+  }
+  return job.emulate.enabled() ? contradicts("train.objective", "emulate.shape",
+                                             "nothing is computed, and so no pair is compared")
+                               : absl::OkStatus();
+}
+
+// What other objectives have in place of a default.
+void SettleDefaults(const proto::TrainOptions& said, TrainOptions& train) {
+  if (train.objective == Objective::kDpo) {
+    train.learning_rate = said.has_learning_rate() ? train.learning_rate : 5e-7;
+    train.weight_decay = said.has_weight_decay() ? train.weight_decay : 0;
+  }
+}
+
 // What is of validations goes with one, and that with what forward alone is made for.
 absl::Status CheckValidation(const Job& job, const JobSources& sources,
                              const std::string& file_name) {
@@ -379,6 +429,7 @@ absl::Status CheckJob(Job& job, const proto::Job& said, const JobSources& source
                       const std::string& file_name) {
   SHOAL_RETURN_IF_ERROR(CheckRecompute(said, sources, file_name));
   SHOAL_RETURN_IF_ERROR(SettleCluster(job, said.cluster(), sources));
+  SettleDefaults(said.train(), job.train);
   const TrainOptions& train = job.train;
   SHOAL_RETURN_IF_ERROR(SettleMixture(job.data, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckTrain(job.train, sources, file_name));
@@ -426,6 +477,7 @@ absl::Status CheckJob(Job& job, const proto::Job& said, const JobSources& source
   SHOAL_RETURN_IF_ERROR(CheckReplicas(job, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckValidation(job, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckObjective(job, sources, file_name));
+  SHOAL_RETURN_IF_ERROR(CheckPreference(job, sources, file_name));
   return CheckPipeline(job, sources, file_name);
 }
 

@@ -50,6 +50,17 @@ void VisitTrain(J& train, const Visit& visit) {
   visit("train.early_stop.minimum_change", train.early_stop.minimum_change);
 }
 
+template <typename P, typename Visit>
+void VisitPreference(P& preference, const Visit& visit) {
+  visit("preference.loss", preference.loss);
+  visit("preference.beta", preference.beta);
+  visit("preference.label_smoothing", preference.label_smoothing);
+  visit("preference.gamma", preference.gamma);
+  visit("preference.lambda", preference.lambda);
+  visit("preference.sft_weight", preference.sft_weight);
+  visit("preference.reference", preference.reference);
+}
+
 template <typename S, typename Visit>
 void VisitService(S& service, const Visit& visit) {
   visit("service.gradient_type", service.gradient_type);
@@ -121,6 +132,7 @@ void VisitFields(J& job, const Visit& visit) {
   visit("lora.alpha", job.lora.alpha);
   visit("lora.rslora", job.lora.rslora);
   visit("lora.targets", job.lora.targets);
+  VisitPreference(job.preference, visit);
   VisitService(job.service, visit);
   visit("cluster.lease_seconds", job.cluster.lease_seconds);
   visit("cluster.start_timeout_seconds", job.cluster.start_timeout_seconds);

@@ -92,6 +92,26 @@ std::vector<ParameterGroup> RandomGroups(Random& random) {
   return groups;
 }
 
+PreferenceOptions RandomPreference(Random& random) {
+  PreferenceOptions preference;
+  preference.loss = static_cast<PreferenceLoss>(random.Below(6));
+  preference.beta = 0.01 + random.Uniform();
+  preference.sft_weight = random.Uniform();
+  if (preference.loss == PreferenceLoss::kRobust) {
+    preference.label_smoothing = random.Uniform() / 4;
+  }
+  if (preference.loss == PreferenceLoss::kSimpo) {
+    preference.gamma = random.Uniform();
+  }
+  if (preference.loss == PreferenceLoss::kOrpo) {
+    preference.lambda = 0.01 + random.Uniform();
+  }
+  if (random.Below(2) == 0) {
+    preference.reference = preference.has_reference() ? Reference::kPrecompute : Reference::kNone;
+  }
+  return preference;
+}
+
 Job RandomJob(Random& random) {
   Job job;
   job.model = RandomText(random);
@@ -113,6 +133,9 @@ Job RandomJob(Random& random) {
   if (random.Below(4) == 0) {
     job.train.objective = Objective::kPretrain;
     job.data.documents = static_cast<Documents>(random.Below(2));
+  } else if (random.Below(3) == 0) {
+    job.train.objective = Objective::kDpo;
+    job.preference = RandomPreference(random);
   } else {
     const std::array<std::string, 5> templates = {"auto", "plain", "chatml", "llama3", "a b.jinja"};
     job.data.chat_template = templates[random.Below(templates.size())];
@@ -131,7 +154,7 @@ Job RandomJob(Random& random) {
   job.train.synchronization = job.plan.assignment == Assignment::kDynamic
                                   ? Synchronization::kStep
                                   : static_cast<Synchronization>(random.Below(2));
-  if (random.Below(2) == 0) {
+  if (job.train.objective != Objective::kDpo && random.Below(2) == 0) {
     job.emulate.shape = "1.5b";
   }
   job.emulate.device_flops = std::exp(random.Uniform() * 40);
@@ -373,22 +396,6 @@ TEST(EncryptsTensors, AsControlUnlessTheJobSaysOtherwise) {
   EXPECT_REFUSED(encrypts(Encryption::kOn, false).status(), "keys would travel in plain text");
 }
 
-TEST(ValidationOptions, AreDueAtTheirStepsAndAfterTheLast) {
-  const auto due = [](const ValidationOptions& options) {
-    std::vector<int64_t> steps;
-    for (int64_t step = 0; step <= 7; ++step) {
-      if (options.DueAfter(step, 7)) {
-        steps.push_back(step);
-      }
-    }
-    return steps;
-  };
-  using Steps = std::vector<int64_t>;
-  EXPECT_EQ(due({}), Steps{});
-  EXPECT_EQ(due({.every_steps = 3, .at_start = true}), Steps{}) << "of nothing";
-  EXPECT_EQ(due({.path = "x"}), Steps{7});
-  EXPECT_EQ(due({.fraction = 0.1, .every_steps = 3}), (Steps{3, 6, 7}));
-  EXPECT_EQ(due({.path = "x", .every_steps = 7, .at_start = true}), (Steps{0, 7}));
 }
 
 TEST(Matches, TakesAShellsPatterns) {

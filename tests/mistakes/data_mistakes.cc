@@ -152,6 +152,9 @@ std::vector<Mistake> OfJobs() {
              "needed"}),
       train("NoFileOfATemplate", "--set data.template={at}/gone.jinja",
             {"cannot open {at}/gone.jinja: No such file"}),
+      train(
+          "PairsExpected", "--set train.objective=dpo",
+          {"{shared}/train.jsonl:1: no 'chosen' and 'rejected' are there", "train.objective: dpo"}),
       train("DocumentsExpected", "--set train.objective=pretrain --set data.template=auto",
             {"{shared}/train.jsonl:1: no 'text' is there", "train.objective: pretrain"}),
       {.name = "MissingDataOfASimulation",

@@ -123,6 +123,7 @@ server::LoadedJob SimJob::Load(const proto::SubmitJobRequest& request,
                                                         .workers = options_.workers,
                                                         .stages = options_.stages,
                                                         .samples = options_.samples,
+                                                        .pairs = options_.pairs,
                                                         .seed = options_.seed},
                                                        disk_);
   job.job = description_;

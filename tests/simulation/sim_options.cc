@@ -38,6 +38,7 @@ std::string ToCode(const SimOptions& options) {
   SAY(checkpoint_every);
   SAY(checkpoint_seconds);
   SAY(validate_every);
+  SAY(pairs);
   SAY(patience);
   SAY(keep_best);
   SAY(skip_nonfinite);

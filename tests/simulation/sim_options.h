@@ -24,6 +24,7 @@ struct SimOptions {
   int64_t checkpoint_every = 2;
   double checkpoint_seconds = 0;
   int64_t validate_every = 0;   // data.validation.every_steps; 0: there is none
+  int64_t pairs = 0;            // that samples are, of the data, which have references; 0: none
   int64_t patience = 0;         // train.early_stop.patience
   bool keep_best = false;       // checkpoint.best
   bool skip_nonfinite = false;  // train.skip_step.nonfinite

@@ -65,11 +65,11 @@ absl::Status PipelineRunner::Run(const proto::StepWork& work, double loss_scale,
                                  StepWeights& source, StepGradients& sink,
                                  proto::FinishedReport& report) {
   const bool validates = work.validates();
-  const formats::TokenFile& samples = validates ? *context_.validation : *context_.data;
   std::vector<PackedBatch> batches;
   std::vector<plan::MicrobatchSize> sizes;
   for (const proto::MicrobatchWork& microbatch : work.microbatches()) {
-    SHOAL_ASSIGN_OR_RETURN(batches.emplace_back(), BuildBatch(samples, microbatch));
+    SHOAL_ASSIGN_OR_RETURN(batches.emplace_back(),
+                           BuildBatch(context_, validates && !work.of_training(), microbatch));
     sizes.push_back(SizeOfBatch(batches.back()));
   }
   sink.BeginStep({.microbatches = validates ? 0 : work.microbatches_size(),

@@ -109,7 +109,8 @@ absl::Status PlainRunner::Validate(const proto::StepWork& work, const Step& step
     context_.time_kinds->AtMicrobatch(i);
     context_.time_kinds->AtUnit(-1);
     context_.time_kinds->Enter(TimeKind::kData);
-    SHOAL_ASSIGN_OR_RETURN(const PackedBatch batch, BuildBatch(*context_.validation, pack));
+    SHOAL_ASSIGN_OR_RETURN(const PackedBatch batch,
+                           BuildBatch(context_, !work.of_training(), pack));
     context_.time_kinds->Enter(TimeKind::kForward);
     SHOAL_ASSIGN_OR_RETURN(const MicrobatchResult result, model_->Evaluate(batch, step.source));
     context_.time_kinds->Enter(TimeKind::kData);
@@ -152,7 +153,8 @@ absl::Status PlainRunner::RunOne(const proto::MicrobatchWork& work, const Step& 
   context_.time_kinds->AtMicrobatch(step.report.packs_size());
   context_.time_kinds->AtUnit(-1);
   context_.time_kinds->Enter(TimeKind::kData);
-  SHOAL_ASSIGN_OR_RETURN(const PackedBatch batch, BuildBatch(*context_.data, work));
+  SHOAL_ASSIGN_OR_RETURN(const PackedBatch batch,
+                         BuildBatch(context_, /*of_validation=*/false, work));
   context_.time_kinds->Enter(TimeKind::kForward);
   step.sink.AtPack(work.number());
   microbatch_started_ = context_.clock->Now();
@@ -221,12 +223,17 @@ absl::StatusOr<std::unique_ptr<StepRunner>> MakePlainRunner(const JobContext& co
                                        device, compute);
 }
 
-absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
+absl::StatusOr<PackedBatch> BuildBatch(const JobContext& context, bool of_validation,
                                        const proto::MicrobatchWork& work) {
+  const formats::TokenFile& file = of_validation ? *context.validation : *context.data;
   PackedBatch batch;
   for (const int64_t sample : work.samples()) {
     SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample encoded, file.Sample(sample));
-    batch.Append(encoded.tokens, encoded.labels, encoded.weights);
+    batch.Append(encoded);
+  }
+  if (context.job.train.objective == plan::Objective::kDpo) {
+    batch.preference = context.job.preference;
+    batch.references.assign(work.references().begin(), work.references().end());
   }
   return batch;
 }
@@ -244,6 +251,8 @@ void ReportPack(int64_t number, const plan::MicrobatchSize& size, const Microbat
   pack.set_loss_sum(result.loss_sum);
   pack.set_tokens(result.tokens);
   pack.set_targets(result.targets);
+  pack.mutable_log_probabilities()->Assign(result.log_probabilities.begin(),
+                                           result.log_probabilities.end());
 }
 
 }  // namespace shoal::worker

@@ -59,8 +59,9 @@ absl::StatusOr<std::unique_ptr<StepRunner>> MakePipelineRunner(const JobContext&
                                                                const JobTransports& transports,
                                                                std::function<absl::Status()> check);
 
-// Builds a sequence from each sample that the coordinator names, in the plan's order.
-absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
+// Builds a sequence from each sample that the coordinator names, in the plan's order; of pairs,
+// two.
+absl::StatusOr<PackedBatch> BuildBatch(const JobContext& context, bool of_validation,
                                        const proto::MicrobatchWork& work);
 // Adds a finished pack to the report, without the time of an empty one.
 void ReportPack(int64_t number, const plan::MicrobatchSize& size, const MicrobatchResult& result,

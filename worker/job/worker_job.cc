@@ -100,7 +100,7 @@ absl::Status WorkerJob::RunMicrobatches(const proto::StepWork& work,
     return Internal(
         "the coordinator wants microbatches to be drawn; plan.assignment is not dynamic");
   }
-  if (work.validates() && context_->validation == nullptr) {
+  if (work.validates() && !work.of_training() && context_->validation == nullptr) {
     return Internal("the coordinator wants a validation; the job has none");
   }
   SHOAL_RETURN_IF_ERROR(attachment_->BeginStep(work));

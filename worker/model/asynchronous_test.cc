@@ -16,6 +16,7 @@ using testing_model::FullSpec;
 using testing_model::PassingGradientSink;
 using testing_model::PassingUnitSource;
 using testing_model::RandomBatch;
+using testing_model::RandomPairs;
 using testing_model::RandomWeights;
 using testing_model::SmallSpec;
 
@@ -41,6 +42,16 @@ Result RunAll(const plan::ModelSpec& spec, DType compute, ComputeDevice compute_
     EXPECT_TRUE(ran.ok()) << ran.status();
     result.losses.push_back(ran->loss_sum);
   }
+  const PackedBatch pairs = RandomPairs(spec, {12, 70, 9, 5}, 6, plan::PreferenceLoss::kSigmoid);
+  const auto ran = RunMicrobatch(*model, pairs, kLossScale, source, sink);
+  EXPECT_TRUE(ran.ok()) << ran.status();
+  result.losses.push_back(ran->loss_sum);
+  const auto evaluated = EvaluateLoss(*model, pairs, source);
+  EXPECT_TRUE(evaluated.ok()) << evaluated.status();
+  EXPECT_EQ(evaluated->loss_sum, ran->loss_sum);
+  EXPECT_EQ(evaluated->log_probabilities, ran->log_probabilities);
+  result.losses.insert(result.losses.end(), ran->log_probabilities.begin(),
+                       ran->log_probabilities.end());
   for (const auto& contribution : sink.contributions()) {
     result.contributions.push_back(contribution.values);
   }

@@ -53,16 +53,19 @@ void ForwardNorm(Transformer& model, const HeldHead& head, ConstMatrix last,
                              scratch.inverse_rms);
 }
 
-absl::Status HeadLoss(Transformer& model, const MicrobatchInput& microbatch, UnitSource& source,
-                      ConstMatrix last, const HeadScratch& scratch) {
-  SHOAL_ASSIGN_OR_RETURN(const HeldHead head, HeldHead::Get(model, source));
-  ForwardNorm(model, head, last, scratch);
+namespace {
+
+// The loss alone, of scratch.normed; of pairs, what each row of the backward counts for, too.
+absl::Status TakeLoss(Transformer& model, const MicrobatchInput& microbatch, const HeldHead& head,
+                      const HeadScratch& scratch) {
   LinearCrossEntropy(model.ops(), scratch.normed, head.matrix(), microbatch.targets(), 0.0f,
-                     model.logits_softcap(), scratch.chunk, Matrix(), {}, {microbatch.loss_sum()});
+                     model.logits_softcap(), scratch.chunk, Matrix(), {},
+                     {microbatch.loss_sum(), microbatch.log_probabilities()});
+  if (microbatch.pairs() != nullptr) {
+    SHOAL_RETURN_IF_ERROR(microbatch.ComparePairs(model.ops().stream()));
+  }
   return model.ops().Check();
 }
-
-namespace {
 
 // Zeroes an empty gradient's elements before and after what is written.
 void ZeroBeside(Transformer& model, const UnitGradient& gradient, int64_t begin, int64_t count) {
@@ -76,6 +79,13 @@ void ZeroBeside(Transformer& model, const UnitGradient& gradient, int64_t begin,
 }
 
 }  // namespace
+
+absl::Status HeadLoss(Transformer& model, const MicrobatchInput& microbatch, UnitSource& source,
+                      ConstMatrix last, const HeadScratch& scratch) {
+  SHOAL_ASSIGN_OR_RETURN(const HeldHead head, HeldHead::Get(model, source));
+  ForwardNorm(model, head, last, scratch);
+  return TakeLoss(model, microbatch, head, scratch);
+}
 
 absl::Status HeadBackward(Transformer& model, const MicrobatchInput& microbatch, double loss_scale,
                           UnitSource& source, GradientSink& sink, ConstMatrix last,
@@ -92,6 +102,9 @@ absl::Status HeadBackward(Transformer& model, const MicrobatchInput& microbatch,
   const plan::ModelSpec& spec = model.spec();
   ZeroBeside(model, of_matrix, model.head_matrix_offset(), spec.vocabulary * spec.hidden);
   ForwardNorm(model, head, last, scratch);
+  if (microbatch.pairs() != nullptr) {
+    SHOAL_RETURN_IF_ERROR(TakeLoss(model, microbatch, head, scratch));
+  }
   const bool wants_matrix = !of_matrix.sums.empty();
   LinearCrossEntropy(
       model.ops(), scratch.normed, head.matrix(), microbatch.targets(),

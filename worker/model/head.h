@@ -1,5 +1,6 @@
 // The model's end: final norm, the head's matrix and the loss. Forward and backward run in one call
-// (loss/linear_cross_entropy.h), so the head keeps nothing in between but its input.
+// (loss/linear_cross_entropy.h), so the head keeps nothing in between but its input. Of pairs
+// (batch/batch_pairs.h) forward runs once more before, which says what each row counts for.
 #pragma once
 
 #include <cstdint>

@@ -31,6 +31,9 @@ absl::StatusOr<MicrobatchInput> MicrobatchInput::Create(const PackedBatch& batch
       input.host_.target_weights.push_back(batch.weights.empty() ? 1.0f : batch.weights[t]);
     }
   }
+  if (batch.preference.has_value()) {
+    input.pairs_ = std::make_unique<BatchPairs>(batch);
+  }
   input.host_.positions = Positions(batch);
   input.longest_ = 1 + *std::ranges::max_element(input.host_.positions);
   input.host_.positions.resize(static_cast<size_t>(plan::MicrobatchRows(batch.token_count())), 0);
@@ -62,6 +65,7 @@ MicrobatchInput::Memory MicrobatchInput::Memory::Carve(Carver& carver, int64_t r
   m.target_labels = carver.TakeArray<int32_t>(targets);
   m.target_weights = carver.TakeArray<float>(targets);
   m.loss_sum = carver.TakeArray<double>(1);
+  m.log_probabilities = carver.TakeArray<float>(targets);
   return m;
 }
 
@@ -87,6 +91,25 @@ void MicrobatchInput::Load(Stream& stream) {
 
 SequenceContext MicrobatchInput::sequences(const RotaryTables& rotary, int unit) const {
   return {.cu_seqlens = cu_seqlens_, .rotation = rotary.of(unit - 1).At(memory_.positions)};
+}
+
+absl::Status MicrobatchInput::ComparePairs(Stream& stream) const {
+  const int64_t bytes = target_count() * static_cast<int64_t>(sizeof(float));
+  std::vector<float> log_probabilities(static_cast<size_t>(target_count()));
+  stream.Copy(log_probabilities.data(), memory_.log_probabilities, bytes);
+  SHOAL_RETURN_IF_ERROR(stream.Synchronize());
+  pairs_->Compare(log_probabilities);
+  stream.Copy(memory_.target_weights, pairs_->weights().data(), bytes);
+  return stream.Synchronize();
+}
+
+MicrobatchResult MicrobatchInput::ResultOf(double loss) const {
+  MicrobatchResult result = {.loss_sum = loss, .targets = target_count(), .tokens = tokens()};
+  if (pairs_ != nullptr) {
+    result.loss_sum = pairs_->loss_sum();
+    result.log_probabilities = pairs_->sums();
+  }
+  return result;
 }
 
 Targets MicrobatchInput::targets() const {

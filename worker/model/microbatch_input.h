@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "worker/loss/linear_cross_entropy.h"
 #include "worker/model/batch/batch.h"
+#include "worker/model/batch/batch_pairs.h"
 #include "worker/model/block.h"
 #include "worker/model/workspace.h"
 #include "worker/ops/rotary_table.h"
@@ -45,6 +46,16 @@ class MicrobatchInput {
   Targets targets() const;
   double* loss_sum() const { return memory_.loss_sum; }  // device
 
+  // Of pairs; else null.
+  const BatchPairs* pairs() const { return pairs_.get(); }
+  float* log_probabilities() const {  // [N], device; null: nobody asks
+    return pairs_ == nullptr ? nullptr : memory_.log_probabilities;
+  }
+  // Takes log_probabilities and puts what targets count for on the device. Waits for the stream.
+  absl::Status ComparePairs(Stream& stream) const;
+  // With what was summed at loss_sum, unless it is of pairs.
+  MicrobatchResult ResultOf(double loss) const;
+
  private:
   struct Memory {
     int32_t* tokens = nullptr;         // [T]
@@ -53,6 +64,7 @@ class MicrobatchInput {
     int32_t* target_labels = nullptr;  // [N]
     float* target_weights = nullptr;   // [N]
     double* loss_sum = nullptr;
+    float* log_probabilities = nullptr;  // [N], for pairs
     static Memory Carve(Carver& carver, int64_t rows, int64_t targets);
   };
 
@@ -73,6 +85,7 @@ class MicrobatchInput {
   std::vector<int32_t> cu_seqlens_;
   int32_t longest_ = 0;
   Memory memory_;
+  std::unique_ptr<BatchPairs> pairs_;
   std::unique_ptr<Event> loaded_;
 };
 

@@ -63,8 +63,7 @@ absl::StatusOr<Memory> Prepare(Transformer& model, MicrobatchInput& microbatch, 
 
 absl::StatusOr<MicrobatchResult> ResultOf(Transformer& model, const MicrobatchInput& microbatch) {
   SHOAL_ASSIGN_OR_RETURN(const double loss, ReadLoss(model, microbatch));
-  return MicrobatchResult{
-      .loss_sum = loss, .targets = microbatch.target_count(), .tokens = microbatch.tokens()};
+  return microbatch.ResultOf(loss);
 }
 
 absl::Status ForwardForEvaluation(Transformer& model, const MicrobatchInput& microbatch,

@@ -23,14 +23,25 @@ using testing_model::FullSpec;
 using testing_model::LengthOf;
 using testing_model::MakeModel;
 using testing_model::RandomBatch;
+using testing_model::RandomPairs;
 using testing_model::RandomWeights;
 using testing_model::SmallSpec;
 
 TEST(RunMicrobatch, EveryTensorsGradientAgreesWithFiniteDifferences) {
-  CheckEveryTensor(SmallSpec());
-  CheckEveryTensor(FullSpec());
-  CheckEveryTensor(testing_model::PostNormSpec());
-  CheckEveryTensor(testing_model::SandwichSpec());
+  for (const plan::ModelSpec& spec :
+       {SmallSpec(), FullSpec(), testing_model::PostNormSpec(), testing_model::SandwichSpec()}) {
+    CheckEveryTensor(spec);
+  }
+}
+
+TEST(RunMicrobatch, SoDoesThatOfPairs) {
+  for (const auto loss : {plan::PreferenceLoss::kSigmoid, plan::PreferenceLoss::kIpo,
+                          plan::PreferenceLoss::kSimpo, plan::PreferenceLoss::kOrpo}) {
+    CheckEveryTensor(SmallSpec(), RandomPairs(SmallSpec(), {17, 6, 4, 30}, 4, loss));
+  }
+  CheckEveryTensor(
+      testing_model::SandwichSpec(),
+      RandomPairs(testing_model::SandwichSpec(), {17, 6}, 4, plan::PreferenceLoss::kSigmoid));
 }
 
 TEST(RunMicrobatch, PackedEqualsEachSampleAlone) {

@@ -123,10 +123,7 @@ absl::Status TransformerStage::EndStep() {
 }
 
 MicrobatchResult TransformerStage::result(int microbatch) const {
-  const MicrobatchInput& input = InputOf(microbatch);
-  return {.loss_sum = losses_[static_cast<size_t>(microbatch)],
-          .targets = input.target_count(),
-          .tokens = input.tokens()};
+  return InputOf(microbatch).ResultOf(losses_[static_cast<size_t>(microbatch)]);
 }
 
 }  // namespace shoal::worker

@@ -22,6 +22,7 @@ using testing_model::FullSpec;
 using testing_model::GuardedMemory;
 using testing_model::PostNormSpec;
 using testing_model::RandomBatch;
+using testing_model::RandomPairs;
 using testing_model::RandomWeights;
 using testing_model::SandwichSpec;
 using testing_model::SmallSpec;
@@ -254,8 +255,12 @@ class ChunkedStep {
 std::vector<PackedBatch> RaggedBatches(const plan::ModelSpec& spec) {
   PackedBatch no_targets = RandomBatch(spec, {12}, 5);
   std::ranges::fill(no_targets.labels, formats::kIgnoredLabel);
-  return {RandomBatch(spec, {70, 7, 33}, 1, /*masked=*/true), RandomBatch(spec, {1}, 2),
-          RandomBatch(spec, {130, 62}, 3), no_targets, RandomBatch(spec, {64}, 4)};
+  return {RandomBatch(spec, {70, 7, 33}, 1, /*masked=*/true),
+          RandomBatch(spec, {1}, 2),
+          RandomPairs(spec, {40, 9}, 6, plan::PreferenceLoss::kIpo),
+          RandomBatch(spec, {130, 62}, 3),
+          no_targets,
+          RandomBatch(spec, {64}, 4)};
 }
 
 struct BitsCase {

@@ -12,6 +12,7 @@ int64_t MicrobatchInputBytes(int64_t tokens) {
   TensorBytes input(DType::kF32, MicrobatchRows(tokens));
   input.Floats(1).Floats(1);                                             // ids, positions
   input.Bytes(4 * tokens).Bytes(4 * tokens).Bytes(4 * tokens).Bytes(8);  // of targets, and loss
+  input.Bytes(4 * tokens);  // log-probabilities of targets, for pairs
   return input.bytes();
 }
 

@@ -14,6 +14,7 @@ PackLedger::PackLedger(const StepPlan& plan, size_t stages)
       SHOAL_CHECK(pack.stages.empty());  // each number once
       pack = {.tokens = microbatch.tokens,
               .targets = microbatch.targets,
+              .samples = microbatch.samples.size(),
               .stages = std::vector<bool>(stages, false),
               .missing = stages};
     }
@@ -54,12 +55,19 @@ absl::Status PackLedger::Done(int group, size_t stage, const PackResult& result)
     return Aborted("it reports {} tokens and {} targets of pack {}, which has {} and {}",
                    result.tokens, result.targets, result.number, pack.tokens, pack.targets);
   }
+  if (!result.log_probabilities.empty() && result.log_probabilities.size() != 2 * pack.samples) {
+    return Aborted("it reports {} log-probabilities of pack {}, which has {} samples",
+                   result.log_probabilities.size(), result.number, pack.samples);
+  }
   if (pack.stages[stage]) {
     pack.loss_sum += SHOAL_PLANTED("loss-twice") ? result.loss_sum : 0;
     return absl::OkStatus();
   }
   pack.stages[stage] = true;
   pack.loss_sum += result.loss_sum;
+  if (!result.log_probabilities.empty()) {
+    pack.log_probabilities = result.log_probabilities;
+  }
   ++of(group).ran[stage];
   undone_ -= --pack.missing == 0 ? 1 : 0;
   return absl::OkStatus();
@@ -76,6 +84,7 @@ std::vector<int64_t> PackLedger::TakeBack(int group) {
       }
       pack.group = -1;
       pack.loss_sum = 0;
+      pack.log_probabilities.clear();
       pack.stages.assign(stages_, false);
       pack.missing = stages_;
       waiting.push_back(static_cast<int64_t>(number));

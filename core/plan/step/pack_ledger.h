@@ -17,6 +17,8 @@ struct PackResult {
   double loss_sum = 0;  // over its targets; 0 of stages without the model's head
   int64_t tokens = 0;
   int64_t targets = 0;
+  // Of pairs, of their replies: two of each sample; nothing of stages without the head.
+  std::vector<double> log_probabilities = {};
 };
 
 class PackLedger {
@@ -39,13 +41,18 @@ class PackLedger {
   bool done() const { return undone_ == 0; }
   // Over all packs, in their order: the same bits whoever ran them.
   double LossSum() const;
+  const std::vector<double>& LogProbabilities(int64_t number) const {
+    return packs_[static_cast<size_t>(number)].log_probabilities;
+  }
 
  private:
   struct Pack {
     int64_t tokens = 0;  // as planned
     int64_t targets = 0;
+    size_t samples = 0;
     int group = -1;  // that has it, or has run it; -1: it waits
     double loss_sum = 0;
+    std::vector<double> log_probabilities;
     std::vector<bool> stages;  // that have run it
     size_t missing = 0;        // stages that have not
   };

@@ -1,6 +1,7 @@
 #include "core/plan/step/step_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/base/status.h"
@@ -39,22 +40,29 @@ absl::Status CheckSample(const SampleLength& sample, int64_t limit) {
         "data.max_sequence_tokens",
         sample.sample, sample.tokens, limit);
   }
-  if (sample.tokens < 1 || sample.targets < 0 || sample.targets > sample.tokens) {
+  if (sample.tokens < 1 || sample.targets < 0 || sample.targets > sample.tokens ||
+      sample.first_tokens < 0 || sample.first_tokens >= sample.tokens) {
     return InvalidArgument("sample {} has {} tokens and {} targets", sample.sample, sample.tokens,
                            sample.targets);
   }
   return absl::OkStatus();
 }
 
+// Tokens of each; of one that is no pair the first has none.
+std::array<int64_t, 2> SequencesOf(const SampleLength& sample) {
+  return {sample.first_tokens, sample.tokens - sample.first_tokens};
+}
+
 Microbatch MakeMicrobatch(std::span<const SampleLength> samples, const std::vector<size_t>& items,
                           const CostModel& cost) {
   Microbatch microbatch;
   for (const size_t item : items) {
-    const auto tokens = static_cast<double>(samples[item].tokens);
     microbatch.samples.push_back(samples[item].sample);
     microbatch.tokens += samples[item].tokens;
     microbatch.targets += samples[item].targets;
-    microbatch.squared_tokens += tokens * tokens;
+    for (const int64_t sequence : SequencesOf(samples[item])) {
+      microbatch.squared_tokens += static_cast<double>(sequence) * static_cast<double>(sequence);
+    }
   }
   microbatch.cost = cost.Microbatch(microbatch.tokens, microbatch.squared_tokens);
   return microbatch;
@@ -175,7 +183,8 @@ absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples,
     tokens.push_back(sample.tokens);
     // The number of microbatches follows from the tokens, so each token carries its part of the
     // fixed cost of a microbatch.
-    costs.push_back(cost.Sequence(sample.tokens) +
+    const auto [first, second] = SequencesOf(sample);
+    costs.push_back(cost.Sequence(first) + cost.Sequence(second) +
                     cost.per_microbatch * static_cast<double>(sample.tokens) /
                         static_cast<double>(options.microbatch_tokens));
   }

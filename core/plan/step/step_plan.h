@@ -18,7 +18,8 @@ struct SampleLength {
   int64_t sample = 0;  // id in the dataset
   int64_t tokens = 0;
   int64_t targets = 0;
-  double weight = 0;  // of its targets; 1 each unless the data says so
+  double weight = 0;         // of its targets; 1 each unless the data says so
+  int64_t first_tokens = 0;  // of a pair, its first sequence; 0: it is one sequence
 };
 
 struct Microbatch {

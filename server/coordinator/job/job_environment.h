@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
@@ -21,6 +22,7 @@
 #include "server/coordinator/job/server_client.h"
 #include "server/coordinator/job/server_demand.h"
 #include "server/coordinator/members/coordinator_metrics.h"
+#include "server/coordinator/pairs/job_pairs.h"
 #include "server/coordinator/state/state_store.h"
 #include "server/coordinator/step/expected_pushes.h"
 #include "server/coordinator/step/step_planner.h"
@@ -50,6 +52,9 @@ struct LoadedJob {
   int64_t last_step = 0;                        // the job is done after this one
   plan::CostModel flops;  // of forward and backward; zero where devices are emulated
   std::unique_ptr<StepPlanner> steps;
+  std::unique_ptr<JobPairs> pairs;  // where it is trained on pairs of replies; else null
+  std::string reference_file;       // where their references are kept
+  std::function<absl::Status(std::span<const double>)> keep_references;  // writes it
   std::unique_ptr<CheckpointFiles> checkpoints;
 };
 

@@ -1,6 +1,7 @@
 #include "server/coordinator/job/job_loader.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "core/base/clock.h"
@@ -22,6 +23,8 @@
 #include "core/plan/step/step_plan.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/checkpoint/checkpoint_directory.h"
+#include "server/coordinator/pairs/job_pairs.h"
+#include "server/coordinator/pairs/reference_file.h"
 #include "server/coordinator/record/run_record.h"
 
 namespace shoal::server {
@@ -189,7 +192,8 @@ std::vector<plan::SampleLength> LengthsOf(const formats::TokenFile& file,
     lengths.push_back({.sample = id,
                        .tokens = file.tokens(id),
                        .targets = file.targets(id),
-                       .weight = file.weight(id)});
+                       .weight = file.weight(id),
+                       .first_tokens = file.chosen(id).tokens});
   }
   return lengths;
 }
@@ -222,6 +226,13 @@ class DatasetSteps final : public StepPlanner {
     return plan::PlanStep(LengthsOf(*validation_, ids),
                           plan::ValidationPlanOptionsOf(job_, inputs.groups, inputs.speeds), cost_);
   }
+  absl::StatusOr<plan::StepPlan> PlanForward(bool of_validation, int64_t first, int64_t count,
+                                             const PlanInputs& inputs) const override {
+    std::vector<int64_t> ids(static_cast<size_t>(count));
+    std::iota(ids.begin(), ids.end(), first);
+    return plan::PlanStep(LengthsOf(of_validation ? *validation_ : *file_, ids),
+                          plan::ValidationPlanOptionsOf(job_, inputs.groups, inputs.speeds), cost_);
+  }
   double LearningRate(int64_t step) const override {
     return plan::LearningRateAt(job_.train, step);
   }
@@ -252,6 +263,10 @@ absl::StatusOr<std::unique_ptr<formats::TokenFile>> OpenDataset(const plan::Job&
         "{} was made with a tokenizer of {} tokens, the model {} has {}: prepare the data with the "
         "model's own tokenizer",
         token_file, file->vocabulary(), job.model, spec.vocabulary);
+  }
+  if (const bool pairs = job.train.objective == plan::Objective::kDpo; file->pairs() != pairs) {
+    return InvalidArgument("{} has {}pairs of replies, which train.objective: dpo takes",
+                           token_file, pairs ? "no " : "");
   }
   if (file->samples() == 0) {
     return Annotate(InvalidArgument("the dataset has no sample"), token_file);
@@ -293,6 +308,47 @@ absl::StatusOr<std::unique_ptr<StepPlanner>> LoadSteps(const plan::Job& job,
   }
   return std::make_unique<DatasetSteps>(job, CostOf(job, spec), std::move(file),
                                         std::move(validation));
+}
+
+absl::StatusOr<std::vector<ReplyTargets>> TargetsOf(const std::string& token_file) {
+  SHOAL_ASSIGN_OR_RETURN(const auto file, formats::TokenFile::Open(token_file));
+  std::vector<ReplyTargets> targets;
+  for (int64_t i = 0; i < file->samples(); ++i) {
+    const int64_t chosen = file->chosen(i).targets;
+    targets.push_back({.chosen = chosen, .rejected = file->targets(i) - chosen});
+  }
+  return targets;
+}
+
+// With what is kept of their references.
+absl::Status LoadPairs(const proto::SubmitJobRequest& request, LoadedJob& loaded) {
+  const plan::Job& job = loaded.job;
+  const bool validates = job.data.validation.enabled();
+  SHOAL_ASSIGN_OR_RETURN(std::vector<ReplyTargets> train, TargetsOf(request.token_file()));
+  std::vector<ReplyTargets> validation;
+  if (validates) {
+    SHOAL_ASSIGN_OR_RETURN(validation, TargetsOf(request.validation_file()));
+  }
+  loaded.pairs =
+      std::make_unique<JobPairs>(job.preference, std::move(train), std::move(validation));
+  if (!job.preference.has_reference()) {
+    return absl::OkStatus();
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      loaded.reference_file,
+      ReferencePath({.token_file = request.token_file(),
+                     .validation_file = validates ? request.validation_file() : "",
+                     .model = job.model,
+                     .compute = std::string(Name(plan::ComputeDType(job)))}));
+  loaded.keep_references = [file = loaded.reference_file](std::span<const double> references) {
+    return WriteReferences(file, references);
+  };
+  absl::StatusOr<std::vector<double>> read = ReadReferences(loaded.reference_file);
+  const absl::Status kept =
+      read.ok() ? loaded.pairs->SetReferences(*std::move(read)) : read.status();
+  LogInfo("references of the pairs, in {}: {}", loaded.reference_file,
+          kept.ok() ? loaded.pairs->Progress() : std::string(Message(kept)));
+  return absl::OkStatus();
 }
 
 void LogPipeline(const plan::PipelineChoice& choice, std::string_view why) {
@@ -385,6 +441,9 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
   SHOAL_ASSIGN_OR_RETURN(const formats::SpecialTokens special,
                          formats::ReadSpecialTokens(job.model));
   SHOAL_ASSIGN_OR_RETURN(loaded.steps, LoadSteps(job, spec, request));
+  if (job.train.objective == plan::Objective::kDpo) {
+    SHOAL_RETURN_IF_ERROR(LoadPairs(request, loaded));
+  }
   if (job.cluster.pipeline.enabled()) {
     SHOAL_ASSIGN_OR_RETURN(loaded.pipeline,
                            ChoosePipeline(request, job, spec, *loaded.steps, groups));

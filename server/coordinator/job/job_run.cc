@@ -445,8 +445,8 @@ void JobRun::Tick() {
         missing += (missing.empty() ? "" : ", ") + names_[worker];
       }
     }
-    LogWarning("{} has been running for {:.0f} s; no report yet from {}", AtHand(),
-               absl::ToDoubleSeconds(now - step_opened_), missing);
+    LogWarning("{} has been running for {:.0f} s; no report yet from {}",
+               NameOfWork(step_, validating_), absl::ToDoubleSeconds(now - step_opened_), missing);
     next_stall_notice_ = now + kStallNotice;
   }
 }

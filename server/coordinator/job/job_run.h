@@ -55,8 +55,6 @@
 
 namespace shoal::server {
 
-void FillMicrobatch(const plan::Microbatch& microbatch, proto::MicrobatchWork& message);
-
 class JobRun {
  public:
   // `resume` is the checkpoint to go on from. `events` are those of the job's earlier runs, or
@@ -93,8 +91,7 @@ class JobRun {
   proto::ScaleReply Drain(const Member& server);
   // Those that stay after all, each once.
   std::vector<Member> TakeKept() { return std::exchange(kept_, {}); }
-  // Ends the job after the last commit, with a checkpoint to resume from; `for_good`, or until a
-  // later life of its owner.
+  // Ends it after the last commit, with a checkpoint; `for_good`, or until its owner's next life.
   void Stop(const std::string& reason, bool for_good = true);
   // Ends the job with a message, at once.
   void Fail(const std::string& message, bool non_finite = false);
@@ -219,9 +216,11 @@ class JobRun {
   // job_run_validation.cc
   bool AtEnd() const;  // no more steps
   bool IsValidated(int64_t version) const;
+  bool LacksReferences() const;  // of pairs: they come before all else
   bool ValidationDue(int64_t version) const;
   void RequestFirstPlan();
   void RequestNextPlan();
+  void TakeReferences();
   void EndValidation();
   void TellValidation();
   void TakeOverValidation(const proto::SavedRun& saved);
@@ -324,6 +323,7 @@ class JobRun {
   void EndOfRounds();
 
   // job_run_draw.cc
+  void FillMicrobatch(const plan::Microbatch& microbatch, proto::MicrobatchWork& message) const;
   bool DrawsMicrobatches() const;
   void StartDraws();
 
@@ -331,7 +331,7 @@ class JobRun {
   void MeasurePaces();
   // Of the step, or of the validation before it.
   void RequestPlan(int64_t step, bool of_validation);
-  std::string AtHand() const;  // "step 3"
+  std::string NameOfWork(int64_t step, bool validates) const;  // "step 3"
   void OnPlanned(int64_t request, absl::StatusOr<plan::StepPlan> plan);
   void OpenStep();
   void NumberStep();

@@ -4,9 +4,13 @@
 
 namespace shoal::server {
 
-void FillMicrobatch(const plan::Microbatch& microbatch, proto::MicrobatchWork& message) {
+void JobRun::FillMicrobatch(const plan::Microbatch& microbatch,
+                            proto::MicrobatchWork& message) const {
   message.mutable_samples()->Assign(microbatch.samples.begin(), microbatch.samples.end());
   message.set_number(microbatch.number);
+  if (job_.pairs != nullptr) {
+    job_.pairs->AddReferences(validating_, message);
+  }
 }
 
 bool JobRun::DrawsMicrobatches() const {

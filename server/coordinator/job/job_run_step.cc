@@ -23,11 +23,6 @@ constexpr int64_t kMaxLosses = 64;
 constexpr int64_t kAttemptsOfARun = 2 * (kMaxAttempts + kMaxLosses + 1);
 constexpr absl::Duration kFirstStallNotice = absl::Seconds(60);
 
-std::string NameOfWork(int64_t step, bool validates) {
-  return validates ? fmt::format("the validation after step {}", step - 1)
-                   : fmt::format("step {}", step);
-}
-
 }  // namespace
 
 void JobRun::OnPlanned(int64_t request, absl::StatusOr<plan::StepPlan> plan) {
@@ -57,6 +52,10 @@ void JobRun::OpenStep() {
     return;
   }
   validating_ = ValidationDue(version_);
+  if (LacksReferences() && version_ > 0) {
+    SaveAndFail(ReferencesGone(job_.reference_file));
+    return;
+  }
   if (AtEnd() && !validating_) {
     Finish(/*interrupted=*/false);
     return;
@@ -81,7 +80,7 @@ void JobRun::OpenStep() {
     SaveAndFail(std::string(Message(reachable)));
     return;
   }
-  SetState("training");
+  SetState(LacksReferences() ? "taking references, " + job_.pairs->Progress() : "training");
   NumberStep();
   if (phase_ == Phase::kShort) {  // it was numbered when there were too few workers
     step_opened_ = environment_.clock.Now();
@@ -188,6 +187,8 @@ proto::StepWork JobRun::MakeWork() {
   work.set_packs(plan_.packs());
   work.set_slot(slots_++);
   work.set_validates(validating_);
+  work.set_of_training(validating_ && LacksReferences() &&
+                       !job_.pairs->WithoutReference()->of_validation);
   return work;
 }
 
@@ -208,8 +209,6 @@ void JobRun::OnBegun() {
     }
   }
 }
-
-std::string JobRun::AtHand() const { return NameOfWork(step_, validating_); }
 
 std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& request) {
   proto::NextStepReply reply;
@@ -262,7 +261,9 @@ absl::Status JobRun::TakeResults(
                       {.number = result.number(),
                        .loss_sum = result.loss_sum(),
                        .tokens = result.tokens(),
-                       .targets = result.targets()});
+                       .targets = result.targets(),
+                       .log_probabilities = {result.log_probabilities().begin(),
+                                             result.log_probabilities().end()}});
     if (!taken.ok()) {
       return Annotate(taken, names_[worker]);
     }
@@ -338,8 +339,8 @@ void JobRun::OnFailedReport(size_t worker, const proto::FinishedReport& report) 
 void JobRun::DropAttempt(const absl::Status& reason) {
   environment_.metrics.dropped_attempts.Increment();
   if (++failures_ >= kMaxAttempts) {
-    SaveAndFail(fmt::format("{} failed {} times, the last time because {}", AtHand(), failures_,
-                            Message(reason)));
+    SaveAndFail(fmt::format("{} failed {} times, the last time because {}",
+                            NameOfWork(step_, validating_), failures_, Message(reason)));
     return;
   }
   OpenAgain(std::string(Message(reason)));
@@ -347,7 +348,8 @@ void JobRun::DropAttempt(const absl::Status& reason) {
 
 // The next attempt of the step, with the workers that there are now.
 void JobRun::OpenAgain(const std::string& reason) {
-  LogWarning("{} attempt {} is dropped and begins again: {}", AtHand(), attempt_, reason);
+  LogWarning("{} attempt {} is dropped and begins again: {}", NameOfWork(step_, validating_),
+             attempt_, reason);
   Record(
       {{"event", "attempt_dropped"}, {"step", step_}, {"attempt", attempt_}, {"reason", reason}});
   if (std::ranges::find(absent_, true) == absent_.end()) {
@@ -361,8 +363,8 @@ void JobRun::OpenAgain(const std::string& reason) {
 void JobRun::DropForMembers(const std::string& reason) {
   environment_.metrics.dropped_attempts.Increment();
   if (++losses_ > kMaxLosses) {
-    SaveAndFail(fmt::format("{} lost workers in {} attempts, the last time because {}", AtHand(),
-                            losses_, reason));
+    SaveAndFail(fmt::format("{} lost workers in {} attempts, the last time because {}",
+                            NameOfWork(step_, validating_), losses_, reason));
     return;
   }
   OpenAgain(reason);

@@ -63,6 +63,9 @@ proto::StepEvent JobRun::DescribeCommit(const StepTotals& totals, double learnin
   event.set_total_steps(job_.last_step);
   event.set_predicted_idle_share(predicted_idle_share_);
   event.set_emulated(job_.job.emulate.enabled());
+  if (job_.pairs != nullptr) {
+    *event.mutable_preference() = job_.pairs->Measure(plan_, *ledger_, /*of_validation=*/false);
+  }
   return event;
 }
 
@@ -89,6 +92,9 @@ void JobRun::TellStep(proto::StepEvent committed, const std::vector<proto::Commi
   if (!committed.skipped().empty()) {
     environment_.metrics.skipped_steps.Increment();
     LogWarning("step {} is skipped: {}", committed.step(), committed.skipped());
+  }
+  if (const std::string why = UnlikeReference(job_.job, committed); !why.empty()) {
+    TellWarning(why);
   }
   std::vector<proto::JobEvent> events = TakeTraces();
   const absl::Time now = environment_.clock.Now();

@@ -1,6 +1,7 @@
 // Validation: between two steps the workers take the loss of samples that are not trained on. It
 // runs as an attempt of the step to come, through the same ledger, in which nothing is pushed; that
-// step's own attempts follow it.
+// step's own attempts follow it. Before step 1 the references of pairs are taken in the same way, a
+// part after the other.
 #include <cmath>
 
 #include "core/base/logging.h"
@@ -18,9 +19,20 @@ bool JobRun::IsValidated(int64_t version) const {
   return validation_.has_value() && validation_->step() >= version;
 }
 
+bool JobRun::LacksReferences() const {
+  return job_.pairs != nullptr && !AtEnd() && job_.pairs->WithoutReference().has_value();
+}
+
 bool JobRun::ValidationDue(int64_t version) const {
-  return !stop_requested_ && !IsValidated(version) &&
-         job_.job.data.validation.DueAfter(version, job_.job.train.steps);
+  return !stop_requested_ &&
+         (LacksReferences() || (!IsValidated(version) &&
+                                job_.job.data.validation.DueAfter(version, job_.job.train.steps)));
+}
+
+std::string JobRun::NameOfWork(int64_t step, bool validates) const {
+  return !validates          ? fmt::format("step {}", step)
+         : LacksReferences() ? "the forward pass before step 1"
+                             : fmt::format("the validation after step {}", step - 1);
 }
 
 void JobRun::RequestFirstPlan() {
@@ -32,7 +44,7 @@ void JobRun::RequestFirstPlan() {
 
 // Once the plan of what is at hand is taken.
 void JobRun::RequestNextPlan() {
-  if (plan_requested_ != step_ || plan_validates_ != validating_) {
+  if (plan_requested_ != step_ || plan_validates_ != validating_ || LacksReferences()) {
     return;
   }
   const int64_t next = validating_ ? step_ : step_ + 1;
@@ -42,9 +54,34 @@ void JobRun::RequestNextPlan() {
   }
 }
 
+// What is lost of them when it cannot be kept is more than the job can go on without.
+void JobRun::TakeReferences() {
+  if (const absl::Status taken = job_.pairs->TakeReferences(plan_, *ledger_); !taken.ok()) {
+    SaveAndFail(fmt::format("{}: {}", NameOfWork(step_, validating_), Message(taken)),
+                /*non_finite=*/true);
+    return;
+  }
+  environment_.disk([this, keep = job_.keep_references, references = job_.pairs->references()] {
+    const absl::Status kept = keep(references);
+    if (!kept.ok()) {
+      environment_.post([this, kept] { Fail(std::string(Message(kept))); });
+    }
+  });
+  plan_requested_ = 0;  // what comes next is another part
+  validating_ = false;
+  phase_ = Phase::kPlanning;
+  attempts_before_ = attempt_;
+  step_ = version_;
+  AfterCommit();
+}
+
 void JobRun::EndValidation() {
   if (!ledger_->done()) {
     DropAttempt(Internal("not all packs were run"));
+    return;
+  }
+  if (LacksReferences()) {
+    TakeReferences();
     return;
   }
   const absl::Time now = environment_.clock.Now();
@@ -55,6 +92,9 @@ void JobRun::EndValidation() {
   result.set_tokens(plan_.tokens);
   result.set_target_tokens(plan_.targets);
   result.set_seconds(absl::ToDoubleSeconds(now - step_opened_));
+  if (job_.pairs != nullptr) {
+    *result.mutable_preference() = job_.pairs->Measure(plan_, *ledger_, /*of_validation=*/true);
+  }
   if (!std::isfinite(result.loss())) {
     SaveAndFail(fmt::format("the validation after step {} has the loss {}; lower "
                             "train.learning_rate, or look at the data",
@@ -101,9 +141,14 @@ void JobRun::RequestPlan(int64_t step, bool of_validation) {
   plan_validates_ = of_validation;
   plan_groups_ = groups_.groups();
   next_plan_.reset();
-  environment_.plan([this, step, of_validation, request = ++plan_requests_,
+  const auto part =
+      of_validation && LacksReferences() ? job_.pairs->WithoutReference() : std::nullopt;
+  environment_.plan([this, step, of_validation, part, request = ++plan_requests_,
                      inputs = measurements_->Inputs()] {
-    auto plan = of_validation ? job_.steps->PlanValidation(inputs) : job_.steps->Plan(step, inputs);
+    auto plan = part.has_value()
+                    ? job_.steps->PlanForward(part->of_validation, part->first, part->count, inputs)
+                : of_validation ? job_.steps->PlanValidation(inputs)
+                                : job_.steps->Plan(step, inputs);
     environment_.post([this, request, plan = std::move(plan)] { OnPlanned(request, plan); });
   });
 }

@@ -1,6 +1,19 @@
 #include "server/coordinator/record/event_json.h"
 
 namespace shoal::server {
+namespace {
+
+// By the names that TRL has for them.
+void AddPreference(const proto::PreferenceMetrics& means, Json& line) {
+  line["rewards/chosen"] = means.chosen_reward();
+  line["rewards/rejected"] = means.rejected_reward();
+  line["rewards/accuracies"] = means.accuracy();
+  line["rewards/margins"] = means.chosen_reward() - means.rejected_reward();
+  line["logps/chosen"] = means.chosen_log_probability();
+  line["logps/rejected"] = means.rejected_log_probability();
+}
+
+}  // namespace
 
 Json ToJson(const proto::StepEvent& event) {
   Json line = {{"event", "step"},
@@ -23,19 +36,26 @@ Json ToJson(const proto::StepEvent& event) {
   if (event.emulated()) {
     line["emulated"] = true;
   }
+  if (event.has_preference()) {
+    AddPreference(event.preference(), line);
+  }
   return line;
 }
 
 Json ToJson(const proto::ValidationEvent& event) {
-  return {{"event", "validation"},
-          {"step", event.step()},
-          {"loss", event.loss()},
-          {"tokens", event.tokens()},
-          {"target_tokens", event.target_tokens()},
-          {"seconds", event.seconds()},
-          {"best_loss", event.best_loss()},
-          {"best_step", event.best_step()},
-          {"since_best", event.since_best()}};
+  Json line = {{"event", "validation"},
+               {"step", event.step()},
+               {"loss", event.loss()},
+               {"tokens", event.tokens()},
+               {"target_tokens", event.target_tokens()},
+               {"seconds", event.seconds()},
+               {"best_loss", event.best_loss()},
+               {"best_step", event.best_step()},
+               {"since_best", event.since_best()}};
+  if (event.has_preference()) {
+    AddPreference(event.preference(), line);
+  }
+  return line;
 }
 
 Json ToJson(const proto::CheckpointEvent& event) {

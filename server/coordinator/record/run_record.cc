@@ -28,7 +28,13 @@ constexpr std::pair<const char*, const char*> kScalars[] = {
     {"time/step_seconds", "step_seconds"},
     {"mfu", "mfu"},
     {"idle_share/measured", "idle_share"},
-    {"idle_share/predicted", "predicted_idle_share"}};
+    {"idle_share/predicted", "predicted_idle_share"},
+    {"rewards/chosen", "rewards/chosen"},
+    {"rewards/rejected", "rewards/rejected"},
+    {"rewards/accuracies", "rewards/accuracies"},
+    {"rewards/margins", "rewards/margins"},
+    {"logps/chosen", "logps/chosen"},
+    {"logps/rejected", "logps/rejected"}};
 
 absl::Status RemoveOldRecords(const std::string& directory) {
   std::vector<std::string> earlier;

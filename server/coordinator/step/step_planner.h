@@ -27,6 +27,10 @@ class StepPlanner {
   virtual absl::StatusOr<plan::StepPlan> Plan(int64_t step, const PlanInputs& inputs) const = 0;
   // Of the samples that are not trained on: the same packs each time, whoever is to run them.
   virtual absl::StatusOr<plan::StepPlan> PlanValidation(const PlanInputs& inputs) const = 0;
+  // Forward of so many samples one after the other, of those that are trained on or of the others.
+  virtual absl::StatusOr<plan::StepPlan> PlanForward(bool of_validation, int64_t first,
+                                                     int64_t count,
+                                                     const PlanInputs& inputs) const = 0;
   virtual double LearningRate(int64_t step) const = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "server/coordinator/testing/fake_job.h"
 
 #include <algorithm>
+#include <numeric>
 #include <sstream>
 
 #include "core/base/json/json.h"
@@ -18,11 +19,24 @@ std::vector<int64_t> FakeSteps::Samples(int64_t step) const {
 }
 
 absl::StatusOr<plan::StepPlan> FakeSteps::Plan(int64_t step, const PlanInputs& inputs) const {
+  return PlanOf(Samples(step), static_cast<uint64_t>(step), inputs);
+}
+
+absl::StatusOr<plan::StepPlan> FakeSteps::PlanForward(bool of_validation, int64_t first,
+                                                      int64_t count,
+                                                      const PlanInputs& inputs) const {
+  std::vector<int64_t> samples(static_cast<size_t>(count));
+  std::iota(samples.begin(), samples.end(), first);
+  return PlanOf(samples, of_validation ? 1 : 0, inputs);
+}
+
+absl::StatusOr<plan::StepPlan> FakeSteps::PlanOf(const std::vector<int64_t>& samples,
+                                                 uint64_t stream, const PlanInputs& inputs) const {
   const int workers = inputs.groups;
-  Random random(seed_, static_cast<uint64_t>(step));
+  Random random(seed_, stream);
   plan::StepPlan plan;
   plan.workers.resize(static_cast<size_t>(workers));
-  for (const int64_t sample : Samples(step)) {
+  for (const int64_t sample : samples) {
     // The first worker gets more than all others together; the last ones often get nothing.
     const uint64_t draw = random.Below(static_cast<uint64_t>(2 * workers));
     auto& microbatches = plan.workers[draw < static_cast<uint64_t>(workers) ? draw : 0];
@@ -55,6 +69,8 @@ proto::PackResult FakeSteps::Run(const proto::MicrobatchWork& work) {
     result.set_loss_sum(result.loss_sum() + Loss(sample));
     result.set_targets(result.targets() + Targets(sample));
     result.set_tokens(result.tokens() + 10);
+    result.add_log_probabilities(LogProbability(sample, /*chosen=*/true));
+    result.add_log_probabilities(LogProbability(sample, /*chosen=*/false));
   }
   return result;
 }
@@ -165,6 +181,21 @@ LoadedJob MakeFakeJob(const FakeJobOptions& options, FakeDisk& disk) {
   job.flops = {.per_token = 2, .per_squared_token = 1};
   job.steps = std::make_unique<FakeSteps>(options.seed, options.samples);
   job.checkpoints = std::make_unique<FakeCheckpointFiles>(disk);
+  if (options.pairs > 0) {
+    job.pairs = std::make_unique<JobPairs>(
+        plan::PreferenceOptions(),
+        std::vector<ReplyTargets>(static_cast<size_t>(options.pairs), {1, 1}),
+        std::vector<ReplyTargets>());
+    job.reference_file = "reference.f64";
+    job.keep_references = [&disk](std::span<const double> references) {
+      absl::MutexLock lock(&disk.mutex);
+      disk.references.assign(references.begin(), references.end());
+      return absl::OkStatus();
+    };
+    absl::MutexLock lock(&disk.mutex);
+    // Where none are kept, it is of another number of pairs.
+    job.pairs->SetReferences(disk.references).IgnoreError();
+  }
   job.job.cluster.pipeline.stages = options.stages;
   job.pushes = {.unit_elements = {1},
                 .per_pack = {static_cast<size_t>(options.stages), std::vector<int>{1}}};

@@ -25,16 +25,25 @@ class FakeSteps final : public StepPlanner {
   absl::StatusOr<plan::StepPlan> PlanValidation(const PlanInputs& inputs) const override {
     return Plan(kValidationStep, inputs);
   }
+  absl::StatusOr<plan::StepPlan> PlanForward(bool of_validation, int64_t first, int64_t count,
+                                             const PlanInputs& inputs) const override;
   double LearningRate(int64_t step) const override { return 1.0 / static_cast<double>(step); }
 
   static int64_t Targets(int64_t sample) { return sample % 7 + 1; }
   // A sample's contribution to a worker's loss_sum.
   static double Loss(int64_t sample) { return static_cast<double>(sample % 11); }
   std::vector<int64_t> Samples(int64_t step) const;
+  // What the model gives a reply of a pair, whatever it has learnt.
+  static double LogProbability(int64_t sample, bool chosen) {
+    return -1 - static_cast<double>(sample % (chosen ? 13 : 5));
+  }
   // What a worker says of a pack.
   static proto::PackResult Run(const proto::MicrobatchWork& work);
 
  private:
+  absl::StatusOr<plan::StepPlan> PlanOf(const std::vector<int64_t>& samples, uint64_t stream,
+                                        const PlanInputs& inputs) const;
+
   const uint64_t seed_;
   const int64_t samples_;
 };
@@ -53,6 +62,7 @@ struct FakeDisk {
   JobLife owner;  // who took it last
   std::string record;
   std::string exported;  // a checkpoint's path
+  std::vector<double> references;
 };
 
 class FakeCheckpointFiles final : public CheckpointFiles {
@@ -86,6 +96,7 @@ struct FakeJobOptions {
   int workers = 0;
   int stages = 1;
   int64_t samples = 0;  // per step
+  int64_t pairs = 0;    // that samples are, of the whole data; 0: none
   uint64_t seed = 1;
 };
 // Partition k is on server k.

@@ -31,6 +31,18 @@ void PackedBatch::Append(std::span<const int32_t> sequence_tokens,
   cu_seqlens.push_back(static_cast<int32_t>(tokens.size()));
 }
 
+void PackedBatch::Append(const formats::TokenSample& sample) {
+  const std::span<const int32_t> all = sample.tokens;
+  const std::span<const int32_t> all_labels = sample.labels;
+  const size_t chosen = sample.chosen.tokens;
+  if (chosen == 0) {
+    Append(all, all_labels, sample.weights);
+    return;
+  }
+  Append(all.first(chosen), all_labels.first(chosen));
+  Append(all.subspan(chosen), all_labels.subspan(chosen));
+}
+
 void PackedBatch::AppendNextToken(std::span<const int32_t> sequence_tokens) {
   if (sequence_tokens.empty()) {
     return;
@@ -39,6 +51,26 @@ void PackedBatch::AppendNextToken(std::span<const int32_t> sequence_tokens) {
   next.push_back(formats::kIgnoredLabel);
   Append(sequence_tokens, next);
 }
+
+namespace {
+
+absl::Status ValidatePairs(const PackedBatch& batch) {
+  if (batch.sequences() % 2 != 0 ||
+      (!batch.references.empty() && std::ssize(batch.references) != batch.sequences())) {
+    return InvalidArgument("microbatch of pairs: {} sequences and {} references", batch.sequences(),
+                           batch.references.size());
+  }
+  for (size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+    const auto begin = batch.labels.begin() + batch.cu_seqlens[s];
+    const auto end = batch.labels.begin() + batch.cu_seqlens[s + 1];
+    if (std::all_of(begin, end, [](int32_t label) { return label == formats::kIgnoredLabel; })) {
+      return InvalidArgument("microbatch of pairs: sequence {} has no target", s);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::Status Validate(const PackedBatch& batch, int64_t vocabulary) {
   if (batch.tokens.empty() || batch.labels.size() != batch.tokens.size()) {
@@ -76,7 +108,7 @@ absl::Status Validate(const PackedBatch& batch, int64_t vocabulary) {
       return InvalidArgument("microbatch: the weight at position {} is {}", i, batch.weights[i]);
     }
   }
-  return absl::OkStatus();
+  return batch.preference.has_value() ? ValidatePairs(batch) : absl::OkStatus();
 }
 
 std::vector<int32_t> Positions(const PackedBatch& batch) {

@@ -29,7 +29,7 @@ absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
   batch.labels.reserve(static_cast<size_t>(tokens));
   for (const int64_t sample : microbatch.samples) {
     SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample encoded, file.Sample(sample));
-    batch.Append(encoded.tokens, encoded.labels, encoded.weights);
+    batch.Append(encoded);
   }
   return batch;
 }

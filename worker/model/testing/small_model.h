@@ -126,4 +126,20 @@ inline PackedBatch RandomBatch(const plan::ModelSpec& spec, const std::vector<in
   return batch;
 }
 
+// Pairs of replies, of which a part is the prompt; lengths are above 1.
+inline PackedBatch RandomPairs(const plan::ModelSpec& spec, const std::vector<int64_t>& lengths,
+                               uint64_t seed, plan::PreferenceLoss loss) {
+  PackedBatch batch = RandomBatch(spec, lengths, seed);
+  Random random(seed, 1);
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    const auto begin = batch.labels.begin() + batch.cu_seqlens[s];
+    std::fill(begin,
+              begin + static_cast<ptrdiff_t>(random.Below(static_cast<uint64_t>(lengths[s]) - 1)),
+              formats::kIgnoredLabel);
+    batch.references.push_back(-4.0 * static_cast<double>(lengths[s]) * random.Uniform());
+  }
+  batch.preference = {.loss = loss, .sft_weight = 0.25};
+  return batch;
+}
+
 }  // namespace shoal::worker::testing_model
