@@ -386,18 +386,6 @@ TEST(ParseJob, RefusesToWaitForMoreWorkersThanItTakes) {
             "job.yaml:4: cluster.min_workers is 4, and cluster.local.workers only 3");
 }
 
-TEST(ParseJob, OptimizersOfOtherStateAreOfHostMemory) {
-  const std::string lion = kMinimal + "train: {optimizer: lion}\n";
-  EXPECT_EQ(MustParse(lion).train.optimizer, Optimizer::kLion);
-  EXPECT_EQ(
-      Refusal(kMinimal + "train: {optimizer: adamw8, beta2: 0.999}\n"),
-      "job.yaml:3: train.beta2 is 0.999, and train.optimizer adamw8 has at most 0.99: a second "
-      "moment that decays more slowly would not decay at all in 8 bits");
-  EXPECT_EQ(Refusal(lion + "service: {memory: cuda}\n"),
-            "job.yaml:3: train.optimizer adamw8 and lion are of state in memory of the host, and "
-            "service.memory is cuda");
-}
-
 TEST(ParseJob, RefusesServersThatCannotBeKeptOrCome) {
   EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 2}\nservice:\n  replicas: 3\n"),
             "job.yaml:6: service.replicas is 3, and cluster.local.servers only 2");

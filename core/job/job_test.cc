@@ -396,8 +396,6 @@ TEST(EncryptsTensors, AsControlUnlessTheJobSaysOtherwise) {
   EXPECT_REFUSED(encrypts(Encryption::kOn, false).status(), "keys would travel in plain text");
 }
 
-}
-
 TEST(Matches, TakesAShellsPatterns) {
   const auto matches = [](const char* pattern, const char* tensor) {
     return Matches({.match = pattern}, tensor);

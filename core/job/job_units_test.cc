@@ -1,8 +1,10 @@
 #include "core/job/job_units.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/base/status.h"
 #include "core/model/partition.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -51,6 +53,29 @@ TEST(JobUnits, MakesPartitionsFrozenWithTheirUnit) {
     EXPECT_EQ(partition.frozen, partition.unit == 1) << partition.id;
     EXPECT_EQ(partition.trained(), partition.frozen ? 0 : partition.count) << partition.id;
   }
+}
+
+TEST(JobUnits, HaveTheMomentsOfTheJobsOptimizer) {
+  const auto train = [](const std::string& section) {
+    return ParseJob("model: m\ndata: {train: t}\ntrain: {" + section + "}\n", "job.yaml");
+  };
+  for (const auto& [optimizer, moments] :
+       {std::pair{"adamw", Moments{.arrays = 2}}, std::pair{"adamw8", Moments{.packed = true}},
+        std::pair{"lion", Moments{.arrays = 1}}}) {
+    const auto job = train(std::string("optimizer: ") + optimizer);
+    ASSERT_TRUE(job.ok()) << job.status();
+    const auto units = JobUnits(*NamedShape("tiny"), job->train);
+    EXPECT_EQ(BuildPartitions(units, 4096)[0].moments, moments) << optimizer;
+  }
+  EXPECT_EQ(Message(train("optimizer: adamw8, beta2: 0.999").status()),
+            "job.yaml:3: train.beta2 is 0.999, and train.optimizer adamw8 has at most 0.99: a "
+            "second moment that decays more slowly would not decay at all in 8 bits");
+  EXPECT_EQ(Message(ParseJob("model: m\ndata: {train: t}\ntrain: {optimizer: lion}\n"
+                             "service: {memory: cuda}\n",
+                             "job.yaml")
+                        .status()),
+            "job.yaml:3: train.optimizer adamw8 and lion are of state in memory of the host, and "
+            "service.memory is cuda");
 }
 
 }  // namespace
