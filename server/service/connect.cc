@@ -79,6 +79,20 @@ absl::Status HostedJob::CheckConnect(const proto::ConnectRequest& request) {
   return absl::OkStatus();
 }
 
+// Weights first: those of what goes meanwhile are among them still, and nothing comes.
+HostedJob::Grantable HostedJob::FindGrantable() const {
+  Grantable grantable;
+  {
+    absl::MutexLock lock(&exposed_mutex_);
+    grantable.weights = exposed_;
+  }
+  grantable.places = store_->regions();
+  std::erase_if(grantable.weights, [&grantable](const auto& region) {
+    return !grantable.places.contains(region.first);
+  });
+  return grantable;
+}
+
 absl::StatusOr<proto::ConnectReply> HostedJob::Accept(const proto::ConnectRequest& request) {
   // Drop the earlier connection first, so that one client never holds slots twice.
   intake_->Remove(request.incarnation());
@@ -90,17 +104,18 @@ absl::StatusOr<proto::ConnectReply> HostedJob::Accept(const proto::ConnectReques
   for (const proto::TransportOffer& offer : request.offers()) {
     offers.push_back({offer.transport(), offer.offer()});
   }
+  const Grantable grantable = FindGrantable();
   GrantedRegions granted;
   SHOAL_ASSIGN_OR_RETURN(
       transport::TakenOffer taken,
-      transport::TakeOffer(transports, offers, request.client(), unavailable_,
-                           [&](size_t index, const std::string& offer) {
-                             auto answer = AcceptOver(index, request, offer, granted);
-                             // Registering slots may have changed the transport's totals.
-                             metrics_.FollowTransport(*transports_[index].transport,
-                                                      transports_[index].counted);
-                             return answer;
-                           }));
+      transport::TakeOffer(
+          transports, offers, request.client(), unavailable_,
+          [&](size_t index, const std::string& offer) {
+            auto answer = AcceptOver(index, request, offer, grantable.weights, granted);
+            // Registering slots may have changed the transport's totals.
+            metrics_.FollowTransport(*transports_[index].transport, transports_[index].counted);
+            return answer;
+          }));
   proto::ConnectReply reply;
   reply.set_transport(taken.transport);
   reply.set_answer(std::move(taken.answer));
@@ -122,7 +137,7 @@ absl::StatusOr<proto::ConnectReply> HostedJob::Accept(const proto::ConnectReques
   reply.set_slots(pushes ? job_.service.push_slots : 0);
   reply.set_slot_bytes(pushes ? slot_bytes_ : 0);
   reply.set_wire_type(static_cast<uint32_t>(job_.service.wire_type));
-  AddLocations(*store_, reply);
+  AddLocations(*store_, grantable.places, reply);
   return reply;
 }
 
@@ -158,9 +173,9 @@ absl::StatusOr<ClientConnection::Slots> HostedJob::MakeSlots(transport::Transpor
 absl::StatusOr<std::string> HostedJob::AcceptOver(size_t index,
                                                   const proto::ConnectRequest& request,
                                                   const std::string& offer,
+                                                  const ExposedRegions& exposed,
                                                   GrantedRegions& granted) {
-  EnabledTransport& enabled = transports_[index];
-  transport::Transport& transport = *enabled.transport;
+  transport::Transport& transport = *transports_[index].transport;
   const std::string& gpu = gpu_name_;
   const plan::ReachedInGpu reached = plan::PlanReachedInGpu(job_);
   const bool reaches_gpu = transport::ReachesGpu(transport, gpu) &&
@@ -173,8 +188,8 @@ absl::StatusOr<std::string> HostedJob::AcceptOver(size_t index,
     return static_cast<int>(connection.exposed.size()) - 1;
   };
   bool all_in_gpu = true;
-  for (const int region : store_->regions()) {
-    const ExposedWeights& weights = enabled.weights.at(region);
+  for (const auto& [region, by_transport] : exposed) {
+    const ExposedWeights& weights = by_transport[index];
     proto::Extent& regions = granted.extents.emplace_back();
     regions.set_headers_region(expose(weights.host));
     const bool in_gpu = reaches_gpu && request.weights_in_gpu() && weights.gpu != nullptr;

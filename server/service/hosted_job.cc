@@ -19,14 +19,12 @@ absl::StatusOr<proto::TakeOverReply> HostedJob::TakeOver(const proto::TakeOverRe
 
 absl::StatusOr<proto::BeginAttemptReply> HostedJob::BeginAttempt(
     const proto::BeginAttemptRequest& request) {
-  // A handshake grants what may go.
-  const absl::MutexLockMaybe no_handshake(request.has_held() || may_drop_regions_ ? &connect_mutex_
-                                                                                  : nullptr);
+  // A handshake tells what is held.
+  const absl::MutexLockMaybe no_handshake(request.has_held() ? &connect_mutex_ : nullptr);
   if (const auto checkpoint = NewestCheckpoint(); request.has_held() && checkpoint != nullptr) {
     checkpoint->Wait(options_.checkpoint_timeout).IgnoreError();  // it reads what may go
   }
   return core_->BeginAttempt(request, [&] {
-    may_drop_regions_ = false;
     FollowExtents();
     SetLogContext(request.job_id(), request.step());
     spans_.Begin(request);

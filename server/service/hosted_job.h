@@ -9,7 +9,6 @@
 // write_checkpoint.cc and reached_gpu.cc what their names say.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -76,16 +75,21 @@ class HostedJob {
   void Stop();
 
  private:
-  // Weights of an extent that clients read: on the host, and in the server's GPU if they reach it
-  // (else null).
+  // A region of weights that clients read over one transport: on the host, and in the server's GPU
+  // if they reach it (else null).
   struct ExposedWeights {
     std::shared_ptr<transport::Region> host;
     std::shared_ptr<transport::Region> gpu;
   };
-  // A transport of the job, and what it exposes, by region of the store.
+  // By region of the store, then by transport.
+  using ExposedRegions = std::map<int, std::vector<ExposedWeights>>;
+  // What a handshake grants, while regions may go; the same ones in both.
+  struct Grantable {
+    JobStore::Regions places;
+    ExposedRegions weights;
+  };
   struct EnabledTransport {
     std::unique_ptr<transport::Transport> transport;
-    std::map<int, ExposedWeights> weights;
     transport::TransportStatistics counted;  // by metrics
   };
   // What a client is granted of the server's memory: the regions exposed to it, by index.
@@ -105,6 +109,7 @@ class HostedJob {
   absl::Status StartTransports(int64_t weights_bytes);
   // One region for each transport; null where it cannot register it.
   absl::StatusOr<std::vector<std::shared_ptr<transport::Region>>> AllocateWeights(int64_t bytes);
+  std::span<std::byte> HostWeights(int region) const ABSL_LOCKS_EXCLUDED(exposed_mutex_);
   absl::Status StartIntake(int threads);
   absl::Status CheckMemory(const StoreBytes& bytes) const;
 
@@ -143,7 +148,9 @@ class HostedJob {
   absl::Status CheckConnect(const proto::ConnectRequest& request);
   absl::StatusOr<proto::ConnectReply> Accept(const proto::ConnectRequest& request);
   absl::StatusOr<std::string> AcceptOver(size_t transport, const proto::ConnectRequest& request,
-                                         const std::string& offer, GrantedRegions& granted);
+                                         const std::string& offer, const ExposedRegions& weights,
+                                         GrantedRegions& granted);
+  Grantable FindGrantable() const ABSL_LOCKS_EXCLUDED(exposed_mutex_);
   absl::StatusOr<ClientConnection::Slots> MakeSlots(transport::Transport& transport,
                                                     const ClientIdentity& client, int64_t bytes,
                                                     bool in_gpu);
@@ -160,8 +167,7 @@ class HostedJob {
   SparseLog refused_pushes_;
   SpanLog spans_;
 
-  absl::Mutex connect_mutex_;                   // one handshake at a time
-  std::atomic<bool> may_drop_regions_ = false;  // the next attempt: something was reserved
+  absl::Mutex connect_mutex_;  // one handshake at a time
 
   // Made by Load and constant after it, in the order in which they must be destroyed from the end.
   const proto::ConfigureRequest request_;
@@ -183,6 +189,9 @@ class HostedJob {
   // Transports of the job that could not be started, with the reason.
   std::vector<std::string> unavailable_;
   std::vector<EnabledTransport> transports_;
+  mutable absl::Mutex exposed_mutex_;
+  // What goes leaves the store first.
+  ExposedRegions exposed_ ABSL_GUARDED_BY(exposed_mutex_);
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<JobStore> backups_;

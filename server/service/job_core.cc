@@ -468,21 +468,21 @@ absl::StatusOr<bool> PinsCheckpoint(const proto::WriteCheckpointRequest& request
   return true;
 }
 
-void AddLocations(const JobStore& store, proto::ConnectReply& reply) {
-  const std::vector<int> regions = store.regions();
+void AddLocations(const JobStore& store, const JobStore::Regions& regions,
+                  proto::ConnectReply& reply) {
   const auto add = [&](int partition, const WeightsOffsets& place, int region) {
     proto::PartitionLocation& location = *reply.add_partitions();
     location.set_partition(partition);
     location.set_header(place.header);
     location.set_even(place.buffers[0]);
     location.set_odd(place.buffers[1]);
-    location.set_extent(static_cast<int>(std::ranges::find(regions, region) - regions.begin()));
+    location.set_extent(static_cast<int>(std::distance(regions.begin(), regions.find(region))));
   };
   for (const JobStore::Held& held : store.held()) {
     add(held.partition->spec().id, held.partition->place(), held.extent->region);
   }
-  for (const int region : regions) {
-    for (const auto& [partition, place] : store.places(region)) {
+  for (const auto& [region, places] : regions) {
+    for (const auto& [partition, place] : places) {
       if (store.Find(partition) == nullptr) {
         add(partition, place, region);
       }

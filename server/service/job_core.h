@@ -136,7 +136,9 @@ absl::StatusOr<bool> PinsCheckpoint(const proto::WriteCheckpointRequest& request
                                     const std::optional<PinnedCheckpoint>& newest,
                                     int64_t published);
 
-// Where a client finds the partitions of a store; extents are numbered as the store has them.
-void AddLocations(const JobStore& store, proto::ConnectReply& reply);
+// Where a client finds the partitions of a store, with the regions that it is granted, which are its
+// extents.
+void AddLocations(const JobStore& store, const JobStore::Regions& regions,
+                  proto::ConnectReply& reply);
 
 }  // namespace shoal::server

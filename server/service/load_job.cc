@@ -155,8 +155,7 @@ absl::Status HostedJob::Load() {
   pool_ = std::make_unique<ThreadPool>(threads);
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<Store> first,
-      Store::Create(units_, held, store_options_, transports_[0].weights.at(0).host->bytes(),
-                    pool_.get(), gpu_.make_state));
+      Store::Create(units_, held, store_options_, HostWeights(0), pool_.get(), gpu_.make_state));
   SHOAL_RETURN_IF_ERROR(first->Load(source.version, source.state));
   store_ = std::make_unique<JobStore>(std::move(first));
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Store> first_backups, MakeBackups(backups));
@@ -255,12 +254,21 @@ absl::Status HostedJob::StartTransports(int64_t weights_bytes) {
   }
   // Continues without a transport that cannot register the weights (locked memory, device limits).
   SHOAL_ASSIGN_OR_RETURN(const auto regions, AllocateWeights(weights_bytes));
-  for (size_t i = 0; i < enabled.size(); ++i) {
-    enabled[i].weights[0].host = regions[i];
-  }
   FollowTransports();
-  std::erase_if(enabled, [](const EnabledTransport& e) { return e.weights.at(0).host == nullptr; });
+  absl::MutexLock lock(&exposed_mutex_);
+  std::vector<EnabledTransport> all = std::exchange(enabled, {});
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (regions[i] != nullptr) {
+      enabled.push_back(std::move(all[i]));
+      exposed_[0].push_back({.host = regions[i]});
+    }
+  }
   return absl::OkStatus();
+}
+
+std::span<std::byte> HostedJob::HostWeights(int region) const {
+  absl::MutexLock lock(&exposed_mutex_);
+  return exposed_.at(region).front().host->bytes();
 }
 
 // All transports share one memory: allocated by one that can only expose its own, if there is one,

@@ -44,8 +44,7 @@ absl::StatusOr<std::unique_ptr<Store>> HostedJob::MakeBackups(
 }
 
 absl::StatusOr<proto::ReserveReply> HostedJob::Reserve(const proto::ReserveRequest& request) {
-  const absl::MutexLock no_handshake(&connect_mutex_);  // which reads what is exposed
-  may_drop_regions_ = true;
+  const absl::MutexLock no_handshake(&connect_mutex_);  // to which nothing is to be added
   return core_->Reserve(request, [&] { return ReserveExtents(request); });
 }
 
@@ -108,8 +107,11 @@ absl::Status HostedJob::ReservePartitions(std::span<const plan::PartitionSpec> c
         FormatBytes(bytes.weights));
   }
   const int number = store_->Reserve(places);
-  for (size_t i = 0; i < transports_.size(); ++i) {
-    transports_[i].weights[number].host = regions[i];
+  {
+    absl::MutexLock lock(&exposed_mutex_);
+    for (const auto& region : regions) {
+      exposed_[number].push_back({.host = region});
+    }
   }
   resident_[number] = bytes;
   metrics_.AddHeld(0, bytes);
@@ -119,12 +121,12 @@ absl::Status HostedJob::ReservePartitions(std::span<const plan::PartitionSpec> c
 absl::StatusOr<std::unique_ptr<Store>> HostedJob::MakePartitions(
     std::span<const plan::PartitionSpec> comes) const {
   const int region = store_->reserved();
+  const JobStore::Places reserved = store_->places(region);
   std::vector<WeightsOffsets> places;
   for (const plan::PartitionSpec& spec : comes) {
-    places.push_back(store_->places(region).at(spec.id));
+    places.push_back(reserved.at(spec.id));
   }
-  return Store::Create(units_, comes, store_options_,
-                       transports_[0].weights.at(region).host->bytes(), pool_.get(),
+  return Store::Create(units_, comes, store_options_, HostWeights(region), pool_.get(),
                        gpu_.make_state, places);
 }
 
@@ -215,9 +217,8 @@ void HostedJob::FollowExtents() {
     });
   };
   follow(*store_, resident_, [this](int number) {
-    for (EnabledTransport& enabled : transports_) {
-      enabled.weights.erase(number);
-    }
+    absl::MutexLock lock(&exposed_mutex_);
+    exposed_.erase(number);
   });
   follow(*backups_, resident_backups_, [](int) {});
   const int64_t held = std::ssize(store_->held());

@@ -51,11 +51,13 @@ void HostedJob::ExposeGpuWeights() {
   if (shared == nullptr) {
     return;
   }
-  for (EnabledTransport& enabled : transports_) {
+  absl::MutexLock lock(&exposed_mutex_);
+  for (size_t i = 0; i < transports_.size(); ++i) {
+    const EnabledTransport& enabled = transports_[i];
     if (!transport::ReachesGpu(*enabled.transport, gpu_name_)) {
       continue;
     }
-    ExposedWeights& weights = enabled.weights.at(first.region);
+    ExposedWeights& weights = exposed_.at(first.region)[i];
     auto exposed = transport::ExposeShared(*enabled.transport, shared, weights.host->bytes().size(),
                                            transport::Access::kRemoteRead);
     if (exposed.ok()) {

@@ -120,15 +120,23 @@ absl::Status JobStore::LoadGradient(const plan::UnitReader& gradient) {
   return absl::OkStatus();
 }
 
-std::vector<int> JobStore::regions() const {
-  std::vector<int> numbers;
-  for (const auto& [number, places] : regions_) {
-    numbers.push_back(number);
-  }
-  return numbers;
+JobStore::Regions JobStore::regions() const {
+  absl::MutexLock lock(&regions_mutex_);
+  return regions_;
+}
+
+bool JobStore::HasRegion(int number) const {
+  absl::MutexLock lock(&regions_mutex_);
+  return regions_.contains(number);
+}
+
+JobStore::Places JobStore::places(int region) const {
+  absl::MutexLock lock(&regions_mutex_);
+  return regions_.at(region);
 }
 
 int JobStore::FindReserved(const Places& places) const {
+  absl::MutexLock lock(&regions_mutex_);
   const auto found = std::ranges::find_if(regions_, [&places](const auto& region) {
     return !places.empty() && std::ranges::all_of(places, [&region](const auto& place) {
       return region.second.contains(place.first);
@@ -141,6 +149,7 @@ int JobStore::Reserve(const Places& places) {
   DropArriving();
   reserved_ = FindReserved(places);
   if (reserved_ < 0) {
+    absl::MutexLock lock(&regions_mutex_);
     for (auto& [number, others] : regions_) {
       std::erase_if(others, [&places](const auto& place) { return places.contains(place.first); });
     }
@@ -172,6 +181,7 @@ void JobStore::DropArriving() {
 }
 
 void JobStore::DropRegions() {
+  absl::MutexLock lock(&regions_mutex_);
   std::erase_if(regions_, [this](const auto& region) {
     return region.first != reserved_ &&
            std::ranges::none_of(extents_, [number = region.first](const auto& extent) {
@@ -203,7 +213,10 @@ void JobStore::Keep(const std::set<int>& partitions, int64_t version) {
     for (size_t index = 0; index < store.partitions().size(); ++index) {
       if (const auto& partition = store.partitions()[index];
           partition != nullptr && !partitions.contains(partition->spec().id)) {
-        regions_.at(extent->region).erase(partition->spec().id);
+        {
+          absl::MutexLock lock(&regions_mutex_);
+          regions_.at(extent->region).erase(partition->spec().id);
+        }
         store.Drop(index);
       }
     }

@@ -8,8 +8,8 @@
 // Operations of a step run over all of them. One extent may be arriving: its state is being
 // fetched, and it takes part in nothing until Keep says that the server holds it.
 //
-// Its owner sequences the calls, as of Store. Find may be called while Add, Arrive and the arriving
-// extent's Load run; all else not.
+// Its owner sequences the calls, as of Store. Find may be called while Arrive and the arriving
+// extent's Load run, regions() at any time; all else not.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,11 @@
 #include <span>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "server/store/store.h"
 
 namespace shoal::server {
@@ -34,6 +36,7 @@ class JobStore {
     std::unique_ptr<Store> store;
   };
   using Places = std::map<int, WeightsOffsets>;  // by partition id
+  using Regions = std::map<int, Places>;         // by number
   struct Held {
     Partition* partition = nullptr;
     const Extent* extent = nullptr;
@@ -65,14 +68,13 @@ class JobStore {
   absl::StatusOr<std::span<const float>> Read(size_t index, StateArray array,
                                               std::vector<float>& scratch) const;
 
-  // Numbers of the regions that are there: those of extents, and the reserved one. Ascending, and
-  // none is given twice.
-  std::vector<int> regions() const;
-  bool HasRegion(int number) const { return regions_.contains(number); }
-  // Where a region has partitions that were reserved and have not gone, here yet or not.
-  const Places& places(int region) const { return regions_.at(region); }
+  // The regions that are there, those of extents and the reserved one, by number; none is given
+  // twice. Each with the places of partitions that were reserved and have not gone, here yet or not.
+  Regions regions() const ABSL_LOCKS_EXCLUDED(regions_mutex_);
+  bool HasRegion(int number) const ABSL_LOCKS_EXCLUDED(regions_mutex_);
+  Places places(int region) const ABSL_LOCKS_EXCLUDED(regions_mutex_);
   // The region that has places for all of these; -1: none has.
-  int FindReserved(const Places& places) const;
+  int FindReserved(const Places& places) const ABSL_LOCKS_EXCLUDED(regions_mutex_);
   // The next that arrives has places in that region, or in a new one, where none has all of these,
   // which then have no other place: returns its number. Whatever was to arrive does not.
   int Reserve(const Places& places);
@@ -97,7 +99,8 @@ class JobStore {
 
   std::vector<std::unique_ptr<Extent>> extents_;
   std::unique_ptr<Extent> arriving_;
-  std::map<int, Places> regions_;
+  mutable absl::Mutex regions_mutex_;
+  Regions regions_ ABSL_GUARDED_BY(regions_mutex_);
   int reserved_ = -1;
   int next_region_ = 0;
   int64_t version_ = 0;

@@ -78,9 +78,10 @@ void SimHostedJob::AllocateWeights(const std::vector<plan::PartitionSpec>& held,
 std::unique_ptr<server::Store> SimHostedJob::MakeStore(const std::vector<plan::PartitionSpec>& held,
                                                        int region) {
   std::vector<server::WeightsOffsets> places;
-  for (const plan::PartitionSpec& spec : held) {
-    if (store != nullptr) {
-      places.push_back(store->places(region).at(spec.id));
+  if (store != nullptr) {
+    const server::JobStore::Places reserved = store->places(region);
+    for (const plan::PartitionSpec& spec : held) {
+      places.push_back(reserved.at(spec.id));
     }
   }
   return *server::Store::Create(job.model().units(), held, StoreOptionsOf(job.description()),
@@ -203,7 +204,7 @@ absl::StatusOr<proto::ConnectReply> SimHostedJob::Connect(const proto::ConnectRe
   proto::ConnectReply reply;
   SHOAL_ASSIGN_OR_RETURN(*reply.mutable_answer(), Accept(wanted));
   reply.set_transport(wanted.offers(0).transport());
-  for (const int number : store->regions()) {
+  for (const auto& [number, places] : store->regions()) {
     const int region = reply.extents_size();
     proto::Extent& regions = *reply.add_extents();
     regions.set_headers_region(region);
@@ -216,7 +217,7 @@ absl::StatusOr<proto::ConnectReply> SimHostedJob::Connect(const proto::ConnectRe
   reply.set_slot_bytes(kSlotBytes);
   reply.set_wire_type(static_cast<uint32_t>(DType::kF32));
   reply.set_version(core->state().version());
-  server::AddLocations(*store, reply);
+  server::AddLocations(*store, store->regions(), reply);
   return reply;
 }
 
@@ -230,7 +231,7 @@ absl::StatusOr<std::string> SimHostedJob::Accept(const proto::ConnectRequest& wa
       transport_->Allocate(kSlots * int64_t{sizeof(transport::PushAcknowledgement)},
                            transport::Access::kLocal));
   transport::ConnectionOptions connection = {.queue = intake_->queue(0), .peer = wanted.client()};
-  for (const int region : store->regions()) {
+  for (const auto& [region, places] : store->regions()) {
     connection.exposed.push_back(weights_.at(region));
   }
   connection.exposed.push_back(slots.headers);
