@@ -121,8 +121,7 @@ class HostedJob {
 
   // move_partitions.cc
   absl::StatusOr<int64_t> ReserveExtents(const proto::ReserveRequest& request);
-  absl::Status ReservePartitions(std::span<const plan::PartitionSpec> comes,
-                                 const StoreBytes& bytes);
+  absl::Status ReserveRegion(const JobStore::Places& places, int64_t bytes);
   absl::Status FetchExtents(const proto::FetchRequest& request);
   // In what is reserved for them.
   absl::StatusOr<std::unique_ptr<Store>> MakePartitions(
@@ -135,8 +134,10 @@ class HostedJob {
   StoreBytes BytesOfBackups(std::span<const plan::PartitionSpec> backups) const;
   absl::StatusOr<std::unique_ptr<Store>> MakeBackups(
       std::span<const plan::PartitionSpec> backups) const;
-  // Lets go of what extents took that are here no more.
+  // Lets go of regions that the store has no more, and tells metrics what is held.
   void FollowExtents();
+  // Weights of all regions, and the state of what is here or arrives.
+  StoreBytes BytesHeld() const;
 
   // write_checkpoint.cc
   absl::StatusOr<std::shared_ptr<CheckpointTask>> PinCheckpoint(
@@ -178,11 +179,10 @@ class HostedJob {
   std::vector<plan::PartitionSpec> partitions_;  // of the job
   StoreOptions store_options_;
   int64_t slot_bytes_ = 0;
-  // What metrics say that it holds.
-  std::map<int, StoreBytes> resident_;  // by region of the store
-  std::map<int, StoreBytes> resident_backups_;
   std::map<std::string, StateReader> readers_;  // of Fetch and Replicate, which never overlap
+  // What metrics say that it holds.
   int64_t counted_partitions_ = 0;
+  StoreBytes counted_;
   ServerGpu gpu_;         // with service.memory cuda
   std::string gpu_name_;  // among those of all machines; empty: clients do not reach it
   std::optional<PayloadsInGpu> payloads_in_gpu_;  // where it has one

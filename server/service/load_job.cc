@@ -114,12 +114,7 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const proto::Config
 
 HostedJob::~HostedJob() {
   FollowTransports();
-  for (const auto* const resident : {&resident_, &resident_backups_}) {
-    for (const auto& [number, bytes] : *resident) {
-      metrics_.AddHeld(0, bytes, -1);
-    }
-  }
-  metrics_.AddHeld(counted_partitions_, StoreBytes(), -1);
+  metrics_.AddHeld(counted_partitions_, counted_, -1);
 }
 
 absl::Status HostedJob::Load() {
@@ -179,9 +174,6 @@ absl::Status HostedJob::Load() {
   if (job_.service.memory == plan::PartitionMemory::kCuda) {
     *reply_.mutable_gpu() = DescribeGpuUse(held);
   }
-  resident_[0] = bytes;
-  resident_backups_[0] = backup_bytes;
-  metrics_.AddHeld(0, bytes + backup_bytes);
   FollowExtents();
   metrics_.version.Set(static_cast<double>(store_->version()));
   LogInfo(

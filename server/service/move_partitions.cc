@@ -68,43 +68,42 @@ absl::StatusOr<int64_t> HostedJob::ReserveExtents(const proto::ReserveRequest& r
   store_->DropArriving();
   backups_->DropArriving();
   FollowExtents();
-  const StoreBytes bytes = CountStoreBytes(comes, store_options_);
+  const JobStore::Places places = PlacesOf(comes, store_options_);
+  const bool has_region = store_->FindReserved(places) >= 0;  // of an earlier wave
+  StoreBytes bytes = comes.empty() ? StoreBytes() : CountStoreBytes(comes, store_options_);
+  bytes.weights = has_region ? 0 : bytes.weights;
   const StoreBytes backup_bytes = BytesOfBackups(backups);
   SHOAL_RETURN_IF_ERROR(CheckMemory(bytes + backup_bytes));
-  if (!comes.empty()) {
-    SHOAL_RETURN_IF_ERROR(ReservePartitions(comes, bytes));
+  if (has_region) {
+    store_->Reserve(places);
+  } else if (!comes.empty()) {
+    SHOAL_RETURN_IF_ERROR(ReserveRegion(places, bytes.weights));
   }
   if (!backups.empty()) {
-    resident_backups_[backups_->Reserve(PlacesOf(backups, store_options_.OfBackups()))] =
-        backup_bytes;
-    metrics_.AddHeld(0, backup_bytes);
+    backups_->Reserve(PlacesOf(backups, store_options_.OfBackups()));
   }
-  const int64_t total = (comes.empty() ? 0 : bytes.total()) + backup_bytes.total();
+  FollowExtents();
+  const int64_t total = bytes.total() + backup_bytes.total();
   LogInfo("{} reserved for {} partitions and {} backups that come", FormatBytes(total),
           comes.size(), backups.size());
   return total;
 }
 
-absl::Status HostedJob::ReservePartitions(std::span<const plan::PartitionSpec> comes,
-                                          const StoreBytes& bytes) {
-  const JobStore::Places places = PlacesOf(comes, store_options_);
-  if (store_->FindReserved(places) >= 0) {  // as one of several that come one after the other
-    store_->Reserve(places);
-    return absl::OkStatus();
-  }
-  if (resident_.size() >= kMostRegions) {
+absl::Status HostedJob::ReserveRegion(const JobStore::Places& places, int64_t bytes) {
+  const size_t regions_there = store_->regions().size();
+  if (regions_there >= kMostRegions) {
     return ResourceExhausted(
         "what it holds came in {} moves, and connections reach no more; a job that is resumed has "
         "it in one",
-        resident_.size());
+        regions_there);
   }
-  SHOAL_ASSIGN_OR_RETURN(const auto regions, AllocateWeights(bytes.weights));
+  SHOAL_ASSIGN_OR_RETURN(const auto regions, AllocateWeights(bytes));
   const auto refuses = std::ranges::find(regions, nullptr);
   if (refuses != regions.end()) {
     return ResourceExhausted(
         "{} cannot expose {} more to clients",
         transports_[static_cast<size_t>(refuses - regions.begin())].transport->name(),
-        FormatBytes(bytes.weights));
+        FormatBytes(bytes));
   }
   const int number = store_->Reserve(places);
   {
@@ -113,8 +112,6 @@ absl::Status HostedJob::ReservePartitions(std::span<const plan::PartitionSpec> c
       exposed_[number].push_back({.host = region});
     }
   }
-  resident_[number] = bytes;
-  metrics_.AddHeld(0, bytes);
   return absl::OkStatus();
 }
 
@@ -166,9 +163,12 @@ absl::Status HostedJob::FetchExtents(const proto::FetchRequest& request) {
   wanted.set_run(request_.run());
   wanted.set_version(request.version());
   ThreadPool readers(kReadsAtOnce);
-  return FetchReserved({{store_.get(), [this](const auto& comes) { return MakePartitions(comes); }},
-                        {backups_.get(), [this](const auto& comes) { return MakeBackups(comes); }}},
-                       partitions_, givers, wanted, base_, &readers);
+  const absl::Status fetched =
+      FetchReserved({{store_.get(), [this](const auto& comes) { return MakePartitions(comes); }},
+                     {backups_.get(), [this](const auto& comes) { return MakeBackups(comes); }}},
+                    partitions_, givers, wanted, base_, &readers);
+  FollowExtents();
+  return fetched;
 }
 
 absl::StatusOr<proto::ReplicateReply> HostedJob::Replicate(const proto::ReplicateRequest& request) {
@@ -204,25 +204,51 @@ absl::StatusOr<proto::ReadStateReply> HostedJob::ReadState(const proto::ReadStat
   return core_->ReadState(request);
 }
 
-void HostedJob::FollowExtents() {
-  const auto follow = [this](const JobStore& store, std::map<int, StoreBytes>& resident,
-                             const std::function<void(int)>& gone) {
-    std::erase_if(resident, [&](const auto& region) {
-      if (store.HasRegion(region.first)) {
-        return false;
-      }
-      gone(region.first);
-      metrics_.AddHeld(0, region.second, -1);
-      return true;
-    });
-  };
-  follow(*store_, resident_, [this](int number) {
+StoreBytes HostedJob::BytesHeld() const {
+  StoreBytes held;
+  {
     absl::MutexLock lock(&exposed_mutex_);
-    exposed_.erase(number);
-  });
-  follow(*backups_, resident_backups_, [](int) {});
-  const int64_t held = std::ssize(store_->held());
-  metrics_.AddHeld(held - std::exchange(counted_partitions_, held), StoreBytes());
+    for (const auto& [region, weights] : exposed_) {
+      held.weights += std::ssize(weights.front().host->bytes());
+    }
+  }
+  const auto add = [&held](const JobStore::Extent& extent) {
+    std::vector<plan::PartitionSpec> specs;
+    for (const auto& partition : extent.store->partitions()) {
+      if (partition != nullptr) {
+        specs.push_back(partition->spec());
+      }
+    }
+    const StoreOptions& options = extent.store->options();
+    StoreBytes bytes = specs.empty() ? StoreBytes() : CountStoreBytes(specs, options);
+    bytes.weights = options.backup ? bytes.weights : 0;  // else in a region
+    held = held + bytes;
+  };
+  for (const JobStore* const store : {store_.get(), backups_.get()}) {
+    for (const auto& extent : store->extents()) {
+      add(*extent);
+    }
+    if (store->arriving() != nullptr) {
+      add(*store->arriving());
+    }
+  }
+  return held;
+}
+
+void HostedJob::FollowExtents() {
+  {
+    absl::MutexLock lock(&exposed_mutex_);
+    std::erase_if(exposed_,
+                  [this](const auto& region) { return !store_->HasRegion(region.first); });
+  }
+  const int64_t partitions = std::ssize(store_->held());
+  const StoreBytes now = BytesHeld();
+  const StoreBytes before = std::exchange(counted_, now);
+  metrics_.AddHeld(partitions - std::exchange(counted_partitions_, partitions),
+                   {.weights = now.weights - before.weights,
+                    .master = now.master - before.master,
+                    .moments = now.moments - before.moments,
+                    .gradients = now.gradients - before.gradients});
 }
 
 }  // namespace shoal::server

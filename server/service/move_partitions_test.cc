@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <sstream>
+#include <string>
 
 #include "core/base/testing/folder.h"
 #include "core/base/testing/status.h"
@@ -97,6 +99,29 @@ class MovePartitionsTest : public FreezesTest {
     ASSERT_OK(Begin(cluster, step, 1, generation, holders));
   }
 
+  // Bytes that server 0 says it has, by kind.
+  static std::map<std::string, int64_t> Resident(const TestingCluster& cluster) {
+    const std::string gauge = "shoal_ps_resident_bytes{kind=\"";
+    std::istringstream text(cluster.MetricsText(0));
+    std::map<std::string, int64_t> bytes;
+    for (std::string line; std::getline(text, line);) {
+      if (line.starts_with(gauge)) {
+        const size_t end = line.find('"', gauge.size());
+        bytes[line.substr(gauge.size(), end - gauge.size())] =
+            static_cast<int64_t>(std::stod(line.substr(line.find(' '))));
+      }
+    }
+    EXPECT_EQ(bytes.size(), 4U);
+    return bytes;
+  }
+  static int64_t Total(const std::map<std::string, int64_t>& bytes) {
+    int64_t total = 0;
+    for (const auto& [kind, some] : bytes) {
+      total += some;
+    }
+    return total;
+  }
+
   const TemporaryFolder folder_;
 };
 
@@ -149,24 +174,28 @@ TEST_P(MovePartitionsTest, WavesComeIntoWhatWasReservedForAll) {
   }
   const int first = stay[1].front();
   const std::vector<int> rest(stay[1].begin() + 1, stay[1].end());
-  const auto resident = [&moves] {
-    const std::string text = moves.MetricsText(0);
-    return text.substr(text.find("shoal_ps_resident_bytes"), 200);
-  };
   ParameterService& to = moves.service(0);
-  ASSERT_OK(to.Reserve(Reserve(10, stay[1])).status());
+  const auto at_first = Resident(moves);
+  const auto wish = to.Reserve(Reserve(10, stay[1]));
+  ASSERT_OK(wish.status());
+  auto only_weights = at_first;
+  only_weights["param"] = Resident(moves)["param"];
+  EXPECT_GT(only_weights["param"], at_first.at("param"));
+  EXPECT_EQ(Resident(moves), only_weights) << "state is made when it is fetched";
   ASSERT_OK(to.Fetch(Fetch(10, 0, 1, {first})).status());
   holders[0].push_back(first);
   holders[1] = rest;
   ASSERT_OK(Begin(moves, 1, 1, 10, holders));
-  const std::string before = resident();
+  EXPECT_EQ(Resident(moves)["param"], only_weights["param"]);
+  // What the rest needs, to the byte: its weights have their place.
+  moves.available_memory = wish->bytes() - (Total(Resident(moves)) - Total(at_first));
   TestingClient reader(&to, &moves.client_transport(), 2, 10);
   ASSERT_OK(reader.Connect());
   Train(moves, 1, 1, 10, holders);
   ASSERT_OK(to.Reserve(Reserve(11, rest)).status());
   EXPECT_FALSE(to.Fetch(Fetch(11, 7, 1, rest)).ok()) << "given up in the middle";
   ASSERT_OK(to.Fetch(Fetch(11, 1, 1, rest)).status());
-  EXPECT_EQ(resident(), before) << "it was counted when it was reserved";
+  EXPECT_EQ(Total(Resident(moves)), Total(at_first) + wish->bytes());
   holders[0].insert(holders[0].end(), rest.begin(), rest.end());
   holders[1].clear();
   ASSERT_OK(Begin(moves, 2, 1, 11, holders));
@@ -186,15 +215,11 @@ TEST_P(MovePartitionsTest, WhatIsGivenUpLeavesNothingBehind) {
   TestingCluster cluster(folder_ / "model", 2, plan::Accumulate::kExact);
   ASSERT_OK(cluster.Configure());
   const Holders holders = HoldersOf(cluster);
-  const auto resident = [&cluster] {
-    const std::string text = cluster.MetricsText(0);
-    return text.substr(text.find("shoal_ps_resident_bytes"));
-  };
-  const std::string before = resident();
+  const auto before = Resident(cluster);
   ASSERT_OK(cluster.service(0).Reserve(Reserve(5, holders[1])).status());
-  EXPECT_NE(resident(), before);
+  EXPECT_NE(Resident(cluster), before);
   ASSERT_OK(cluster.BeginAttempt(1, 1));
-  EXPECT_EQ(resident().substr(0, 200), before.substr(0, 200));
+  EXPECT_EQ(Resident(cluster), before);
   EXPECT_THAT(Describe(cluster.service(0).Fetch(Fetch(5, 0, 1, holders[1])).status()),
               HasSubstr("nothing is reserved here for shard map generation 5"));
   EXPECT_THAT(Describe(cluster.service(0).Reserve(Reserve(5, holders[1])).status()),

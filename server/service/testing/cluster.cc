@@ -55,7 +55,9 @@ TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Acc
                 return there.ReadState(request);
               };
             },
-            .available_memory = AvailableMemory},
+            .available_memory = [this]() -> absl::StatusOr<int64_t> {
+              return available_memory.has_value() ? *available_memory : AvailableMemory();
+            }},
         &server->metrics);
     servers_.push_back(std::move(server));
   }

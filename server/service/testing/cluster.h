@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,9 @@ class TestingCluster {
   // `folder` holds the model, created on first use.
   TestingCluster(const std::string& folder, int servers, plan::Accumulate accumulate,
                  int64_t partition_bytes = 1 << 14, const TestingTransport& over = {});
+
+  // Of all servers' machine; none: what it has.
+  std::optional<int64_t> available_memory;
 
   // Incarnations 1 to this are workers of the job.
   static constexpr uint64_t kWorkers = 99;
