@@ -165,22 +165,39 @@ StoreSource FetchedFrom(const std::vector<plan::PartitionSpec>& partitions,
       .v = reader(proto::ReadStateRequest::ARRAY_SECOND_MOMENT)};
 }
 
+namespace {
+
+std::vector<plan::PartitionSpec> ReservedOf(const JobStore& store,
+                                            const std::vector<plan::PartitionSpec>& job,
+                                            const std::map<int, StateGiver>& givers) {
+  std::vector<plan::PartitionSpec> comes;
+  const auto places = store.reserved() < 0 ? JobStore::Places() : store.places(store.reserved());
+  for (const auto& [id, giver] : givers) {
+    if (places.contains(id) && store.Find(id) == nullptr) {
+      comes.push_back(job[static_cast<size_t>(id)]);
+    }
+  }
+  return comes;
+}
+
+}  // namespace
+
 absl::Status FetchReserved(const std::vector<ReservedStore>& stores,
                            const std::vector<plan::PartitionSpec>& job,
                            const std::map<int, StateGiver>& givers,
                            const proto::ReadStateRequest& wanted, const plan::UnitReader& base,
                            ThreadPool* readers) {
   size_t coming = 0;
+  for (const ReservedStore& reserved : stores) {
+    coming += ReservedOf(*reserved.store, job, givers).size();
+  }
+  if (givers.empty() || coming != givers.size()) {
+    return givers.empty() ? InvalidArgument("nobody is named who has what is to come")
+                          : InvalidArgument("{} of the {} partitions that are to come are reserved",
+                                            coming, givers.size());
+  }
   for (const auto& [store, make] : stores) {
-    std::vector<plan::PartitionSpec> comes;
-    for (const auto& [id, giver] : givers) {
-      if (store->reserved() >= 0 && store->places(store->reserved()).contains(id) &&
-          store->Find(id) == nullptr) {
-        comes.push_back(job[static_cast<size_t>(id)]);
-      }
-    }
-    coming += comes.size();
-    if (!comes.empty()) {
+    if (const auto comes = ReservedOf(*store, job, givers); !comes.empty()) {
       SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Store> arriving, make(comes));
       store->Arrive(std::move(arriving));
       StoreSource source = FetchedFrom(comes, givers, wanted, readers);
@@ -188,11 +205,6 @@ absl::Status FetchReserved(const std::vector<ReservedStore>& stores,
       SHOAL_RETURN_IF_ERROR(store->arriving()->store->Load(wanted.version(), source));
       LogInfo("{} partitions have come, as of version {}", comes.size(), wanted.version());
     }
-  }
-  if (givers.empty() || coming != givers.size()) {
-    return givers.empty() ? InvalidArgument("nobody is named who has what is to come")
-                          : InvalidArgument("{} of the {} partitions that are to come are reserved",
-                                            coming, givers.size());
   }
   return absl::OkStatus();
 }
