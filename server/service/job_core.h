@@ -136,7 +136,7 @@ absl::StatusOr<bool> PinsCheckpoint(const proto::WriteCheckpointRequest& request
                                     const std::optional<PinnedCheckpoint>& newest,
                                     int64_t published);
 
-// Where a client finds the partitions of a store, with the regions that it is granted, which are its
+// Where a client finds the partitions of a store: `regions` are those that it is granted, its
 // extents.
 void AddLocations(const JobStore& store, const JobStore::Regions& regions,
                   proto::ConnectReply& reply);

@@ -68,8 +68,8 @@ class JobStore {
   absl::StatusOr<std::span<const float>> Read(size_t index, StateArray array,
                                               std::vector<float>& scratch) const;
 
-  // The regions that are there, those of extents and the reserved one, by number; none is given
-  // twice. Each with the places of partitions that were reserved and have not gone, here yet or not.
+  // The regions that are there, those of extents and the reserved one; no number is given twice.
+  // Each with the places of partitions that were reserved and have not gone, here yet or not.
   Regions regions() const ABSL_LOCKS_EXCLUDED(regions_mutex_);
   bool HasRegion(int number) const ABSL_LOCKS_EXCLUDED(regions_mutex_);
   Places places(int region) const ABSL_LOCKS_EXCLUDED(regions_mutex_);
