@@ -30,10 +30,12 @@ struct AdapterConfig {
   int64_t rank = 0;
   double alpha = 0;
   bool rank_stabilized = false;
-  std::map<std::string, double> alphas;  // by module, or the end of its name
+  // By module, or the end of its name.
+  std::map<std::string, double> alphas;
+  std::map<std::string, double> ranks;
 };
 
-// What training alone reads, is read elsewhere, or says what tensors say too.
+// What training alone reads, is read elsewhere, or says what the names of tensors say too.
 bool MeansNothingHere(const std::string& key) {
   static const auto& keys = *new std::set<std::string>{"alpha_pattern",
                                                        "auto_mapping",
@@ -80,6 +82,22 @@ std::string SupportedOf(const std::string& key) {
   return at == values.end() ? "" : fmt::format("; {} is", at->second);
 }
 
+absl::StatusOr<std::map<std::string, double>> ReadPattern(const JsonObject& config,
+                                                          const std::string& key) {
+  std::map<std::string, double> values;
+  if (config.Find(key) == nullptr) {
+    return values;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const JsonObject pattern, config.Object(key));
+  for (const auto& [name, value] : pattern.json().items()) {
+    if (name.find_first_of("*+?()[]{}|^$\\") != std::string::npos) {
+      return InvalidArgument("{}: a pattern that is no name is not supported", pattern.At(name));
+    }
+    SHOAL_ASSIGN_OR_RETURN(values[name], pattern.Number(name));
+  }
+  return values;
+}
+
 absl::StatusOr<AdapterConfig> ReadAdapterConfig(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(const Json json, ReadJson(path));
   SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(json, path));
@@ -99,27 +117,42 @@ absl::StatusOr<AdapterConfig> ReadAdapterConfig(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(config.rank, object.Integer("r", 1));
   SHOAL_ASSIGN_OR_RETURN(config.alpha, object.Number("lora_alpha"));
   SHOAL_ASSIGN_OR_RETURN(config.rank_stabilized, object.BoolOr("use_rslora", false));
-  if (object.Find("alpha_pattern") != nullptr) {
-    SHOAL_ASSIGN_OR_RETURN(const JsonObject alphas, object.Object("alpha_pattern"));
-    for (const auto& [key, value] : alphas.json().items()) {
-      if (key.find_first_of("*+?()[]{}|^$\\") != std::string::npos) {
-        return InvalidArgument("{}: a pattern that is no name is not supported", alphas.At(key));
-      }
-      SHOAL_ASSIGN_OR_RETURN(config.alphas[key], alphas.Number(key));
-    }
-  }
+  SHOAL_ASSIGN_OR_RETURN(config.alphas, ReadPattern(object, "alpha_pattern"));
+  SHOAL_ASSIGN_OR_RETURN(config.ranks, ReadPattern(object, "rank_pattern"));
   return config;
 }
 
-double ScaleOf(const AdapterConfig& config, const std::string& module, int64_t rank) {
-  double alpha = config.alpha;
-  for (const auto& [name, value] : config.alphas) {
-    if (module == name || module.ends_with("." + name)) {
-      alpha = value;
+// Returns what the pattern says of the module, else `other`. Where several names fit, PEFT takes
+// the first in the file, which the values of a JSON object do not keep.
+absl::StatusOr<double> ValueOf(const std::map<std::string, double>& pattern, const std::string& key,
+                               const std::string& module, double other) {
+  const std::pair<const std::string, double>* found = nullptr;
+  for (const auto& entry : pattern) {
+    if (module != entry.first && !module.ends_with("." + entry.first)) {
+      continue;
     }
+    if (found != nullptr && found->second != entry.second) {
+      return InvalidArgument("{}: '{}' says {} of {}, '{}' says {}: keep one of them", key,
+                             found->first, found->second, module, entry.first, entry.second);
+    }
+    found = &entry;
   }
+  return found == nullptr ? other : found->second;
+}
+
+// `rank`: that of the module's tensors.
+absl::StatusOr<plan::ModuleAdapter> AdapterOf(const AdapterConfig& config,
+                                              const std::string& module, int64_t rank) {
+  SHOAL_ASSIGN_OR_RETURN(const double alpha,
+                         ValueOf(config.alphas, "alpha_pattern", module, config.alpha));
+  SHOAL_ASSIGN_OR_RETURN(const double said, ValueOf(config.ranks, "rank_pattern", module,
+                                                    static_cast<double>(config.rank)));
   const auto r = static_cast<double>(rank);
-  return alpha / (config.rank_stabilized ? std::sqrt(r) : r);
+  if (said != r) {
+    return InvalidArgument("r and rank_pattern say {} of {}, whose tensors have rank {}", said,
+                           module, rank);
+  }
+  return plan::ModuleAdapter{rank, alpha / (config.rank_stabilized ? std::sqrt(r) : r)};
 }
 
 // Of the module's last part: whether all that have it have an adapter.
@@ -205,8 +238,9 @@ absl::StatusOr<plan::ModuleAdapters> PeftAdapter::State::Modules(
     const std::string module =
         name.substr(kPrefix.size(), name.size() - kPrefix.size() - kA.size());
     if (is_a) {
-      const int64_t rank = entry.shape.front();
-      modules[module] = {rank, ScaleOf(config, module, rank)};
+      auto adapter = AdapterOf(config, module, entry.shape.front());
+      SHOAL_RETURN_IF_ERROR(Annotate(adapter.status(), folder + "/adapter_config.json"));
+      modules[module] = *adapter;
     } else if (!file->tensors().contains(plan::AdapterTensorName(module, Role::kLoraA))) {
       return InvalidArgument("{}: tensor '{}' has no lora_A", file->path(), name);
     }

@@ -69,16 +69,22 @@ class PeftAdapterTest : public ::testing::Test {
 
   const plan::ModelSpec base_ = *plan::NamedShape("tiny");
   const TemporaryFolder folder_;
-  Json config_ = {{"peft_type", "LORA"}, {"r", 4}, {"lora_alpha", 16}};
+  Json config_ = {{"peft_type", "LORA"}, {"r", 8}, {"lora_alpha", 16}};
   Shapes shapes_;
 };
 
-TEST_F(PeftAdapterTest, TheRankIsThatOfTheTensors) {
+TEST_F(PeftAdapterTest, TheRankIsThatOfTheTensorsAndOfTheConfiguration) {
   const auto adapter = Open();
   ASSERT_OK(adapter.status());
   EXPECT_THAT(
       (*adapter)->spec().adapters,
       ElementsAre(plan::Adapter{.layer = 1, .role = plan::Role::kQ, .rank = 8, .scale = 2}));
+  config_["r"] = 4;
+  EXPECT_EQ(Refusal(), folder_.path() +
+                           "/adapter_config.json: r and rank_pattern say 4 of "
+                           "model.layers.1.self_attn.q_proj, whose tensors have rank 8");
+  config_["rank_pattern"] = {{"k_proj", 2}, {"self_attn.q_proj", 8}};
+  EXPECT_EQ(Open().value()->spec(), (*adapter)->spec());
 }
 
 TEST_F(PeftAdapterTest, TheScaleIsThatOfTheConfiguration) {
@@ -88,6 +94,13 @@ TEST_F(PeftAdapterTest, TheScaleIsThatOfTheConfiguration) {
   config_["use_rslora"] = false;
   config_["alpha_pattern"] = {{"k_proj", 4}, {"1.self_attn.q_proj", 24}};
   EXPECT_DOUBLE_EQ(scale(), 3);
+  config_["alpha_pattern"] = {{"layers.1.self_attn.q_proj", 32}, {"q_proj", 32}};
+  EXPECT_DOUBLE_EQ(scale(), 4);
+  config_["alpha_pattern"]["q_proj"] = 8;
+  EXPECT_EQ(Refusal(), folder_.path() +
+                           "/adapter_config.json: alpha_pattern: 'layers.1.self_attn.q_proj' says "
+                           "32 of model.layers.1.self_attn.q_proj, 'q_proj' says 8: keep one of "
+                           "them");
 }
 
 TEST_F(PeftAdapterTest, WhatIsOfTrainingAloneChangesNothing) {
