@@ -63,13 +63,25 @@ TEST_P(Elementwise, GatedProductsStayFiniteFarOut) {
 }
 
 TEST_P(Elementwise, ScalesInPlace) {
-  Tensor x = Tensor::Normal(dtype_, 7, 130, random_);
-  Doubles expected = x.doubles();
-  for (double& value : expected) {
-    value *= -1.75;
-  }
-  cpu_.ops->Scale(-1.75F, x.view());
-  oracle::ExpectClose(x.doubles(), expected, tolerance_, "-1.75 x");
+  constexpr int64_t kColumns = 130;
+  const auto check = [&](int64_t first, int64_t count) {
+    Tensor x = Tensor::Normal(dtype_, 7, kColumns, random_);
+    Doubles expected = x.doubles();
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const int64_t column = static_cast<int64_t>(i) % kColumns;
+      expected[i] *= column >= first && column < first + count ? -1.75 : 1;
+    }
+    const Doubles before = x.doubles();
+    cpu_.ops->Scale(-1.75F, x.view().Columns(first, count));
+    oracle::ExpectClose(x.doubles(), expected, tolerance_, "-1.75 x");
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (expected[i] == before[i]) {
+        ASSERT_EQ(x.doubles()[i], before[i]) << "a neighbour, at " << i;
+      }
+    }
+  };
+  check(0, kColumns);
+  check(3, 29);
 }
 
 TEST_P(Elementwise, BiasIsAddedToRowsAndItsGradientIsTheSumOfColumns) {
