@@ -265,10 +265,11 @@ int64_t AdapterRanks(const ModelSpec& spec) {
   return most;
 }
 
+// What is added to the residual stream is fp32, which may be two columns of the compute type.
 int64_t AdaptedWidth(const ModelSpec& spec) {
-  return spec.adapters.empty()
-             ? 0
-             : std::max({spec.hidden, spec.attention().qkv_size(), 2 * spec.mlp().intermediate});
+  return spec.adapters.empty() ? 0
+                               : std::max({2 * spec.hidden, spec.attention().qkv_size(),
+                                           2 * spec.mlp().intermediate});
 }
 
 std::string AdapterTensorName(std::string_view module, Role a_or_b) {

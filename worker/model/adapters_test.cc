@@ -1,7 +1,15 @@
 // Adapters in the block: gradients, recomputing, and what they leave as it is.
+#include <cmath>
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
+#include "worker/model/block.h"
+#include "worker/model/held_unit.h"
+#include "worker/model/microbatch_input.h"
 #include "worker/model/testing/gradients.h"
 #include "worker/model/testing/small_model.h"
+#include "worker/ops/testing/oracle.h"
 
 namespace shoal::worker {
 namespace {
@@ -63,6 +71,61 @@ TEST(Adapters, AnAdapterOfZeroLeavesTheLossAsItIs) {
   const PackedBatch batch = RandomBatch(spec, {40, 7}, 6);
   EXPECT_EQ(EvaluateLoss(*adapted, batch, weights)->loss_sum,
             EvaluateLoss(*base, batch, alone)->loss_sum);
+}
+
+// What the first block makes of a stream of 64 and -64.
+oracle::Doubles OutputOf(const plan::ModelSpec& spec, DType compute) {
+  const auto model = MakeModel(spec, compute);
+  MemoryUnitSource weights = RandomWeights(model->units(), compute, 5);
+  const PackedBatch batch = RandomBatch(spec, std::vector<int64_t>(32, 16), 6);
+  Workspace workspace(model->device(), model->ops().stream());
+  MicrobatchInput microbatch = *MicrobatchInput::Create(batch, spec.vocabulary);
+  EXPECT_TRUE(model->rotary().Reserve(microbatch.longest(), model->ops().stream()).ok());
+  const BlockActivations a = *workspace.Fill([&](Carver& carver) {
+    microbatch.Carve(carver);
+    return BlockActivations::Carve(carver, spec, compute, microbatch.rows());
+  });
+  oracle::Tensor input(compute, microbatch.rows(), spec.hidden);
+  oracle::Tensor output(compute, microbatch.rows(), spec.hidden);
+  Random random(7);
+  for (int64_t i = 0; i < microbatch.rows() * spec.hidden; ++i) {
+    input.Set(i, random.Below(2) == 0 ? 64 : -64);
+  }
+  Ops& ops = model->ops();
+  microbatch.Load(ops.stream());
+  ops.Convert(input.view(), a.input);
+  const HeldBlock block = *HeldBlock::Get(*model, weights, 1);
+  BlockForward(ops, block.weights(*model), microbatch.sequences(model->rotary(), 1), a,
+               output.view());
+  EXPECT_TRUE(ops.Finish().ok());
+  return output.doubles();
+}
+
+// What they add is less than half of the stream's last bit, and moves the mean all the same.
+TEST(Adapters, WhatTheyAddIsNotRoundedAgainstTheStream) {
+  for (const std::string module : {"o_proj", "down_proj"}) {
+    const plan::ModelSpec spec = *plan::WithAdapters(SmallSpec(), {module}, 4, 0.2);
+    const auto added = [&](DType compute) {
+      oracle::Doubles sums = OutputOf(spec, compute);
+      const oracle::Doubles base = OutputOf(SmallSpec(), compute);
+      for (size_t i = 0; i < sums.size(); ++i) {
+        sums[i] -= base[i];
+      }
+      return sums;
+    };
+    const oracle::Doubles expected = added(DType::kF32);
+    const oracle::Doubles rounded = added(DType::kBF16);
+    double squares = 0;
+    double product = 0;
+    double largest = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      squares += expected[i] * expected[i];
+      product += expected[i] * rounded[i];
+      largest = std::max(largest, std::abs(expected[i]));
+    }
+    EXPECT_LT(std::sqrt(squares / static_cast<double>(expected.size())), 0.1) << module;
+    EXPECT_NEAR(product / squares, 1, 0.15) << module << " of at most " << largest;
+  }
 }
 
 }  // namespace

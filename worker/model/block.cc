@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/functional/function_ref.h"
 #include "core/plan/memory/norm_partials.h"
 
 namespace shoal::worker {
@@ -67,16 +66,22 @@ struct ToStream {
 // y[T, H] = residual + x[T, in] weight[H, in]^T, normed or not
 void AddToStream(Ops& ops, const BlockWeights& weights, const ToStream& to, ConstMatrix x,
                  ConstMatrix residual, const AdapterMemory& memory, Matrix y) {
-  const bool normed = to.norm >= 0;
-  const Matrix product = normed ? to.before : y;
-  Project(ops, x, Weight(weights, to.matrix, y.columns, x.columns), product,
-          AdaptForward(ops, weights.adapters, to.product, x, normed ? ConstMatrix() : residual,
-                       memory));
-  AddBias(ops, weights, to.bias, product);
-  if (normed) {
-    ops.RmsNormForward(product, Norm(weights, to.norm, y.columns), weights.spec.norm_epsilon,
+  const ConstMatrix weight = Weight(weights, to.matrix, y.columns, x.columns);
+  if (to.norm >= 0) {
+    Project(ops, x, weight, to.before, AdaptForward(ops, weights.adapters, to.product, x, memory));
+    AddBias(ops, weights, to.bias, to.before);
+    ops.RmsNormForward(to.before, Norm(weights, to.norm, y.columns), weights.spec.norm_epsilon,
                        residual, y, to.inverse_rms);
+    return;
   }
+  const Matrix sum = AdaptStreamForward(ops, weights.adapters, to.product, x, residual, memory);
+  if (sum.data == nullptr) {
+    Project(ops, x, weight, y, residual);
+  } else {
+    ops.Matmul({.a = x, .b = weight, .c = sum, .transpose_b = true, .accumulate = true});
+    ops.Convert(sum, y);
+  }
+  AddBias(ops, weights, to.bias, y);
 }
 
 // Returns the gradient of the product, from that of the stream it is added to.
@@ -90,9 +95,6 @@ ConstMatrix ToStreamBackward(Ops& ops, const BlockWeights& weights, const ToStre
   return d_product;
 }
 
-// Returns the addend of an input gradient, from that of the product and what else is added to it.
-using InputBackward = absl::FunctionRef<ConstMatrix(plan::Product, ConstMatrix, ConstMatrix)>;
-
 // A product of the residual stream x, normed or not.
 struct FromStream {
   plan::Product product;
@@ -104,14 +106,22 @@ struct FromStream {
 
 // d_x[T, H] = residual + the gradient of x, from d_y[T, out] of the product.
 void FromStreamBackward(Ops& ops, const BlockWeights& weights, const FromStream& from,
-                        ConstMatrix d_y, ConstMatrix residual, const InputBackward& adapt,
+                        ConstMatrix d_y, ConstMatrix residual, const AdapterMemory& memory,
                         Matrix d_normed, Matrix d_x, Matrix d_norm) {
   const ConstMatrix weight = Weight(weights, from.matrix, d_y.columns, d_x.columns);
   if (from.norm < 0) {
-    ProjectBackwardInput(ops, d_y, weight, d_x, adapt(from.product, d_y, residual));
+    const Matrix sum =
+        AdaptStreamBackward(ops, weights.adapters, from.product, d_y, residual, memory);
+    if (sum.data == nullptr) {
+      ProjectBackwardInput(ops, d_y, weight, d_x, residual);
+    } else {
+      ops.Matmul({.a = d_y, .b = weight, .c = sum, .accumulate = true});
+      ops.Convert(sum, d_x);
+    }
     return;
   }
-  ProjectBackwardInput(ops, d_y, weight, d_normed, adapt(from.product, d_y, {}));
+  ProjectBackwardInput(ops, d_y, weight, d_normed,
+                       AdaptBackward(ops, weights.adapters, from.product, d_y, memory));
   ops.RmsNormBackward(d_normed, from.x, Norm(weights, from.norm, d_x.columns), from.inverse_rms,
                       residual, d_x, d_norm);
 }
@@ -191,7 +201,7 @@ void ForwardToGateUp(Ops& ops, const BlockWeights& weights, const BlockActivatio
   NormInput(ops, weights, layout.mlp_norm, a.middle, a.middle_normed, a.middle_inverse_rms);
   const ConstMatrix input = MlpInput(layout, a);
   Project(ops, input, Weight(weights, layout.gate_up, 2 * intermediate, spec.hidden), a.gate_up,
-          AdaptForward(ops, weights.adapters, plan::Product::kGateUp, input, {}, a.adapters));
+          AdaptForward(ops, weights.adapters, plan::Product::kGateUp, input, a.adapters));
   AddBias(ops, weights, layout.gate_bias, a.gate_up.Columns(0, intermediate));
   AddBias(ops, weights, layout.up_bias, a.gate_up.Columns(intermediate, intermediate));
 }
@@ -341,7 +351,7 @@ void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContex
   const Matrix first = normed ? a.qk : a.qkv;
   const Matrix v = a.qkv.Columns(q_size + kv_size, kv_size);
   const ConstMatrix added =
-      AdaptForward(ops, weights.adapters, plan::Product::kQkv, input, {}, a.adapters);
+      AdaptForward(ops, weights.adapters, plan::Product::kQkv, input, a.adapters);
   Project(ops, input, Weight(weights, layout.qkv, first.columns, spec.hidden), first,
           ColumnsOf(added, 0, first.columns));
   if (normed) {
@@ -380,15 +390,13 @@ void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceCon
                         const BlockGradients& g, Matrix d_input) {
   const BlockLayout& layout = weights.layout;
   const int64_t hidden = weights.spec.hidden;
-  const auto adapt = [&](plan::Product product, ConstMatrix d_y, ConstMatrix addend) {
-    return AdaptBackward(ops, weights.adapters, product, d_y, addend, g.reduced,
-                         a.adapters.scratch);
-  };
+  const AdapterMemory memory{g.reduced, a.adapters.scratch};
   Remake(ops, weights, sequences, a, recompute, d_input);
   const ConstMatrix d_down =
       ToStreamBackward(ops, weights, DownOf(layout, a), g.output, g.mlp_output, g.mlp_output_norm);
   ProjectBackwardInput(ops, d_down, Weight(weights, layout.down, hidden, a.activated.columns),
-                       g.activated, adapt(plan::Product::kDown, d_down, {}));
+                       g.activated,
+                       AdaptBackward(ops, weights.adapters, plan::Product::kDown, d_down, memory));
   const Matrix remade = recompute == plan::Recompute::kNone ? Matrix{} : a.activated;
   if (weights.kind.mlp.gate == plan::Gate::kSilu) {
     ops.SwiGluBackward(g.activated, a.gate_up, g.gate_up, remade);
@@ -401,11 +409,12 @@ void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceCon
   FromStreamBackward(
       ops, weights,
       {plan::Product::kGateUp, layout.gate_up, layout.mlp_norm, a.middle, a.middle_inverse_rms},
-      g.gate_up, g.output, adapt, g.middle_normed, g.middle, g.mlp_norm);
+      g.gate_up, g.output, memory, g.middle_normed, g.middle, g.mlp_norm);
   const ConstMatrix d_output = ToStreamBackward(ops, weights, OutputOf(layout, a), g.middle,
                                                 g.attention_output, g.attention_output_norm);
-  ProjectBackwardInput(ops, d_output, Weight(weights, layout.output, hidden, a.attention.columns),
-                       g.attention, adapt(plan::Product::kOutput, d_output, {}));
+  ProjectBackwardInput(
+      ops, d_output, Weight(weights, layout.output, hidden, a.attention.columns), g.attention,
+      AdaptBackward(ops, weights.adapters, plan::Product::kOutput, d_output, memory));
   ops.AttentionBackward(g.attention, a.qkv, a.attention, a.log_sum_exp,
                         ShapeOf(weights.kind.attention), sequences.cu_seqlens, sequences.rotation,
                         g.qkv);
@@ -413,7 +422,7 @@ void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceCon
   FromStreamBackward(
       ops, weights,
       {plan::Product::kQkv, layout.qkv, layout.input_norm, a.input, a.input_inverse_rms}, g.qkv,
-      g.middle, adapt, g.input_normed, d_input, g.input_norm);
+      g.middle, memory, g.input_normed, d_input, g.input_norm);
 }
 
 void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layout,

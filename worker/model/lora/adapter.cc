@@ -29,21 +29,15 @@ M Reduced(M all, const plan::AdaptedProduct& product) {
 
 template <typename M>
 M Outputs(M of_product, const plan::AdapterPart& part) {
-  return of_product.data == nullptr ? of_product
-                                    : of_product.Columns(part.matrix.column, part.matrix.outputs);
+  return of_product.Columns(part.matrix.column, part.matrix.outputs);
 }
 
-// Fills columns [begin, end) of `out`, to which no adapter adds.
-void PassOn(Ops& ops, ConstMatrix addend, int64_t begin, int64_t end, Matrix out) {
-  if (begin == end) {
-    return;
-  }
-  const Matrix part = out.Columns(begin, end - begin);
-  if (addend.data == nullptr) {
-    ops.Zero(part);
-  } else {
-    ops.Convert(addend.Columns(begin, end - begin), part);
-  }
+// In memory.scratch, with the residual in it.
+Matrix StartSum(Ops& ops, ConstMatrix residual, const AdapterMemory& memory) {
+  const Matrix sum =
+      Matrix::Dense(memory.scratch.data, DType::kF32, residual.rows, residual.columns);
+  ops.Convert(residual, sum);
+  return sum;
 }
 
 void AddProduct(Ops& ops, ConstMatrix d_y, ConstMatrix x, int64_t offset,
@@ -54,6 +48,35 @@ void AddProduct(Ops& ops, ConstMatrix d_y, ConstMatrix x, int64_t offset,
        .c = Matrix::Dense(gradient.sums.data() + offset, DType::kF32, d_y.columns, x.columns),
        .transpose_a = true,
        .accumulate = !gradient.empty});
+}
+
+// Makes memory.reduced of the gradient of the product.
+void ReduceGradient(Ops& ops, const AdapterWeights& adapters, const plan::AdaptedProduct& product,
+                    ConstMatrix d_y, const AdapterMemory& memory) {
+  for (const plan::AdapterPart& part : product.parts) {
+    const Matrix d_part = Reduced(memory.reduced, product).Columns(part.first_rank, part.rank);
+    ops.Matmul({.a = Outputs(d_y, part), .b = WeightB(adapters, part), .c = d_part});
+    ops.Scale(static_cast<float>(part.scale), d_part);
+  }
+}
+
+void Expand(Ops& ops, const AdapterWeights& adapters, const plan::AdaptedProduct& product,
+            const AdapterMemory& memory, Matrix y, bool accumulate) {
+  for (const plan::AdapterPart& part : product.parts) {
+    ops.Matmul({.a = Reduced(memory.reduced, product).Columns(part.first_rank, part.rank),
+                .b = WeightB(adapters, part),
+                .c = Outputs(y, part),
+                .transpose_b = true,
+                .accumulate = accumulate});
+  }
+}
+
+void ExpandGradient(Ops& ops, const AdapterWeights& adapters, const plan::AdaptedProduct& product,
+                    const AdapterMemory& memory, Matrix d_x, bool accumulate) {
+  ops.Matmul({.a = Reduced(memory.reduced, product),
+              .b = Weight(adapters, product.a, product.ranks, product.inputs),
+              .c = d_x,
+              .accumulate = accumulate});
 }
 
 }  // namespace
@@ -75,46 +98,62 @@ void ReduceInput(Ops& ops, const AdapterWeights& adapters, plan::Product of, Con
 }
 
 ConstMatrix AdaptForward(Ops& ops, const AdapterWeights& adapters, plan::Product of, ConstMatrix x,
-                         ConstMatrix addend, const AdapterMemory& memory) {
+                         const AdapterMemory& memory) {
   const plan::AdaptedProduct* const product = Find(adapters, of);
   if (product == nullptr) {
-    return addend;
+    return {};
   }
   ReduceInput(ops, adapters, of, x, memory);
-  const Matrix reduced = Reduced(memory.reduced, *product);
   const Matrix added = memory.scratch.Columns(0, product->outputs);
-  int64_t end = 0;  // of the columns that are done
+  int64_t end = 0;  // of the columns that an adapter adds to
+  const auto zero_to = [&](int64_t begin) {
+    if (begin > end) {
+      ops.Zero(added.Columns(end, begin - end));
+    }
+  };
   for (const plan::AdapterPart& part : product->parts) {
-    PassOn(ops, addend, end, part.matrix.column, added);
-    ops.Matmul({.a = reduced.Columns(part.first_rank, part.rank),
-                .b = WeightB(adapters, part),
-                .c = Outputs(added, part),
-                .transpose_b = true,
-                .addend = Outputs(addend, part)});
+    zero_to(part.matrix.column);
     end = part.matrix.column + part.matrix.outputs;
   }
-  PassOn(ops, addend, end, product->outputs, added);
+  zero_to(product->outputs);
+  Expand(ops, adapters, *product, memory, added, /*accumulate=*/false);
   return added;
 }
 
 ConstMatrix AdaptBackward(Ops& ops, const AdapterWeights& adapters, plan::Product of,
-                          ConstMatrix d_y, ConstMatrix addend, Matrix d_reduced, Matrix scratch) {
+                          ConstMatrix d_y, const AdapterMemory& memory) {
   const plan::AdaptedProduct* const product = Find(adapters, of);
   if (product == nullptr) {
-    return addend;
+    return {};
   }
-  const Matrix d_product = Reduced(d_reduced, *product);
-  for (const plan::AdapterPart& part : product->parts) {
-    const Matrix d_part = d_product.Columns(part.first_rank, part.rank);
-    ops.Matmul({.a = Outputs(d_y, part), .b = WeightB(adapters, part), .c = d_part});
-    ops.Scale(static_cast<float>(part.scale), d_part);
-  }
-  const Matrix added = scratch.Columns(0, product->inputs);
-  ops.Matmul({.a = d_product,
-              .b = Weight(adapters, product->a, product->ranks, product->inputs),
-              .c = added,
-              .addend = addend});
+  ReduceGradient(ops, adapters, *product, d_y, memory);
+  const Matrix added = memory.scratch.Columns(0, product->inputs);
+  ExpandGradient(ops, adapters, *product, memory, added, /*accumulate=*/false);
   return added;
+}
+
+Matrix AdaptStreamForward(Ops& ops, const AdapterWeights& adapters, plan::Product of, ConstMatrix x,
+                          ConstMatrix residual, const AdapterMemory& memory) {
+  const plan::AdaptedProduct* const product = Find(adapters, of);
+  if (product == nullptr) {
+    return {};
+  }
+  ReduceInput(ops, adapters, of, x, memory);
+  const Matrix sum = StartSum(ops, residual, memory);
+  Expand(ops, adapters, *product, memory, sum, /*accumulate=*/true);
+  return sum;
+}
+
+Matrix AdaptStreamBackward(Ops& ops, const AdapterWeights& adapters, plan::Product of,
+                           ConstMatrix d_y, ConstMatrix residual, const AdapterMemory& memory) {
+  const plan::AdaptedProduct* const product = Find(adapters, of);
+  if (product == nullptr) {
+    return {};
+  }
+  ReduceGradient(ops, adapters, *product, d_y, memory);
+  const Matrix sum = StartSum(ops, residual, memory);
+  ExpandGradient(ops, adapters, *product, memory, sum, /*accumulate=*/true);
+  return sum;
 }
 
 void AddAdapterGradient(Ops& ops, const plan::AdaptedProduct& product, ConstMatrix d_y,

@@ -1,6 +1,6 @@
 // What adapters (core/model/adapters.h) add to a block's products: y = x W^T + scale (x A^T) B^T.
-// Each product of the block takes as its addend what the adapters make, in memory of its own, so
-// that W is not touched and nothing is added in place.
+// Each product of the block is added to what the adapters make, in memory of its own, so that W is
+// not touched.
 #pragma once
 
 #include "core/base/dtype.h"
@@ -19,7 +19,7 @@ struct AdapterWeights {
 
 // Memory of a block, of T rows.
 struct AdapterMemory {
-  Matrix reduced;  // [T, ranks]: scale x A^T, which forward leaves for W
+  Matrix reduced;  // [T, ranks]: scale x A^T, or the gradient of x A^T; each is left for W
   Matrix scratch;  // [T, plan::AdaptedWidth]
 };
 
@@ -27,14 +27,20 @@ struct AdapterMemory {
 void ReduceInput(Ops& ops, const AdapterWeights& adapters, plan::Product product, ConstMatrix x,
                  const AdapterMemory& memory);
 
-// Returns the addend of the product of x: `addend` (which may be null), and in memory.scratch what
-// adapters add to it, if it has any.
+// Returns, in memory.scratch, what adapters add to the product of x; null: it has none.
 ConstMatrix AdaptForward(Ops& ops, const AdapterWeights& adapters, plan::Product product,
-                         ConstMatrix x, ConstMatrix addend, const AdapterMemory& memory);
+                         ConstMatrix x, const AdapterMemory& memory);
 
-// Returns the addend of d_y W, the gradient of x, likewise. d_reduced[T, ranks] is left for W.
+// Returns what adapters add to d_y W, the gradient of x, likewise. memory.reduced is left for W.
 ConstMatrix AdaptBackward(Ops& ops, const AdapterWeights& adapters, plan::Product product,
-                          ConstMatrix d_y, ConstMatrix addend, Matrix d_reduced, Matrix scratch);
+                          ConstMatrix d_y, const AdapterMemory& memory);
+
+// The same for products that are added to the residual stream: the fp32 sum with it, to which the
+// product is to be ADDED. What adapters add is often less than half of the stream's last bit.
+Matrix AdaptStreamForward(Ops& ops, const AdapterWeights& adapters, plan::Product product,
+                          ConstMatrix x, ConstMatrix residual, const AdapterMemory& memory);
+Matrix AdaptStreamBackward(Ops& ops, const AdapterWeights& adapters, plan::Product product,
+                           ConstMatrix d_y, ConstMatrix residual, const AdapterMemory& memory);
 
 // W: ADDS to the gradient of the adapters' unit, or writes it if empty.
 void AddAdapterGradient(Ops& ops, const plan::AdaptedProduct& product, ConstMatrix d_y,
