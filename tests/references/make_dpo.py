@@ -5,10 +5,12 @@ trainer, for worker/loss/preference_test.cc and cli/train_preference_test.cc.
   tests/references/make_dpo.py           writes it (requirements.txt says what it needs)
   tests/references/make_dpo.py --check   says whether it is as it would write it
 
-`losses`: torch's formulas as TRL 1.16 has them (dpo_trainer.py, cpo_trainer.py, orpo_trainer.py),
-in float64, on the same log-probabilities; derivatives by autograd.
+`losses`: the formulas of docs/preference.md in torch, in float64, on the same log-probabilities;
+derivatives by autograd. They are those of TRL 1.16 (dpo_trainer.py, cpo_trainer.py,
+orpo_trainer.py) but for two: TRL takes orpo's likelihood over prompt and reply, here it is of the
+reply, and TRL's `sft` is a mean over the tokens of a batch, here it is one over those of each pair.
 
-`runs`: the losses and rewards of some steps of TRL's DPOTrainer on the CPU in float32, over pairs
+`runs`: the losses and rewards of some steps of TRL's DPOTrainer (sigmoid, ipo) on the CPU in float32, over pairs
 of token ids in their order, from a model whose weights follow from their names (value_of of
 make_families.py).
 """
