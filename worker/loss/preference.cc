@@ -24,7 +24,7 @@ PairLoss Sigmoid(double beta, double margin) {
 
 PairLoss Hinge(double beta, double margin) {
   const double left = 1 - beta * margin;
-  return left > 0 ? Along(left, -beta) : PairLoss();
+  return left <= 0 ? PairLoss() : Along(left, -beta);  // NaN stays
 }
 
 // Rafailov's loss without bias where a part of the pairs is the wrong way round.

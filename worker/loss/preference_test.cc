@@ -110,5 +110,14 @@ TEST(LossOfPair, StaysFinite) {
   }
 }
 
+TEST(LossOfPair, HidesNoNan) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  for (size_t kind = 0; kind < std::size(kNames); ++kind) {
+    const PreferenceOptions options = {.loss = static_cast<PreferenceLoss>(kind)};
+    EXPECT_FALSE(std::isfinite(LossOfPair(options, {kNan, -2, -1, -2, 3, 4}).loss)) << kNames[kind];
+    EXPECT_FALSE(std::isfinite(LossOfPair(options, {-1, kNan, -1, -2, 3, 4}).loss)) << kNames[kind];
+  }
+}
+
 }  // namespace
 }  // namespace shoal::worker
