@@ -148,7 +148,8 @@ proto::PreferenceMetrics JobPairs::Measure(const plan::StepPlan& plan,
 std::string ReferencesGone(const std::string& file) {
   return fmt::format(
       "the references of the pairs, made before step 1, are gone: {} is not there, or not whole; "
-      "give it back, or begin again with --overwrite",
+      "give it back, and data.train and data.validation as they were, or begin again with "
+      "--overwrite",
       file);
 }
 
