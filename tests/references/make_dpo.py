@@ -10,9 +10,9 @@ derivatives by autograd. They are those of TRL 1.16 (dpo_trainer.py, cpo_trainer
 orpo_trainer.py) but for two: TRL takes orpo's likelihood over prompt and reply, here it is of the
 reply, and TRL's `sft` is a mean over the tokens of a batch, here it is one over those of each pair.
 
-`runs`: the losses and rewards of some steps of TRL's DPOTrainer (sigmoid, ipo) on the CPU in float32, over pairs
-of token ids in their order, from a model whose weights follow from their names (value_of of
-make_families.py).
+`runs`: the losses and rewards of some steps of TRL's DPOTrainer (sigmoid, ipo) on the CPU in
+float32, over pairs of token ids in their order, from a model whose weights follow from their names
+(value_of of make_families.py).
 """
 
 import argparse
