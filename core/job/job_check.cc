@@ -238,7 +238,8 @@ absl::Status SettleLora(const LoraOptions& lora, const JobSources& sources,
     if (!lora.from.empty() && is_own) {
       return Contradicts(sources, file_name)(key, "lora.from", "the adapter there says it");
     }
-    if (lora.from.empty() && sources.contains(key) && !sources.contains("lora.rank")) {
+    const bool says = sources.contains(key) && (is_own || !sources.contains("lora.rank"));
+    if (lora.from.empty() && lora.rank == 0 && says) {
       return InvalidArgument("{}: {} needs lora.rank", Place(sources, key, key, file_name), key);
     }
   }

@@ -288,6 +288,7 @@ TEST(ParseJob, RefusesContradictions) {
   EXPECT_EQ(job.train.epochs, 2) << "an override wins";
   EXPECT_EQ(MustParse(ToYaml(job)), job);
   EXPECT_EQ(RefusalOf("lora: {alpha: 16}"), "job.yaml:3: lora.alpha needs lora.rank");
+  EXPECT_EQ(RefusalOf("lora: {rank: 0, alpha: 32}"), "job.yaml:3: lora.alpha needs lora.rank");
   EXPECT_EQ(RefusalOf("lora: {from: a, rank: 4}"),
             "job.yaml:3: lora.rank contradicts lora.from: the adapter there says it");
   EXPECT_EQ(MustParse(kMinimal + "lora: {rank: 8}", {"lora.rank=0"}).lora.enabled(), false);

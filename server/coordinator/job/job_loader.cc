@@ -339,6 +339,7 @@ absl::Status LoadPairs(const proto::SubmitJobRequest& request, LoadedJob& loaded
       ReferencePath({.token_file = request.token_file(),
                      .validation_file = validates ? request.validation_file() : "",
                      .model = job.model,
+                     .adapter = job.lora.from,
                      .compute = std::string(Name(plan::ComputeDType(job)))}));
   loaded.keep_references = [file = loaded.reference_file](std::span<const double> references) {
     return WriteReferences(file, references);

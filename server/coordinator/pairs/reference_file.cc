@@ -60,7 +60,8 @@ absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& model) {
   std::vector<std::string> files;
   std::error_code error;
   for (fs::directory_iterator it(model, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().extension() == ".safetensors" || it->path().filename() == "config.json") {
+    if (it->path().extension() == ".safetensors" || it->path().filename() == "config.json" ||
+        it->path().filename() == "adapter_config.json") {
       files.push_back(it->path().string());
     }
   }
@@ -83,6 +84,12 @@ absl::StatusOr<std::string> ReferencePath(const ReferenceSource& source) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> model, FilesOf(source.model));
   for (const std::string& file : model) {
     SHOAL_ASSIGN_OR_RETURN(hash, HashOf(file, kSampledBlocks, hash));
+  }
+  if (!source.adapter.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> adapter, FilesOf(source.adapter));
+    for (const std::string& file : adapter) {
+      SHOAL_ASSIGN_OR_RETURN(hash, HashOf(file, 0, hash));
+    }
   }
   return (fs::path(source.token_file).parent_path() / fmt::format("reference-{:016x}.f64", hash))
       .string();

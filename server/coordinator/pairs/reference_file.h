@@ -19,6 +19,7 @@ struct ReferenceSource {
   std::string token_file;
   std::string validation_file;  // empty: none
   std::string model;            // folder
+  std::string adapter;          // folder; empty: none, or new ones, which change nothing yet
   std::string compute;          // type, "fp32"
 };
 

@@ -59,13 +59,20 @@ TEST(ReferencePath, FollowsWhatIsInTheFiles) {
   make("other", std::string(300'000, 'v'));
   ASSERT_OK(WriteFileAtomically(folder / "train.tokens", "train"));
   ASSERT_OK(WriteFileAtomically(folder / "validation.tokens", "validation"));
-  const ReferenceSource one = {folder / "train.tokens", "", folder / "one", "fp32"};
+  const ReferenceSource one = {.token_file = folder / "train.tokens",
+                               .validation_file = "",
+                               .model = folder / "one",
+                               .adapter = "",
+                               .compute = "fp32"};
   const std::string path = ReferencePath(one).value();
   EXPECT_EQ(std::filesystem::path(path).parent_path(), folder.path());
   ReferenceSource other = one;
   other.model = folder / "same";
   EXPECT_EQ(ReferencePath(other).value(), path) << "wherever it lies";
   other.model = folder / "other";
+  EXPECT_NE(ReferencePath(other).value(), path);
+  other = one;
+  other.adapter = folder / "other";
   EXPECT_NE(ReferencePath(other).value(), path);
   other = one;
   other.compute = "bf16";
