@@ -124,6 +124,7 @@ server::LoadedJob SimJob::Load(const proto::SubmitJobRequest& request,
                                                         .stages = options_.stages,
                                                         .samples = options_.samples,
                                                         .pairs = options_.pairs,
+                                                        .validates = options_.validate_every > 0,
                                                         .seed = options_.seed},
                                                        disk_);
   job.job = description_;

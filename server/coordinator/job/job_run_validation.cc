@@ -20,7 +20,8 @@ bool JobRun::IsValidated(int64_t version) const {
 }
 
 bool JobRun::LacksReferences() const {
-  return job_.pairs != nullptr && !AtEnd() && job_.pairs->WithoutReference().has_value();
+  return job_.pairs != nullptr && (validating_ || !AtEnd()) &&
+         job_.pairs->WithoutReference().has_value();
 }
 
 bool JobRun::ValidationDue(int64_t version) const {

@@ -111,5 +111,33 @@ TEST(JobRunPairs, AfterStepOneTheyCannotBeMade) {
   EXPECT_THAT(again.failure(), HasSubstr("made before step 1, are gone: reference.f64 is not"));
 }
 
+// Of the last step no other follows, and its validation compares with them, too.
+TEST(JobRunPairs, NorForTheLastValidation) {
+  const SimOptions options = {.workers = 1, .steps = 2, .validate_every = 2, .pairs = kPairs};
+  const auto stop_in_it = [&](FakeDisk& disk) {
+    SimWorld world(options, disk);
+    world.At("work", 4 + 1 + 2 + 1, [&] { world.Stop(); });
+    ASSERT_TRUE(world.Run());
+    ASSERT_TRUE(world.done().has_value()) << world.failure();
+    EXPECT_EQ(world.done()->step(), 2);
+    EXPECT_FALSE(world.done()->has_validation());
+  };
+  SimOptions resumed = options;
+  resumed.resume = true;
+  for (const bool kept : {true, false}) {
+    FakeDisk disk;
+    stop_in_it(disk);
+    if (!kept) {
+      disk.references.clear();
+    }
+    SimWorld again(resumed, disk);
+    ASSERT_TRUE(again.Run());
+    EXPECT_EQ(again.done().has_value() && again.done()->has_validation(), kept);
+    if (!kept) {
+      EXPECT_THAT(again.failure(), HasSubstr("are gone: reference.f64 is not"));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace shoal::server

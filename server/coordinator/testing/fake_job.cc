@@ -10,10 +10,11 @@
 
 namespace shoal::server::testing {
 
+// Those of the validation are numbered on their own.
 std::vector<int64_t> FakeSteps::Samples(int64_t step) const {
   std::vector<int64_t> ids;
   for (int64_t k = 0; k < samples_; ++k) {
-    ids.push_back(1000 * step + k);
+    ids.push_back((step == kValidationStep ? 0 : 1000 * step) + k);
   }
   return ids;
 }
@@ -185,7 +186,8 @@ LoadedJob MakeFakeJob(const FakeJobOptions& options, FakeDisk& disk) {
     job.pairs = std::make_unique<JobPairs>(
         plan::PreferenceOptions(),
         std::vector<ReplyTargets>(static_cast<size_t>(options.pairs), {1, 1}),
-        std::vector<ReplyTargets>());
+        std::vector<ReplyTargets>(static_cast<size_t>(options.validates ? options.samples : 0),
+                                  {1, 1}));
     job.reference_file = "reference.f64";
     job.keep_references = [&disk](std::span<const double> references) {
       absl::MutexLock lock(&disk.mutex);

@@ -97,6 +97,7 @@ struct FakeJobOptions {
   int stages = 1;
   int64_t samples = 0;  // per step
   int64_t pairs = 0;    // that samples are, of the whole data; 0: none
+  bool validates = false;
   uint64_t seed = 1;
 };
 // Partition k is on server k.
