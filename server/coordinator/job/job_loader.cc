@@ -321,7 +321,8 @@ absl::StatusOr<std::vector<ReplyTargets>> TargetsOf(const std::string& token_fil
 }
 
 // With what is kept of their references.
-absl::Status LoadPairs(const proto::SubmitJobRequest& request, LoadedJob& loaded) {
+absl::Status LoadPairs(const proto::SubmitJobRequest& request, const plan::Rope& rope,
+                       LoadedJob& loaded) {
   const plan::Job& job = loaded.job;
   const bool validates = job.data.validation.enabled();
   SHOAL_ASSIGN_OR_RETURN(std::vector<ReplyTargets> train, TargetsOf(request.token_file()));
@@ -334,13 +335,16 @@ absl::Status LoadPairs(const proto::SubmitJobRequest& request, LoadedJob& loaded
   if (!job.preference.has_reference()) {
     return absl::OkStatus();
   }
+  const bool by_length = rope.scaling && rope.scaling->type == plan::RopeType::kLongRope;
   SHOAL_ASSIGN_OR_RETURN(
       loaded.reference_file,
       ReferencePath({.token_file = request.token_file(),
                      .validation_file = validates ? request.validation_file() : "",
                      .model = job.model,
                      .adapter = job.lora.from,
-                     .compute = std::string(Name(plan::ComputeDType(job)))}));
+                     .compute = std::string(Name(plan::ComputeDType(job))),
+                     .wire = std::string(Name(job.service.wire_type)),
+                     .longest = by_length ? job.data.max_sequence_tokens : 0}));
   loaded.keep_references = [file = loaded.reference_file](std::span<const double> references) {
     return WriteReferences(file, references);
   };
@@ -443,7 +447,7 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
                          formats::ReadSpecialTokens(job.model));
   SHOAL_ASSIGN_OR_RETURN(loaded.steps, LoadSteps(job, spec, request));
   if (job.train.objective == plan::Objective::kDpo) {
-    SHOAL_RETURN_IF_ERROR(LoadPairs(request, loaded));
+    SHOAL_RETURN_IF_ERROR(LoadPairs(request, spec.attention().rope, loaded));
   }
   if (job.cluster.pipeline.enabled()) {
     SHOAL_ASSIGN_OR_RETURN(loaded.pipeline,

@@ -75,7 +75,8 @@ absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& model) {
 }  // namespace
 
 absl::StatusOr<std::string> ReferencePath(const ReferenceSource& source) {
-  uint64_t hash = XXH3_64bits_withSeed(source.compute.data(), source.compute.size(), kNameVersion);
+  const std::string numerics = fmt::format("{}|{}|{}", source.compute, source.wire, source.longest);
+  uint64_t hash = XXH3_64bits_withSeed(numerics.data(), numerics.size(), kNameVersion);
   for (const std::string& file : {source.token_file, source.validation_file}) {
     if (!file.empty()) {
       SHOAL_ASSIGN_OR_RETURN(hash, HashOf(file, 0, hash));

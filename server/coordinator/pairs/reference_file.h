@@ -21,6 +21,8 @@ struct ReferenceSource {
   std::string model;            // folder
   std::string adapter;          // folder; empty: none, or new ones, which change nothing yet
   std::string compute;          // type, "fp32"
+  std::string wire;             // type of weights on the way to workers
+  int64_t longest = 0;          // sequence, in tokens, where the model's rotation follows it
 };
 
 // Returns where they are kept: beside the token file, by a hash of what is in the files (of the

@@ -63,7 +63,8 @@ TEST(ReferencePath, FollowsWhatIsInTheFiles) {
                                .validation_file = "",
                                .model = folder / "one",
                                .adapter = "",
-                               .compute = "fp32"};
+                               .compute = "fp32",
+                               .wire = "fp32"};
   const std::string path = ReferencePath(one).value();
   EXPECT_EQ(std::filesystem::path(path).parent_path(), folder.path());
   ReferenceSource other = one;
@@ -76,6 +77,12 @@ TEST(ReferencePath, FollowsWhatIsInTheFiles) {
   EXPECT_NE(ReferencePath(other).value(), path);
   other = one;
   other.compute = "bf16";
+  EXPECT_NE(ReferencePath(other).value(), path);
+  other = one;
+  other.wire = "bf16";
+  EXPECT_NE(ReferencePath(other).value(), path);
+  other = one;
+  other.longest = 2048;
   EXPECT_NE(ReferencePath(other).value(), path);
   other = one;
   other.validation_file = folder / "validation.tokens";
