@@ -217,6 +217,10 @@ TEST_F(DataCommandTest, PreviewShowsPairsByTheirTemplate) {
   const Outcome prepared = Data("prepare", folder_ + "/pairs.jsonl",
                                 {"--output", tokens, "--objective", "dpo", "--template", "chatml"});
   ASSERT_EQ(prepared.code, 0) << prepared.err;
+  ExpectRefused(Data("prepare", folder_ + "/pairs.jsonl",
+                     {"--output", tokens, "--objective", "dpo", "--template", "chatml",
+                      "--train-on", "last"}),
+                "--train-on last contradicts --objective dpo");
   Write("job.yaml",
         "model: model\ntrain: {objective: dpo}\n"
         "data: {train: pairs.tokens, template: chatml}\n");

@@ -194,6 +194,11 @@ absl::StatusOr<OpenedSource> OpenSource(const DataSourceOptions& source) {
   worker::Learning learning;
   SHOAL_ASSIGN_OR_RETURN(learning.objective, kObjective.Parse(source.objective));
   SHOAL_ASSIGN_OR_RETURN(learning.train_on, kTrainOn.Parse(source.train_on));
+  if (learning.objective == plan::Objective::kDpo && learning.train_on != plan::TrainOn::kAll) {
+    return InvalidArgument(
+        "--train-on {} contradicts --objective dpo: what is learnt of pairs is what was chosen",
+        source.train_on);
+  }
   if (learning.objective == plan::Objective::kPretrain && source.max_sequence_tokens < 2) {
     return InvalidArgument("--max-sequence-tokens {}: documents are cut to 2 at least",
                            source.max_sequence_tokens);
