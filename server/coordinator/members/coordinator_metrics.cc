@@ -97,6 +97,7 @@ void CoordinatorMetrics::OnPhase(std::string_view phase, absl::Time now) {
 }
 
 void CoordinatorMetrics::OnState(std::string_view now, double unix_seconds) {
+  now = now.starts_with("taking references") ? "training" : now;
   static constexpr std::array kNamed = {"loading", "training",    "checkpointing", "exporting",
                                         "done",    "interrupted", "failed"};
   const bool named = std::ranges::find(kNamed, now) != kNamed.end();
@@ -124,7 +125,8 @@ void CoordinatorMetrics::OnStep(const proto::StepEvent& step, const StepContext&
   Set("shoal_train_step", "The last step committed.", static_cast<double>(step.step()));
   Set("shoal_train_target_steps", "The job's last step.",
       static_cast<double>(context.target_steps));
-  Set("shoal_train_loss", "Mean loss per target token of the last step.", step.loss());
+  Set("shoal_train_loss", "Mean loss of the last step per target token, of pairs per pair.",
+      step.loss());
   Set("shoal_train_grad_norm", "Gradient norm of the last step, before clipping.",
       step.grad_norm());
   Set("shoal_train_learning_rate", "Learning rate of the last step.", step.learning_rate());
@@ -141,8 +143,8 @@ void CoordinatorMetrics::OnStep(const proto::StepEvent& step, const StepContext&
 }
 
 void CoordinatorMetrics::OnValidation(const proto::ValidationEvent& validation) {
-  Set("shoal_train_validation_loss", "Mean loss per target token of the last validation.",
-      validation.loss());
+  Set("shoal_train_validation_loss",
+      "Mean loss of the last validation per target token, of pairs per pair.", validation.loss());
   Set("shoal_train_best_validation_loss", "The lowest of the job's validations.",
       validation.best_loss());
 }
