@@ -116,11 +116,14 @@ class Sink {
                ? std::min(options_.max_sequence_tokens, options_.microbatch_tokens / 2)
                : options_.max_sequence_tokens;
   }
+  // Of its one sequence, or of a pair's two.
+  static int64_t Longest(const EncodedSample& sample) {
+    const int64_t first = sample.chosen.tokens;
+    return std::max(first, std::ssize(sample.tokens) - first);
+  }
   std::string WhyTooLong(const EncodedSample& sample) const {
     const int64_t length = std::ssize(sample.tokens);
-    const int64_t first = sample.chosen.tokens;
-    if (const int64_t longest = std::max(first, length - first);
-        longest > options_.max_sequence_tokens) {
+    if (const int64_t longest = Longest(sample); longest > options_.max_sequence_tokens) {
       return fmt::format("the sample has {} tokens, more than max_sequence_tokens {}", longest,
                          options_.max_sequence_tokens);
     }
@@ -131,11 +134,10 @@ class Sink {
   }
 
   absl::Status Write(const EncodedSample& sample) {
-    const int64_t length = std::ssize(sample.tokens);
     ++summary_.samples;
-    summary_.tokens += length;
+    summary_.tokens += std::ssize(sample.tokens);
     summary_.targets += sample.targets;
-    summary_.longest = std::max(summary_.longest, length);
+    summary_.longest = std::max(summary_.longest, Longest(sample));
     summary_.weighted += sample.weights.empty() ? 0 : 1;
     return writer_.Add(
         {sample.tokens, sample.labels, sample.targets, sample.weights, sample.chosen});

@@ -142,7 +142,7 @@ PrepareSummary SummaryOf(const formats::TokenFile& file) {
   summary.tokens = file.total_tokens();
   for (int64_t i = 0; i < file.samples(); ++i) {
     summary.targets += file.targets(i);
-    summary.longest = std::max(summary.longest, file.tokens(i));
+    summary.longest = std::max(summary.longest, file.longest(i));
     summary.weighted +=
         file.pairs() || file.weight(i) == static_cast<double>(file.targets(i)) ? 0 : 1;
   }

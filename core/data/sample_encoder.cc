@@ -38,6 +38,7 @@ absl::Status SetLabels(std::span<const int32_t> ids, std::span<const float> weig
   return absl::OkStatus();
 }
 
+// Without targets, if one has none or both are equal.
 EncodedSample Joined(const EncodedSample& chosen, const EncodedSample& rejected) {
   EncodedSample pair = chosen;
   pair.chosen = {static_cast<uint32_t>(chosen.tokens.size()),
@@ -45,7 +46,9 @@ EncodedSample Joined(const EncodedSample& chosen, const EncodedSample& rejected)
   pair.tokens.insert(pair.tokens.end(), rejected.tokens.begin(), rejected.tokens.end());
   pair.labels.insert(pair.labels.end(), rejected.labels.begin(), rejected.labels.end());
   pair.silent += rejected.silent;
-  pair.targets = chosen.targets > 0 && rejected.targets > 0 ? chosen.targets + rejected.targets : 0;
+  const bool differ = chosen.tokens != rejected.tokens;
+  const bool both = chosen.targets > 0 && rejected.targets > 0;
+  pair.targets = differ && both ? chosen.targets + rejected.targets : 0;
   return pair;
 }
 
@@ -191,6 +194,10 @@ absl::StatusOr<EncodedSample> SampleEncoder::EncodePair(const JsonlSample& sampl
   if (!chosen.weights.empty() || !rejected.weights.empty()) {
     return InvalidArgument(
         "{}: pairs have no weights but 0, of messages that are not learnt; leave them out", where);
+  }
+  if (chosen.targets > 0 && chosen.tokens == rejected.tokens) {
+    return InvalidArgument(
+        "{}: chosen and rejected are the same tokens, as the template writes them", where);
   }
   chosen.rewritten = false;  // earlier replies are of the prompt
   return Joined(chosen, rejected);

@@ -96,19 +96,22 @@ absl::Status CheckChosen(const TokenFileIndex& index) {
   for (size_t i = 0; i < index.chosen.size(); ++i) {
     const TokenFileEntry& both = index.entries[i];
     const ChosenPart& chosen = index.chosen[i];
-    const bool fits = chosen.targets < chosen.tokens && chosen.tokens < both.tokens &&
-                      chosen.targets <= both.targets &&
-                      both.targets - chosen.targets < both.tokens - chosen.tokens;
-    if (!fits) {
+    if (!IsChosenPart(chosen, both.tokens, both.targets)) {
       return DataLoss(
-          "{} of the {} tokens of pair {} are said to be chosen; prepare the data again",
-          chosen.tokens, both.tokens, i);
+          "{} of the {} tokens of pair {} are said to be chosen, and {} of its {} targets; prepare "
+          "the data again",
+          chosen.tokens, both.tokens, i, chosen.targets, both.targets);
     }
   }
   return absl::OkStatus();
 }
 
 }  // namespace
+
+bool IsChosenPart(ChosenPart chosen, uint64_t tokens, uint64_t targets) {
+  return chosen.targets > 0 && chosen.targets < targets && chosen.targets < chosen.tokens &&
+         chosen.tokens < tokens && targets - chosen.targets < tokens - chosen.tokens;
+}
 
 uint64_t TokenFileChecksum(const TokenFileHeader& header, const TokenFileIndex& index) {
   uint64_t hash = XXH3_64bits(&header, offsetof(TokenFileHeader, checksum));

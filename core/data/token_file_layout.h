@@ -77,6 +77,8 @@ absl::Status CheckTokenSample(const TokenFileHeader& header, const TokenFileEntr
 // Checks the weights of a sample whose targets weigh `sum`. They are as many as its labels.
 absl::Status CheckTokenWeights(int64_t sample, std::span<const int32_t> labels,
                                std::span<const float> weights, double sum);
+// Whether both sequences of a pair of `tokens` and `targets` have targets, and not at their end.
+bool IsChosenPart(ChosenPart chosen, uint64_t tokens, uint64_t targets);
 // Checks where the two sequences of a pair meet. The sample was checked.
 absl::Status CheckPair(int64_t sample, std::span<const int32_t> labels, ChosenPart chosen);
 // Adds up what targets weigh, in their order.

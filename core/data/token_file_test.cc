@@ -100,6 +100,12 @@ TEST(TokenFileWriter, RefusesBadSamples) {
   EXPECT_REFUSED((*writer)->Add(Ids{1, 2}, Ids{2, 2}), "shifted");
   EXPECT_REFUSED((*writer)->Add(Ids{1, 10}, Ids{2, -100}), "id 10 is outside the vocabulary of 10");
   EXPECT_REFUSED((*writer)->Add(Ids{1, 2}, Ids{-1, -100}), "id -1 is outside");
+  EXPECT_REFUSED((*writer)->AddPair(Ids{1, 2, 1, 2}, Ids{-100, -100, 2, -100}, {2, 0}),
+                 "2 of the 4 tokens of pair 0 are said to be chosen, and 0 of its 1 targets");
+  EXPECT_REFUSED((*writer)->AddPair(Ids{1, 2, 1, 2}, Ids{2, -100, -100, -100}, {2, 1}),
+                 "1 of its 1 targets");
+  EXPECT_REFUSED((*writer)->AddPair(Ids{1, 2}, Ids{2, -100}, {2, 1}), "2 of the 2 tokens");
+  EXPECT_REFUSED((*writer)->AddPair(Ids{1, 2, 3}, Ids{2, -100}, {2, 1}), "with 2 labels");
   EXPECT_REFUSED(TokenFileWriter::Create(folder / "x", 0, 0).status(), "vocabulary size 0");
 }
 
@@ -305,6 +311,35 @@ TEST(TokenFile, RefusesAnIndexThatLiesWithAValidChecksum) {
   EXPECT_REFUSED(parse({{0, 2, 1}, {2, 2, 1}}, {1, 2, 3, 4, 2, -100, -3, -100}),
                  "outside the vocabulary");
   EXPECT_REFUSED(parse({{0, 2, 1}, {2, 2, 1}}, {1, 2, 3, 4, 2, -100, -100, 4}), "at its end");
+}
+
+TEST(TokenFile, RefusesPairsThatLieWithAValidChecksum) {
+  const TemporaryFolder folder;
+  TokenFileHeader header;
+  header.version = kTokenFileVersionOfPairs;
+  header.vocabulary = 10;
+  header.sample_count = 1;
+  header.token_count = 5;
+  const auto parse = [&](const TokenFileEntry& entry, const ChosenPart& chosen,
+                         const std::vector<int32_t>& ids) {
+    header.checksum = TokenFileChecksum(header, {{&entry, 1}, {}, {}, {&chosen, 1}});
+    std::string file(reinterpret_cast<const char*>(&header), sizeof(header));
+    file.append(reinterpret_cast<const char*>(&entry), sizeof(entry));
+    file.append(reinterpret_cast<const char*>(&chosen), sizeof(chosen));
+    file.append(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(ids[0]));
+    EXPECT_THAT(WriteFileAtomically(folder / "liar", file), IsOk());
+    const auto opened = TokenFile::Open(folder / "liar");
+    return opened.ok() ? (*opened)->Sample(0).status() : opened.status();
+  };
+  const std::vector<int32_t> ids = {1, 2, 1, 3, 4, 2, -100, 3, 4, -100};
+  ASSERT_OK(parse({0, 5, 3}, {2, 1}, ids));
+  EXPECT_REFUSED(parse({0, 5, 3}, {0, 0}, ids), "0 of the 5 tokens of pair 0");
+  EXPECT_REFUSED(parse({0, 5, 3}, {5, 3}, ids), "5 of the 5 tokens of pair 0");
+  EXPECT_REFUSED(parse({0, 5, 3}, {2, 2}, ids), "of pair 0");
+  EXPECT_REFUSED(parse({0, 5, 3}, {3, 0}, ids), "of pair 0");
+  EXPECT_REFUSED(parse({0, 5, 2}, {2, 0}, {1, 2, 1, 3, 4, -100, -100, 3, 4, -100}), "of pair 0");
+  EXPECT_REFUSED(parse({0, 5, 1}, {2, 1}, {1, 2, 1, 3, 4, 2, -100, -100, -100, -100}), "of pair 0");
+  EXPECT_REFUSED(parse({0, 5, 3}, {3, 2}, ids), "at its end");
 }
 
 }  // namespace

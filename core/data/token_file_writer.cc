@@ -114,9 +114,13 @@ absl::Status TokenFileWriter::Add(std::span<const int32_t> tokens, std::span<con
 absl::Status TokenFileWriter::AddPair(std::span<const int32_t> tokens,
                                       std::span<const int32_t> labels, ChosenPart chosen) {
   State& state = *state_;
-  if (chosen.tokens == 0 || chosen.tokens >= tokens.size() || labels.size() != tokens.size()) {
-    return InvalidArgument("pair {}: {} of its {} tokens are chosen", state.index.size(),
-                           chosen.tokens, tokens.size());
+  const auto ignored = static_cast<uint64_t>(std::ranges::count(labels, kIgnoredLabel));
+  const uint64_t targets = labels.size() - ignored;
+  if (labels.size() != tokens.size() || !IsChosenPart(chosen, tokens.size(), targets)) {
+    return InvalidArgument(
+        "{} of the {} tokens of pair {} are said to be chosen, and {} of its {} targets, with {} "
+        "labels",
+        chosen.tokens, tokens.size(), state.index.size(), chosen.targets, targets, labels.size());
   }
   SHOAL_RETURN_IF_ERROR(CheckPair(std::ssize(state.index), labels, chosen));
   state.chosen.push_back(chosen);

@@ -91,6 +91,8 @@ TEST_F(PreparePairs, BothRepliesAreLearntBehindThePrompt) {
   const int64_t chosen = samples[0].chosen.tokens;
   const int64_t rejected = std::ssize(samples[0].tokens) - chosen;
   EXPECT_EQ(file->longest(0), std::max(chosen, rejected));
+  EXPECT_EQ(summary->longest, std::max(file->longest(0), file->longest(1)));
+  EXPECT_EQ(SummaryOf(*file).longest, summary->longest);
 }
 
 TEST_F(PreparePairs, WhatIsTooLongIsOfOneReplyOrOfBoth) {
@@ -132,6 +134,29 @@ TEST_F(PreparePairs, RefusesWhatIsNoPair) {
   encoder_.emplace(Encoder(plan::Objective::kSft));
   EXPECT_THAT(Refusal(R"({"chosen":"b","rejected":"c"})"),
               HasSubstr("this is a pair of replies, which train.objective: dpo takes"));
+}
+
+TEST_F(PreparePairs, RepliesMustDifferInTheirTokens) {
+  const auto llama3 =
+      Tokenizer::Load(std::string(SHOAL_TESTDATA) + "/llama3.tokenizer.json").value();
+  encoder_.emplace(SampleEncoder::Create(llama3.get(), plan::Template::kLlama3, {}, 200'000,
+                                         {.objective = plan::Objective::kDpo})
+                       .value());
+  EXPECT_THAT(Refusal(R"({"prompt":"a","chosen":"Yes","rejected":"Yes "})"),
+              HasSubstr("data.jsonl:1: chosen and rejected are the same tokens"));
+}
+
+TEST_F(PreparePairs, WhatIsEqualOnceCutIsTooLong) {
+  const std::string lines = R"({"prompt":"a","chosen":"one two 3","rejected":"one two 4"})"
+                            "\n"
+                            R"({"prompt":"a","chosen":"one","rejected":"two"})";
+  const auto whole = Run(lines);
+  ASSERT_OK(whole.status());
+  const auto cut = Run(lines, {.max_sequence_tokens = whole->longest - 2,
+                               .oversize = plan::OversizePolicy::kTruncate});
+  ASSERT_OK(cut.status());
+  EXPECT_EQ(cut->skipped_oversize, 1);
+  EXPECT_EQ(cut->samples, 1);
 }
 
 TEST_F(PreparePairs, StayPairsInAMixtureAndHeldOut) {
