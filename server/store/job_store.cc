@@ -10,7 +10,7 @@
 namespace shoal::server {
 
 JobStore::JobStore(std::unique_ptr<Store> first) : version_(first->version()) {
-  extents_.push_back(std::make_unique<Extent>(Reserve({}), std::move(first)));
+  extents_.push_back(std::make_unique<Extent>(Extent{Reserve({}), std::move(first)}));
   reserved_ = -1;
   Index();
 }
@@ -171,7 +171,7 @@ JobStore::Places PlacesOf(std::span<const plan::PartitionSpec> partitions,
 
 void JobStore::Arrive(std::unique_ptr<Store> store) {
   const int region = reserved_ >= 0 ? reserved_ : Reserve({});
-  arriving_ = std::make_unique<Extent>(region, std::move(store));
+  arriving_ = std::make_unique<Extent>(Extent{region, std::move(store)});
 }
 
 void JobStore::DropArriving() {
