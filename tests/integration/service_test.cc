@@ -310,7 +310,11 @@ TEST_F(Service, AMistakeCostsTheJobAtHandNothing) {
   SlowDownWorkers();
   const std::string id = Submit("runs", {"--set", fmt::format("train.steps={}", kSteps)});
   AwaitStep(id, 4);  // there is a checkpoint
-  const ProgramResult resumes = Train("runs", {"--detach", "--resume"});
+  ProgramResult resumes;
+  EXPECT_TRUE(Await([&] {  // once no checkpoint comes between its look and its refusal
+    resumes = Train("runs", {"--detach", "--resume"});
+    return resumes.errors.find("meanwhile: start again") == std::string::npos;
+  }));
   EXPECT_EQ(resumes.exit_code, 2);
   EXPECT_THAT(resumes.errors, HasSubstr("runs: stop it, or name another folder"));
 
