@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/testing/train_end_to_end.h"
+#include "core/base/testing/reference_value.h"
 #include "core/data/token_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -17,21 +18,6 @@ namespace {
 
 using nlohmann::json;
 using ::testing::Not;
-
-// Element i of what make_families.py calls value_of(name).
-double ValueOf(const std::string& name, int64_t i) {
-  uint64_t state = 0xcbf29ce484222325;
-  for (const char byte : name) {
-    state = (state ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-  }
-  uint64_t z = state + (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  z ^= z >> 31;
-  const uint64_t total =
-      (z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48 & 0xffff);
-  return (static_cast<double>(total) / 65536 - 2) * 0.519615;
-}
 
 // A model folder as make_dpo.py has the model.
 void WriteModel(const std::string& folder, const json& golden) {
@@ -52,7 +38,7 @@ void WriteModel(const std::string& folder, const json& golden) {
     const size_t begin = data.size();
     const double mean = name.find("norm") != std::string::npos ? 1 : 0;
     for (int64_t i = 0; i < count; ++i) {
-      const auto value = static_cast<float>(mean + 0.5 * ValueOf(name, i));
+      const auto value = static_cast<float>(mean + 0.5 * ReferenceValue(name, i));
       data.append(reinterpret_cast<const char*>(&value), sizeof(value));
     }
     header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, data.size()}}};

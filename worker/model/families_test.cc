@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/base/testing/reference_value.h"
 #include "core/base/testing/status.h"
 #include "core/model/huggingface/hf_model.h"
 #include "fmt/format.h"
@@ -21,8 +22,6 @@ namespace shoal::worker {
 namespace {
 
 using Json = nlohmann::json;
-
-using testing_model::ValueOf;
 
 class Families : public testing::TestWithParam<const char*> {
  protected:
@@ -86,8 +85,8 @@ class Families : public testing::TestWithParam<const char*> {
           const double value = sink.gradient(unit.index)[static_cast<size_t>(tensor.offset + i)];
           sums.squares += value * value;
           for (int k = 0; k < 2; ++k) {
-            sums.products[k] += value * ValueOf(fmt::format("{} {}", tensor.stored.name, k),
-                                                tensor.stored_offset() + i);
+            sums.products[k] += value * ReferenceValue(fmt::format("{} {}", tensor.stored.name, k),
+                                                       tensor.stored_offset() + i);
           }
         }
       }

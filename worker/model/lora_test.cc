@@ -8,6 +8,7 @@
 
 #include "core/base/file.h"
 #include "core/base/testing/folder.h"
+#include "core/base/testing/reference_value.h"
 #include "core/base/testing/status.h"
 #include "core/model/adapters.h"
 #include "core/model/huggingface/hf_model.h"
@@ -25,7 +26,6 @@ namespace shoal::worker {
 namespace {
 
 using Json = nlohmann::json;
-using testing_model::ValueOf;
 
 constexpr double kDeviation = 0.3;  // of make_lora.py
 
@@ -66,7 +66,8 @@ class Lora : public testing::TestWithParam<const char*> {
     for (const formats::SafetensorsTensor& tensor : tensors) {
       std::vector<float> values(static_cast<size_t>(tensor.shape[0] * tensor.shape[1]));
       for (size_t i = 0; i < values.size(); ++i) {
-        values[i] = static_cast<float>(kDeviation * ValueOf(tensor.name, static_cast<int64_t>(i)));
+        values[i] =
+            static_cast<float>(kDeviation * ReferenceValue(tensor.name, static_cast<int64_t>(i)));
       }
       ASSERT_OK((*writer)->Append(std::as_bytes(std::span(values))));
     }
@@ -146,7 +147,7 @@ TEST_P(Lora, LogitsAndGradientsAreThoseOfPeft) {
         const double value = sink.gradient(unit.index)[static_cast<size_t>(tensor.offset + i)];
         squares += value * value;
         for (int k = 0; k < 2; ++k) {
-          products[k] += value * ValueOf(fmt::format("{} {}", tensor.name, k), i);
+          products[k] += value * ReferenceValue(fmt::format("{} {}", tensor.name, k), i);
         }
       }
       const double norm = expected["norm"];
