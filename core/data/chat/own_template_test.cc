@@ -238,17 +238,22 @@ TEST(OwnTemplate, SaysWhatItWritesOtherwiseOnceMoreFollows) {
   EXPECT_FALSE(rewritten({ask, not_learnt, ask, plain}));
 }
 
+std::vector<ChatMessage> ManyMessages(size_t count) {
+  std::vector<ChatMessage> messages;
+  while (messages.size() < count) {
+    messages.push_back({Role::kUser, "1 + 1?"});
+    messages.push_back({Role::kAssistant, "2"});
+  }
+  return messages;
+}
+
 // Each turn of such a text costs as much as what stands before it.
 TEST(OwnTemplate, ManyTurnsWithoutTokensBetweenThemAreBounded) {
   const auto tokenizer = TokenizerOf("qwen2");
   constexpr const char* kBare =
       "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
       "{% if add_generation_prompt %}assistant: {% endif %}";
-  std::vector<ChatMessage> messages;
-  while (messages.size() < 200) {
-    messages.push_back({Role::kUser, "1 + 1?"});
-    messages.push_back({Role::kAssistant, "2"});
-  }
+  const std::vector<ChatMessage> messages = ManyMessages(200);
   const auto all = Made(kBare, *tokenizer).value().Encode(messages, nullptr);
   ASSERT_OK(all.status());
   EXPECT_EQ(Learnt(*all, *tokenizer), std::vector<std::string>(100, "2"));
@@ -266,11 +271,7 @@ TEST(OwnTemplate, ManyMessagesAreBounded) {
   constexpr const char* kTurns =
       "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
       "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
-  std::vector<ChatMessage> messages;
-  while (messages.size() < 4000) {
-    messages.push_back({Role::kUser, "1 + 1?"});
-    messages.push_back({Role::kAssistant, "2"});
-  }
+  const std::vector<ChatMessage> messages = ManyMessages(4000);
   const jinja::Limits limits = {.steps = 600'000};
   const auto own = Made(kTurns, *tokenizer, {}, {}, {.limits = limits}).value();
   EXPECT_THAT(own.Encode(messages, nullptr).status().message(),
