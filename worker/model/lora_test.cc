@@ -18,6 +18,7 @@
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "worker/model/access/memory_unit_access.h"
 #include "worker/model/golden_steps.h"
 #include "worker/model/runner.h"
 #include "worker/model/testing/reference_values.h"
