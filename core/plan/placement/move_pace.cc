@@ -7,22 +7,28 @@ namespace {
 
 constexpr int kGoodWaves = 4;
 constexpr double kLeastSeconds = 0.001;  // of a wave: a shorter one is not told from it
-constexpr int64_t kMostBytes = int64_t{1} << 40;
+constexpr int kWavesBeforeMore = 16;     // than what was too much
 
 }  // namespace
 
 MovePace AfterWave(MovePace pace, int64_t bytes, double seconds) {
   const double fits = static_cast<double>(bytes) * kWavePause / std::max(seconds, kLeastSeconds);
-  const auto fit = static_cast<int64_t>(std::min(fits, static_cast<double>(kMostBytes)));
+  const auto fit = static_cast<int64_t>(std::min(fits, static_cast<double>(kMostWaveBytes)));
   if (seconds > kWavePause) {
-    return {.bytes = std::max<int64_t>(1, std::min(fit, bytes / 2))};
+    return {.bytes = std::max<int64_t>(1, std::min(fit, bytes / 2)), .too_much = bytes};
   }
+  if (++pace.since == kWavesBeforeMore) {
+    pace.too_much = kMostWaveBytes;
+  }
+  int64_t more = pace.bytes;
   if (fit / 2 >= pace.bytes) {
-    return {.bytes = 2 * pace.bytes};
+    more *= 2;
+    pace.good = 0;
+  } else if (++pace.good == kGoodWaves) {
+    more += pace.bytes / 4;
+    pace.good = 0;
   }
-  if (++pace.good == kGoodWaves) {
-    return {.bytes = std::min(kMostBytes, pace.bytes + pace.bytes / 4)};
-  }
+  pace.bytes = std::max(pace.bytes, std::min(more, pace.too_much - 1));
   return pace;
 }
 

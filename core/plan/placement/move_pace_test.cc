@@ -1,5 +1,7 @@
 #include "core/plan/placement/move_pace.h"
 
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace shoal::plan {
@@ -37,6 +39,26 @@ TEST(MovePace, AWaveThatTookTooLongHalvesItAndFourGoodOnesRaiseIt) {
   // One that was larger than the pace, since few waves were left, is judged by its own bytes.
   EXPECT_EQ(AfterWave(pace, 1000 * kMega, 1).bytes, 100 * kMega);
   EXPECT_EQ(AfterWave({.bytes = 1}, 1, 5).bytes, 1);
+}
+
+TEST(MovePace, WhatWasTooMuchIsNotTriedAgainForSixteenWaves) {
+  // Waves of one part of the state or of two, of which two are too long.
+  const auto seconds_of = [](int64_t bytes) { return bytes < 2 * kMega ? 0.04 : 0.11; };
+  MovePace pace{.bytes = kMega};
+  std::vector<int> too_long;
+  for (int wave = 0; wave < 51; ++wave) {
+    const int64_t bytes = pace.bytes < 2 * kMega ? kMega : 2 * kMega;
+    if (seconds_of(bytes) > kWavePause) {
+      too_long.push_back(wave);
+    }
+    pace = AfterWave(pace, bytes, seconds_of(bytes));
+  }
+  EXPECT_EQ(too_long, (std::vector<int>{1, 19, 37}));
+  // What follows at once is less than that, and as near to it as four good ones bring it.
+  pace = AfterWave({.bytes = 10 * kMega}, 20 * kMega, 0.11);
+  EXPECT_EQ(pace.bytes, 10 * kMega);
+  pace = AfterWave(pace, 10 * kMega, 0.04);
+  EXPECT_EQ(pace.bytes, 20 * kMega - 1);
 }
 
 TEST(MovePace, NoWishHasMoreWavesThanThat) {
