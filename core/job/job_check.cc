@@ -116,11 +116,6 @@ absl::Status CheckReplicas(const Job& job, const JobSources& sources,
     return InvalidArgument("{}: service.replicas is {}, and {} only {}", place,
                            job.service.replicas, servers, job.cluster.servers);
   }
-  if (job.service.replicas > 1 && job.service.memory == PartitionMemory::kCuda) {
-    return InvalidArgument(
-        "{}: service.replicas {} is of state in memory of the host, and service.memory is cuda",
-        place, job.service.replicas);
-  }
   return absl::OkStatus();
 }
 

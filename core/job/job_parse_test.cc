@@ -390,10 +390,6 @@ TEST(ParseJob, RefusesToWaitForMoreWorkersThanItTakes) {
 TEST(ParseJob, RefusesServersThatCannotBeKeptOrCome) {
   EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 2}\nservice:\n  replicas: 3\n"),
             "job.yaml:6: service.replicas is 3, and cluster.local.servers only 2");
-  EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 2}\nservice:\n  replicas: 2\n"
-                      "  memory: cuda\n"),
-            "job.yaml:6: service.replicas 2 is of state in memory of the host, and service.memory "
-            "is cuda");
   EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 3}\n  min_servers: 4\n"),
             "job.yaml:4: cluster.min_servers is 4, and cluster.local.servers only 3");
   EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 3}\n  elastic: true\n"),

@@ -336,4 +336,33 @@ absl::StatusOr<std::span<const float>> HostState::Read(size_t partition, StateAr
   return scratch;
 }
 
+absl::Status HostState::ReadPart(size_t partition, StateArray array, int64_t begin,
+                                 std::span<float> out) const {
+  const auto copy = [&](const void* elements) {
+    std::memcpy(out.data(), static_cast<const float*>(elements) + begin, out.size_bytes());
+    return absl::OkStatus();
+  };
+  const Arrays& arrays = arrays_[partition];
+  if (array == StateArray::kMaster) {
+    return copy(arrays.master);
+  }
+  const bool second = array == StateArray::kSecondMoment;
+  const std::byte* const moment = second ? arrays.v : arrays.m;
+  if (moment == nullptr) {
+    return InvalidArgument("moments of array {} are not kept by the optimizer",
+                           static_cast<int>(array));
+  }
+  const plan::Moments& kept = layout_.partitions[partition].moments;
+  if (!kept.packed) {
+    return copy(moment);
+  }
+  const int64_t first = begin - begin % plan::kPackedBlock;  // blocks are unpacked whole
+  const int64_t last =
+      RoundUp(begin + static_cast<int64_t>(out.size()), int64_t{plan::kPackedBlock});
+  std::vector<float> blocks(static_cast<size_t>(last - first));
+  UnpackMoments(moment + kept.ArrayBytes(first), blocks.data(), last - first, second);
+  std::copy_n(blocks.begin() + (begin - first), out.size(), out.begin());
+  return absl::OkStatus();
+}
+
 }  // namespace shoal::server

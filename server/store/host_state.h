@@ -37,6 +37,8 @@ class HostState final : public PartitionState {
   absl::Status CopyToShared(const WeightsBuffers& weights, int64_t bytes) override;
   absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,
                                               std::vector<float>& scratch) const override;
+  absl::Status ReadPart(size_t partition, StateArray array, int64_t begin,
+                        std::span<float> out) const override;
   void Drop(size_t partition) override;
   std::unique_ptr<Pinned> Pin(std::span<std::byte>) override { return nullptr; }
 

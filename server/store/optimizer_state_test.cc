@@ -113,6 +113,29 @@ TEST_P(OptimizerStateTest, LeavesAndComesBackToTheBit) {
   }
 }
 
+TEST_P(OptimizerStateTest, APartIsThatOfTheWhole) {
+  Kept kept(GetParam());
+  ASSERT_TRUE(kept.store->Load(0, {.master = ReadFirst}).ok());
+  kept.Step(1);
+  const int64_t count = kept.partitions[1].count;
+  for (const StateArray array :
+       {StateArray::kMaster, StateArray::kFirstMoment, StateArray::kSecondMoment}) {
+    const std::vector<float> whole = kept.Read(array, 1);
+    const std::vector<std::pair<int64_t, int64_t>> parts = {
+        {0, count}, {0, 1}, {5, 40}, {16, 32}, {count - 3, count}};
+    for (const auto& [begin, end] : parts) {
+      std::vector<float> part(static_cast<size_t>(end - begin));
+      const absl::Status read = kept.store->state().ReadPart(1, array, begin, part);
+      if (whole.empty()) {
+        EXPECT_EQ(read.code(), absl::StatusCode::kInvalidArgument);
+      } else {
+        ASSERT_TRUE(read.ok());
+        EXPECT_EQ(part, std::vector<float>(whole.begin() + begin, whole.begin() + end));
+      }
+    }
+  }
+}
+
 TEST_P(OptimizerStateTest, ASkippedStepChangesNothing) {
   Kept kept(GetParam());
   ASSERT_TRUE(kept.store->Load(0, {.master = ReadFirst}).ok());

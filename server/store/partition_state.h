@@ -128,13 +128,11 @@ class PartitionState {
   virtual absl::StatusOr<std::vector<GradientStatistics>> Statistics() = 0;
 
   // Copies elements of the sum, rounded as Update sees them, once Statistics has been called.
-  virtual absl::Status ReadGradient(size_t /*partition*/, int64_t /*begin*/,
-                                    std::span<float> /*out*/) const {
-    return absl::UnimplementedError("sums of gradients lie in a GPU's memory");
-  }
-  // sum = what another server's ReadGradient gives, of a backup.
+  virtual absl::Status ReadGradient(size_t partition, int64_t begin,
+                                    std::span<float> out) const = 0;
+  // sum = what another server's ReadGradient gives, of a backup, which lies on the host.
   virtual absl::Status LoadGradient(size_t /*partition*/, const plan::UnitReader& /*gradient*/) {
-    return absl::UnimplementedError("sums of gradients lie in a GPU's memory");
+    return absl::UnimplementedError("a backup lies in a GPU's memory");
   }
 
   // Runs the optimizer with the sums on partitions [first, last), `scalars` by rule, and writes
@@ -153,6 +151,9 @@ class PartitionState {
   // moment that the optimizer does not keep has no elements.
   virtual absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,
                                                       std::vector<float>& scratch) const = 0;
+  // Copies elements of such an array. InvalidArgument for a moment that the optimizer does not keep.
+  virtual absl::Status ReadPart(size_t partition, StateArray array, int64_t begin,
+                                std::span<float> out) const = 0;
 
   // The partition is used no more: gives back the memory that it alone takes, where that can be.
   virtual void Drop(size_t /*partition*/) {}

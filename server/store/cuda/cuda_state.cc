@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/status.h"
 #include "core/gpu/cuda_context.h"
@@ -48,6 +49,7 @@ class CudaState final : public PartitionState {
                    bool first) override;
   absl::Status Clear(size_t partition) override;
   absl::StatusOr<std::vector<GradientStatistics>> Statistics() override;
+  absl::Status ReadGradient(size_t partition, int64_t begin, std::span<float> out) const override;
   absl::Status Update(size_t first, size_t last, std::span<const UpdateScalars> scalars,
                       std::span<const WeightsBuffers> weights) override;
   absl::Status Finish() override;
@@ -55,6 +57,8 @@ class CudaState final : public PartitionState {
   absl::Status CopyToShared(const WeightsBuffers& weights, int64_t bytes) override;
   absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,
                                               std::vector<float>& scratch) const override;
+  absl::Status ReadPart(size_t partition, StateArray array, int64_t begin,
+                        std::span<float> out) const override;
   std::unique_ptr<Pinned> Pin(std::span<std::byte> memory) override;
 
  private:
@@ -105,6 +109,9 @@ std::unique_ptr<PartitionState::Pinned> CudaState::Pin(std::span<std::byte> memo
 absl::Status CudaState::Load(size_t partition, const StoreSource& source,
                              const WeightsBuffers& weights) {
   StagingStream& staged = StreamOf(partition);
+  // A source may call another server, which takes locks of its own. Nothing else is asked of this
+  // state meanwhile, so that says nothing about the order of locks later.
+  const absl::Cleanup forget = [&staged] { staged.mutex.ForgetDeadlockInfo(); };
   absl::MutexLock lock(&staged.mutex);
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
   return cuda::LoadPartition(*context_, staged, layout_.partitions[partition], arrays_[partition],
@@ -113,14 +120,34 @@ absl::Status CudaState::Load(size_t partition, const StoreSource& source,
 
 absl::StatusOr<std::span<const float>> CudaState::Read(size_t partition, StateArray array,
                                                        std::vector<float>& scratch) const {
-  const Arrays& arrays = arrays_[partition];
-  scratch.resize(static_cast<size_t>(arrays.count));
+  scratch.resize(static_cast<size_t>(arrays_[partition].count));
+  SHOAL_RETURN_IF_ERROR(ReadPart(partition, array, /*begin=*/0, scratch));
+  return std::span<const float>(scratch);
+}
+
+absl::Status CudaState::ReadPart(size_t partition, StateArray array, int64_t begin,
+                                 std::span<float> out) const {
   StagingStream& staged = StreamOf(partition);
   absl::MutexLock lock(&staged.mutex);
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
+  const float* const whole = arrays_[partition].state[static_cast<size_t>(array)];
+  return cuda::ReadArray(*context_, staged, whole + begin, out);
+}
+
+absl::Status CudaState::ReadGradient(size_t partition, int64_t begin, std::span<float> out) const {
+  const Arrays& arrays = arrays_[partition];
+  StagingStream& staged = StreamOf(partition);
+  absl::MutexLock lock(&staged.mutex);
+  SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
+  if (arrays.exact_sum == nullptr) {
+    return cuda::ReadArray(*context_, staged, arrays.sum + begin, out);
+  }
+  auto* const gradient = staged.gradient.as<float>();
   SHOAL_RETURN_IF_ERROR(
-      cuda::ReadArray(*context_, staged, arrays.state[static_cast<size_t>(array)], scratch));
-  return std::span<const float>(scratch);
+      context_->Check(cuda::ExactToFloat(staged.stream, arrays.exact_sum + begin, gradient,
+                                         static_cast<int64_t>(out.size())),
+                      "rounding a sum"));
+  return cuda::ReadArray(*context_, staged, gradient, out);
 }
 
 absl::Status CudaState::PutZeros(const Arrays& arrays, cudaStream_t stream) {
