@@ -77,6 +77,8 @@ struct CallersOf<proto::ReplicateRequest> : Callers<Role::kCoordinator> {};
 template <>
 struct CallersOf<proto::ReadStateRequest> : Callers<Role::kServer> {};
 template <>
+struct CallersOf<proto::ConnectStateRequest> : Callers<Role::kServer> {};
+template <>
 struct CallersOf<proto::ConnectRequest> : Callers<Role::kWorker> {};
 
 template <>

@@ -36,6 +36,8 @@ class ParameterServerService {
       const proto::ReplicateRequest& request) = 0;
   virtual absl::StatusOr<proto::ReadStateReply> ReadState(
       const proto::ReadStateRequest& request) = 0;
+  virtual absl::StatusOr<proto::ConnectStateReply> ConnectState(
+      const proto::ConnectStateRequest& request) = 0;
   virtual absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) = 0;
 };
 

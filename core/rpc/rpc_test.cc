@@ -302,6 +302,10 @@ class FakeServer final : public ParameterServerService {
   absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest&) override {
     return proto::ReadStateReply();
   }
+  absl::StatusOr<proto::ConnectStateReply> ConnectState(
+      const proto::ConnectStateRequest&) override {
+    return proto::ConnectStateReply();
+  }
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest&) override {
     return proto::ConnectReply();
   }

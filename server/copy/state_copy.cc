@@ -82,19 +82,16 @@ class Fetch {
     request.set_array(array);
     request.set_offset(offset);
     request.set_count(static_cast<int64_t>(out.size()));
-    const absl::StatusOr<proto::ReadStateReply> reply = giver.read(request);
-    if (!reply.ok()) {
+    const absl::StatusOr<uint64_t> hash = giver.read(request, out);
+    if (!hash.ok()) {
       // As its own: who asks the taker judges by the code whether that can be reached.
       return FailedPrecondition("state of partition {} from {}: {}", partition, giver.name,
-                                Message(reply.status()));
+                                Message(hash.status()));
     }
-    const std::string& elements = reply->elements();
-    if (elements.size() != out.size_bytes() ||
-        XXH3_64bits(elements.data(), elements.size()) != reply->hash()) {
+    if (XXH3_64bits(out.data(), out.size_bytes()) != *hash) {
       return DataLoss("{} answered with other state of partition {} than it read", giver.name,
                       partition);
     }
-    std::memcpy(out.data(), elements.data(), elements.size());
     return absl::OkStatus();
   }
 
@@ -106,8 +103,19 @@ class Fetch {
 
 }  // namespace
 
+absl::StatusOr<uint64_t> TakeElements(const absl::StatusOr<proto::ReadStateReply>& reply,
+                                      std::span<float> out) {
+  SHOAL_RETURN_IF_ERROR(reply.status());
+  if (reply->elements().size() != out.size_bytes()) {
+    return DataLoss("{} bytes came instead of {}", reply->elements().size(), out.size_bytes());
+  }
+  std::memcpy(out.data(), reply->elements().data(), out.size_bytes());
+  return reply->hash();
+}
+
 absl::StatusOr<proto::ReadStateReply> ReadState(const JobStore& store,
-                                                const proto::ReadStateRequest& request) {
+                                                const proto::ReadStateRequest& request,
+                                                std::span<std::byte> slot) {
   SHOAL_RETURN_IF_ERROR(store.failure());
   const JobStore::Held* const held = store.FindHeld(request.partition());
   if (held == nullptr) {
@@ -125,27 +133,20 @@ absl::StatusOr<proto::ReadStateReply> ReadState(const JobStore& store,
                            request.count(), request.offset(), static_cast<int>(request.array()),
                            request.partition(), count);
   }
-  const Store& from = *held->extent->store;
-  const auto elements = static_cast<size_t>(request.count());
-  std::vector<float> scratch;
-  std::span<const float> part;
-  if (request.array() == proto::ReadStateRequest::ARRAY_GRADIENT) {
-    scratch.resize(elements);
-    SHOAL_RETURN_IF_ERROR(from.state().ReadGradient(held->index, request.offset(), scratch));
-    part = scratch;
-  } else {
-    SHOAL_ASSIGN_OR_RETURN(
-        const std::span<const float> array,
-        from.Read(held->index, static_cast<StateArray>(request.array()), scratch));
-    if (array.empty()) {
-      return InvalidArgument("array {} of partition {} is not kept by the optimizer",
-                             static_cast<int>(request.array()), request.partition());
-    }
-    part = array.subspan(static_cast<size_t>(request.offset()), elements);
-  }
+  const PartitionState& state = held->extent->store->state();
   proto::ReadStateReply reply;
-  reply.set_elements(part.data(), part.size_bytes());
-  reply.set_hash(XXH3_64bits(part.data(), part.size_bytes()));
+  const auto elements = static_cast<size_t>(request.count());
+  if (slot.empty()) {
+    std::string& bytes = *reply.mutable_elements();
+    bytes.resize(elements * sizeof(float));
+    slot = std::as_writable_bytes(std::span(bytes));
+  }
+  const std::span out(reinterpret_cast<float*>(slot.data()), elements);
+  SHOAL_RETURN_IF_ERROR(request.array() == proto::ReadStateRequest::ARRAY_GRADIENT
+                            ? state.ReadGradient(held->index, request.offset(), out)
+                            : state.ReadPart(held->index, static_cast<StateArray>(request.array()),
+                                             request.offset(), out));
+  reply.set_hash(XXH3_64bits(out.data(), out.size_bytes()));
   return reply;
 }
 

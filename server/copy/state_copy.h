@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,14 +30,22 @@ inline constexpr int kReadsAtOnce = 4;
 // Of an element: its gradient, for backups.
 inline constexpr int64_t kGradientBytes = 4;
 
-// Asks one server. Thread-safe.
-using StateReader =
-    std::function<absl::StatusOr<proto::ReadStateReply>(const proto::ReadStateRequest&)>;
+// Of a connection, that much for each of them.
+inline constexpr int64_t kStateSlotBytes = kMostStateElements * int64_t{sizeof(float)};
 
-// NotFound for a partition that is not held, FailedPrecondition for a version that is not
-// published. A gradient must be sealed.
+// Reads what one server is asked for into `out`, and returns that server's hash of it. Thread-safe.
+using StateReader =
+    std::function<absl::StatusOr<uint64_t>(const proto::ReadStateRequest&, std::span<float> out)>;
+
+// Of an answer that has the elements.
+absl::StatusOr<uint64_t> TakeElements(const absl::StatusOr<proto::ReadStateReply>& reply,
+                                      std::span<float> out);
+
+// Into `slot`, or where that is empty into the answer. NotFound for a partition that is not held,
+// FailedPrecondition for a version that is not published. A gradient must be sealed.
 absl::StatusOr<proto::ReadStateReply> ReadState(const JobStore& store,
-                                                const proto::ReadStateRequest& request);
+                                                const proto::ReadStateRequest& request,
+                                                std::span<std::byte> slot = {});
 
 // Where the state of a partition comes from.
 struct StateGiver {

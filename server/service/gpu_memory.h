@@ -2,6 +2,7 @@
 // the two builds. Uses CUDA only if a job asks for it, so one program starts everywhere.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@ namespace shoal::server {
 struct ServerGpu {
   StateFactory make_state;
   std::string name;  // of the GPU, unique over all machines
+  std::function<absl::StatusOr<int64_t>()> free_bytes;
   // Opens its memory to clients on this host; null: closed to them.
   std::shared_ptr<transport::GpuMemory> reach;
   int index = 0;  // of the GPU in `reach`

@@ -167,6 +167,64 @@ TEST_F(InGpuClientsTest, ReadAndPushThereWhatOthersDoOnTheHost) {
   EXPECT_EQ(client_reach_->open_shares, 0);
 }
 
+// What has come from another server is read on the host, beside what was there in the GPU.
+TEST_F(InGpuClientsTest, ReadOnTheHostWhatHasMoved) {
+  TestingCluster cluster(folder_, 2, plan::Accumulate::kExact, 1 << 14,
+                         {.client_gpus = client_reach_});
+  ASSERT_TRUE(cluster.Configure().ok());
+  ParameterService& taker = cluster.service(0);
+  std::vector<int> held = plan::PartitionsOf(cluster.shard_map(), 0);
+  const std::vector<int> comes = {plan::PartitionsOf(cluster.shard_map(), 1).front()};
+  auto reserve = OfTestingJob<proto::ReserveRequest>();
+  reserve.set_generation(2);
+  reserve.add_partitions(comes.front());
+  ASSERT_TRUE(taker.Reserve(reserve).ok());
+  auto fetch = OfTestingJob<proto::FetchRequest>();
+  fetch.set_generation(2);
+  proto::PartitionSource& source = *fetch.add_sources();
+  source.set_address("1");
+  source.add_partitions(comes.front());
+  ASSERT_TRUE(taker.Fetch(fetch).ok());
+  held.push_back(comes.front());
+  auto begin = OfTestingJob<proto::BeginAttemptRequest>();
+  begin.set_step(1);
+  begin.set_attempt(1);
+  begin.set_generation(2);
+  begin.mutable_held()->mutable_partitions()->Assign(held.begin(), held.end());
+  ASSERT_TRUE(taker.BeginAttempt(begin).ok());
+
+  TestingClient gpu(&taker, &cluster.client_transport(), 1, 2);
+  TestingClient cpu(&taker, &cluster.client_transport(), 2, 2);
+  ASSERT_TRUE(gpu.Connect(/*read_only=*/false, /*in_gpu=*/true).ok());
+  ASSERT_TRUE(cpu.Connect().ok());
+  ASSERT_EQ(gpu.granted().extents_size(), 2);
+  EXPECT_TRUE(ReadsWeightsInGpu(gpu.granted()));
+  EXPECT_EQ(gpu.granted().extents(1).weights_region(), gpu.granted().extents(1).headers_region());
+  for (const int id : held) {
+    const auto there = gpu.Read(id, 0, BytesOf(cluster, id));
+    ASSERT_TRUE(there.ok()) << there.status();
+    EXPECT_EQ(*there, *cpu.Read(id, 0, BytesOf(cluster, id)));
+    EXPECT_EQ(gpu.SendAndWait({.partition = id, .gradient = cluster.Gradient(1, 1, 1, id)}),
+              (TestingClient::Answer{}));
+  }
+}
+
+TEST_F(InGpuClientsTest, AGpuWithoutRoomForWhatComesRefusesIt) {
+  TestingCluster::gpus = [](int server, bool reached) {
+    auto opened = MakeGpuOpener(server)(server, reached);
+    opened->free_bytes = [] { return int64_t{1000}; };
+    return opened;
+  };
+  TestingCluster cluster(folder_, 2, plan::Accumulate::kExact, 1 << 14);
+  ASSERT_TRUE(cluster.Configure().ok());
+  auto reserve = OfTestingJob<proto::ReserveRequest>();
+  reserve.set_generation(2);
+  reserve.add_partitions(plan::PartitionsOf(cluster.shard_map(), 1).front());
+  const absl::Status refused = cluster.service(0).Reserve(reserve).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_THAT(Text(refused), HasSubstr("which has 1000 B free"));
+}
+
 TEST_F(InGpuClientsTest, OneThatDoesNotSeeTheGpuIsServedFromTheHost) {
   TestingCluster cluster(folder_, 2, plan::Accumulate::kFloat, 1 << 14,
                          {.client_gpus = client_reach_});

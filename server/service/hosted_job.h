@@ -26,6 +26,9 @@
 #include "core/rpc/newest_term.h"
 #include "core/transport/transport.h"
 #include "proto/server.pb.h"
+#include "server/copy/state_copy.h"
+#include "server/copy/state_link.h"
+#include "server/copy/state_slots.h"
 #include "server/service/checkpoint_task.h"
 #include "server/service/gpu_memory.h"
 #include "server/service/intake_threads.h"
@@ -68,6 +71,7 @@ class HostedJob {
   absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest& request);
   absl::StatusOr<proto::ReplicateReply> Replicate(const proto::ReplicateRequest& request);
   absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest& request);
+  absl::StatusOr<proto::ConnectStateReply> ConnectState(const proto::ConnectStateRequest& request);
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request);
   // Waits for that client's pushes under way, refuses later ones, and closes its connection.
   void Fence(uint64_t incarnation) { core_->Fence(incarnation); }
@@ -121,12 +125,15 @@ class HostedJob {
 
   // move_partitions.cc
   absl::StatusOr<int64_t> ReserveExtents(const proto::ReserveRequest& request);
+  absl::Status CheckGpuMemory(std::span<const plan::PartitionSpec> comes) const;
   absl::Status ReserveRegion(const JobStore::Places& places, int64_t bytes);
   absl::Status FetchExtents(const proto::FetchRequest& request);
-  // In what is reserved for them.
+  // In what is reserved for them. Clients read those on the host, also where others are in a GPU.
   absl::StatusOr<std::unique_ptr<Store>> MakePartitions(
       std::span<const plan::PartitionSpec> comes) const;
   absl::Status FetchGradients(const proto::ReplicateRequest& request);
+  absl::Status CheckRun(int64_t run) const;
+  std::vector<transport::Transport*> Transports() const;
   StateReader ReaderOf(const std::string& address);
   template <typename Request>
   std::map<int, StateGiver> GiversOf(const Request& request);
@@ -179,7 +186,6 @@ class HostedJob {
   std::vector<plan::PartitionSpec> partitions_;  // of the job
   StoreOptions store_options_;
   int64_t slot_bytes_ = 0;
-  std::map<std::string, StateReader> readers_;  // of Fetch and Replicate, which never overlap
   // What metrics say that it holds.
   int64_t counted_partitions_ = 0;
   StoreBytes counted_;
@@ -189,6 +195,9 @@ class HostedJob {
   // Transports of the job that could not be started, with the reason.
   std::vector<std::string> unavailable_;
   std::vector<EnabledTransport> transports_;
+  std::unique_ptr<StateSlots> state_slots_;
+  // By address, of Fetch and Replicate, which never overlap.
+  std::map<std::string, std::shared_ptr<StateLink>> givers_;
   mutable absl::Mutex exposed_mutex_;
   // What goes leaves the store first.
   ExposedRegions exposed_ ABSL_GUARDED_BY(exposed_mutex_);

@@ -223,8 +223,8 @@ absl::StatusOr<proto::FetchReply> JobCore::Fetch(const proto::FetchRequest& requ
   return reply;
 }
 
-absl::StatusOr<proto::ReadStateReply> JobCore::ReadState(
-    const proto::ReadStateRequest& request) const {
+absl::StatusOr<proto::ReadStateReply> JobCore::ReadState(const proto::ReadStateRequest& request,
+                                                         std::span<std::byte> slot) const {
   absl::ReaderMutexLock lock(&state_mutex_);
   if (state_.phase() == Phase::kCommitting) {
     return FailedPrecondition("state cannot be read now: {}", state_.Describe());
@@ -236,7 +236,7 @@ absl::StatusOr<proto::ReadStateReply> JobCore::ReadState(
                               request.version() + 1, request.attempt(), state_.Describe());
   }
   const bool here = gradient || store_.Find(request.partition()) != nullptr;
-  return server::ReadState(here ? store_ : backups_, request);
+  return server::ReadState(here ? store_ : backups_, request, slot);
 }
 
 void JobCore::DisconnectLost(const proto::BeginAttemptRequest& request) {

@@ -16,6 +16,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -79,8 +80,10 @@ class JobCore {
       const std::function<absl::StatusOr<int64_t>()>& reserve);
   // `fetch` loads it, once.
   absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest& request, const Act& fetch);
-  // Beside commands, but not while a commit changes what is read.
-  absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest& request) const;
+  // Beside commands, but not while a commit changes what is read. Into `slot`, or where that is
+  // empty into the answer.
+  absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest& request,
+                                                  std::span<std::byte> slot = {}) const;
 
   // Whether that client may connect.
   absl::Status CheckClient(const proto::ConnectRequest& request) const;

@@ -145,6 +145,7 @@ absl::Status HostedJob::Load() {
   SHOAL_RETURN_IF_ERROR(OpenGpu());
   SHOAL_RETURN_IF_ERROR(CheckMemory(bytes + backup_bytes));
   SHOAL_RETURN_IF_ERROR(StartTransports(bytes.weights));
+  state_slots_ = std::make_unique<StateSlots>(Transports(), unavailable_);
   store_options_.shared_weights = plan::PlanReachedInGpu(job_).weights && IsReachedInGpu();
   const int threads = ThreadsFor(job_, request_.servers(), options_.threads);
   pool_ = std::make_unique<ThreadPool>(threads);

@@ -30,6 +30,9 @@
 #include "core/transport/registry/registry.h"
 #include "server/service/gpu_memory.h"
 #include "server/service/parameter_service.h"
+#ifdef SHOAL_CRASH_POINTS
+#include "core/base/testing/crash_point.h"
+#endif
 
 namespace shoal::server {
 namespace {
@@ -162,14 +165,22 @@ int64_t FreeMemory() {
 
 // Of one read; a server that is frozen is lost by its lease.
 constexpr absl::Duration kReadDeadline = absl::Seconds(30);
+constexpr absl::Duration kConnectDeadline = absl::Seconds(5);
 
-std::function<StateReader(const std::string&)> StateReaders(const rpc::Security& security) {
-  return [security](const std::string& address) -> StateReader {
-    return [channel = rpc::Channel::Create(address, security, rpc::Role::kServer)](
-               const proto::ReadStateRequest& request) {
-      return channel->Call(&rpc::ParameterServerService::ReadState, request,
-                           {.deadline = kReadDeadline});
-    };
+std::function<GiverCalls(const std::string&)> CallsOfServers(const rpc::Security& security) {
+  return [security](const std::string& address) -> GiverCalls {
+    const std::shared_ptr<rpc::Channel> channel =
+        rpc::Channel::Create(address, security, rpc::Role::kServer);
+    return {.read =
+                [channel](const proto::ReadStateRequest& request) {
+                  return channel->Call(&rpc::ParameterServerService::ReadState, request,
+                                       {.deadline = kReadDeadline});
+                },
+            .connect =
+                [channel](const proto::ConnectStateRequest& request) {
+                  return channel->Call(&rpc::ParameterServerService::ConnectState, request,
+                                       {.deadline = kConnectDeadline});
+                }};
   };
 }
 
@@ -231,7 +242,10 @@ absl::Status Serve(const Flags& flags, bool& started) {
                             .open_gpu = MakeGpuOpener(flags.gpu),
                             .threads = flags.threads,
                             .max_clients = flags.max_clients,
-                            .connect_server = StateReaders(security),
+                            .connect_server = CallsOfServers(security),
+#ifdef SHOAL_CRASH_POINTS
+                            .reached = CrashPointOfEnvironment(),
+#endif
                             .available_memory = AvailableMemory},
                            &metrics);
   std::vector<std::unique_ptr<rpc::Service>> services;

@@ -5,6 +5,7 @@
 #include "core/base/bytes.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/plan/memory/server_memory.h"
 #include "server/service/hosted_job.h"
 
 namespace shoal::server {
@@ -12,6 +13,8 @@ namespace {
 
 // A connection reaches transport::kMaxExposedRegions, and a job has others besides.
 constexpr size_t kMostRegions = 100;
+
+static_assert(kReadsAtOnce * kStateSlotBytes == plan::kStateLinkBytes);
 
 absl::Status CheckGivers(std::span<const plan::PartitionSpec> comes,
                          const std::map<int, StateGiver>& givers) {
@@ -49,9 +52,6 @@ absl::StatusOr<proto::ReserveReply> HostedJob::Reserve(const proto::ReserveReque
 }
 
 absl::StatusOr<int64_t> HostedJob::ReserveExtents(const proto::ReserveRequest& request) {
-  if (job_.service.memory == plan::PartitionMemory::kCuda) {
-    return Unimplemented("with service.memory cuda partitions stay where they are");
-  }
   const auto specs_of = [this](const google::protobuf::RepeatedField<int32_t>& ids) {
     return SpecsOf({ids.data(), static_cast<size_t>(ids.size())});
   };
@@ -74,6 +74,7 @@ absl::StatusOr<int64_t> HostedJob::ReserveExtents(const proto::ReserveRequest& r
   bytes.weights = has_region ? 0 : bytes.weights;
   const StoreBytes backup_bytes = BytesOfBackups(backups);
   SHOAL_RETURN_IF_ERROR(CheckMemory(bytes + backup_bytes));
+  SHOAL_RETURN_IF_ERROR(CheckGpuMemory(comes));
   if (has_region) {
     store_->Reserve(places);
   } else if (!comes.empty()) {
@@ -87,6 +88,18 @@ absl::StatusOr<int64_t> HostedJob::ReserveExtents(const proto::ReserveRequest& r
   LogInfo("{} reserved for {} partitions and {} backups that come", FormatBytes(total),
           comes.size(), backups.size());
   return total;
+}
+
+absl::Status HostedJob::CheckGpuMemory(std::span<const plan::PartitionSpec> comes) const {
+  if (job_.service.memory == plan::PartitionMemory::kHost) {
+    return absl::OkStatus();
+  }
+  SHOAL_ASSIGN_OR_RETURN(const int64_t free, gpu_.free_bytes());
+  const int64_t needed = plan::PlanServerGpuMemory(comes, job_.service.accumulate).total();
+  return needed <= free
+             ? absl::OkStatus()
+             : ResourceExhausted("{} partitions that come need {} of {}, which has {} free",
+                                 comes.size(), FormatBytes(needed), gpu_.name, FormatBytes(free));
 }
 
 absl::Status HostedJob::ReserveRegion(const JobStore::Places& places, int64_t bytes) {
@@ -123,8 +136,10 @@ absl::StatusOr<std::unique_ptr<Store>> HostedJob::MakePartitions(
   for (const plan::PartitionSpec& spec : comes) {
     places.push_back(reserved.at(spec.id));
   }
-  return Store::Create(units_, comes, store_options_, HostWeights(region), pool_.get(),
-                       gpu_.make_state, places);
+  StoreOptions options = store_options_;
+  options.shared_weights = false;
+  return Store::Create(units_, comes, options, HostWeights(region), pool_.get(), gpu_.make_state,
+                       places);
 }
 
 absl::StatusOr<proto::FetchReply> HostedJob::Fetch(const proto::FetchRequest& request) {
@@ -134,13 +149,32 @@ absl::StatusOr<proto::FetchReply> HostedJob::Fetch(const proto::FetchRequest& re
 // Of a server's address; of none: this one.
 StateReader HostedJob::ReaderOf(const std::string& address) {
   if (address.empty()) {
-    return [this](const proto::ReadStateRequest& request) { return ReadState(request); };
+    return [this](const proto::ReadStateRequest& request, std::span<float> out) {
+      return TakeElements(ReadState(request), out);
+    };
   }
-  StateReader& reader = readers_[address];
-  if (!reader) {
-    reader = options_.connect_server(address);
+  std::shared_ptr<StateLink>& link = givers_[address];
+  if (link == nullptr) {
+    link = std::make_shared<StateLink>(
+        StateLink::Options{.giver = address,
+                           .reader = fmt::format("server-{}", request_.server_index()),
+                           .job_id = request_.job_id(),
+                           .run = request_.run(),
+                           .transports = Transports(),
+                           .clock = options_.clock},
+        options_.connect_server(address));
   }
-  return reader;
+  return [link](const proto::ReadStateRequest& request, std::span<float> out) {
+    return link->Read(request, out);
+  };
+}
+
+std::vector<transport::Transport*> HostedJob::Transports() const {
+  std::vector<transport::Transport*> transports;
+  for (const EnabledTransport& enabled : transports_) {
+    transports.push_back(enabled.transport.get());
+  }
+  return transports;
 }
 
 template <typename Request>
@@ -176,9 +210,9 @@ absl::StatusOr<proto::ReplicateReply> HostedJob::Replicate(const proto::Replicat
 }
 
 absl::Status HostedJob::FetchGradients(const proto::ReplicateRequest& request) {
-  std::erase_if(readers_, [&request](const auto& reader) {  // of those that are gone
-    return std::ranges::none_of(request.sources(), [&reader](const auto& source) {
-      return source.address() == reader.first;
+  std::erase_if(givers_, [&request](const auto& giver) {  // those that are gone
+    return std::ranges::none_of(request.sources(), [&giver](const auto& source) {
+      return source.address() == giver.first;
     });
   });
   const std::map<int, StateGiver> givers = GiversOf(request);
@@ -196,12 +230,23 @@ absl::Status HostedJob::FetchGradients(const proto::ReplicateRequest& request) {
   return backups_->LoadGradient(GradientsFrom(comes, givers, wanted, &readers));
 }
 
+absl::Status HostedJob::CheckRun(int64_t run) const {
+  return run == request_.run()
+             ? absl::OkStatus()
+             : FailedPrecondition("state of run {} is wanted, this server has run {}", run,
+                                  request_.run());
+}
+
 absl::StatusOr<proto::ReadStateReply> HostedJob::ReadState(const proto::ReadStateRequest& request) {
-  if (request.run() != request_.run()) {
-    return FailedPrecondition("state of run {} is wanted, this server has run {}", request.run(),
-                              request_.run());
-  }
-  return core_->ReadState(request);
+  SHOAL_RETURN_IF_ERROR(CheckRun(request.run()));
+  const StateSlots::Slot slot = state_slots_->Find(request);
+  return core_->ReadState(request, slot.bytes);
+}
+
+absl::StatusOr<proto::ConnectStateReply> HostedJob::ConnectState(
+    const proto::ConnectStateRequest& request) {
+  SHOAL_RETURN_IF_ERROR(CheckRun(request.run()));
+  return state_slots_->Connect(request);
 }
 
 StoreBytes HostedJob::BytesHeld() const {

@@ -22,7 +22,13 @@ void ParameterService::Stop() {
 template <typename Body>
 auto ParameterService::Counted(const char* operation, const Body& body) -> decltype(body()) {
   const absl::Time start = options_.clock->Now();
+  if (options_.reached != nullptr) {
+    options_.reached(operation);
+  }
   auto reply = body();
+  if (options_.reached != nullptr) {
+    options_.reached(std::string(operation) + " done");
+  }
   metrics_.CountRequest(operation, reply.status().code(), options_.clock->Now() - start);
   if (!reply.ok()) {
     LogWarning("{} refused: {}", operation, Message(reply.status()));
@@ -127,6 +133,11 @@ absl::StatusOr<proto::ReplicateReply> ParameterService::Replicate(
 absl::StatusOr<proto::ReadStateReply> ParameterService::ReadState(
     const proto::ReadStateRequest& request) {
   return ForJob("read_state", request, &HostedJob::ReadState);
+}
+
+absl::StatusOr<proto::ConnectStateReply> ParameterService::ConnectState(
+    const proto::ConnectStateRequest& request) {
+  return ForJob("connect_state", request, &HostedJob::ConnectState);
 }
 
 absl::StatusOr<proto::FenceClientReply> ParameterService::FenceClient(

@@ -5,13 +5,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/job/job.h"
 #include "core/transport/transport.h"
-#include "server/copy/state_copy.h"
+#include "server/copy/state_link.h"
 #include "server/service/gpu_memory.h"
 
 namespace shoal::server {
@@ -35,8 +36,11 @@ struct ParameterServiceOptions {
   absl::Duration look_over_interval = absl::Milliseconds(50);
   // Limit for the disk to take a whole shard.
   absl::Duration checkpoint_timeout = absl::Hours(1);
-  // Reads state at the server of that address, for partitions that come from there.
-  std::function<StateReader(const std::string& address)> connect_server;
+  // Calls the server of that address, for state of partitions that come from there.
+  std::function<GiverCalls(const std::string& address)> connect_server;
+  // Told of each call by its name, as metrics have it, when it begins, and with " done" before it
+  // is answered: where tests end a server. Empty: nobody is.
+  std::function<void(std::string_view point)> reached;
   // Bytes available on this machine.
   std::function<absl::StatusOr<int64_t>()> available_memory;
 };

@@ -38,7 +38,9 @@ GpuOpener MakeGpuOpener(int gpu) {
     const auto make_state = [chosen](const StateLayout& layout, ThreadPool*) {
       return MakeCudaState(chosen, layout);
     };
-    ServerGpu opened{.make_state = make_state, .name = transport::GpuName(description.uuid)};
+    ServerGpu opened{.make_state = make_state,
+                     .name = transport::GpuName(description.uuid),
+                     .free_bytes = [description] { return gpu::FreeBytes(description); }};
     if (reached) {
       auto reach = transport::OpenCudaMemory(chosen);
       if (reach.ok()) {

@@ -132,11 +132,13 @@ std::map<int, server::StateGiver> SimHostedJob::GiversOf(const Request& wanted) 
   std::map<int, server::StateGiver> givers;
   for (const proto::PartitionSource& source : wanted.sources()) {
     for (const int id : source.partitions()) {
-      givers[id] = {.name = source.address(),
-                    .read = source.address().empty()
-                                ? server::StateReader(
-                                      [this](const auto& read) { return core->ReadState(read); })
-                                : all_.ReaderOf(server_, source.address())};
+      givers[id] = {
+          .name = source.address(),
+          .read = source.address().empty()
+                      ? server::StateReader([this](const auto& read, std::span<float> out) {
+                          return server::TakeElements(core->ReadState(read), out);
+                        })
+                      : all_.ReaderOf(server_, source.address())};
     }
   }
   return givers;

@@ -138,13 +138,14 @@ absl::Duration SimServers::WriteTime(const SimProcess& process) const {
 }
 
 server::StateReader SimServers::ReaderOf(int reader, const std::string& address) {
-  return [this, reader, from = ServerAt(address)](
-             const proto::ReadStateRequest& wanted) -> absl::StatusOr<proto::ReadStateReply> {
-    if (!process(from).alive() || UntilReached(process(reader), process(from)) > 0) {
-      return Unavailable("server-{} cannot be reached", from);
-    }
-    return server(from).ReadState(wanted);
-  };
+  return
+      [this, reader, from = ServerAt(address)](const proto::ReadStateRequest& wanted,
+                                               std::span<float> out) -> absl::StatusOr<uint64_t> {
+        if (!process(from).alive() || UntilReached(process(reader), process(from)) > 0) {
+          return Unavailable("server-{} cannot be reached", from);
+        }
+        return server::TakeElements(server(from).ReadState(wanted), out);
+      };
 }
 
 Nanoseconds SimServers::UntilReached(const SimProcess& from, const SimProcess& to) const {
@@ -246,6 +247,11 @@ absl::StatusOr<proto::ReadStateReply> SimServer::ReadState(const proto::ReadStat
     return FailedPrecondition("state of another run is wanted");
   }
   return job->core->ReadState(wanted);
+}
+
+absl::StatusOr<proto::ConnectStateReply> SimServer::ConnectState(
+    const proto::ConnectStateRequest& /*request*/) {
+  return Unimplemented("state is in the answers");
 }
 
 absl::StatusOr<proto::PrepareReply> SimServer::Prepare(const proto::PrepareRequest& wanted) {

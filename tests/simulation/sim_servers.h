@@ -119,6 +119,9 @@ class SimServer final : public rpc::ParameterServerService {
   absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest& request) override;
   absl::StatusOr<proto::ReplicateReply> Replicate(const proto::ReplicateRequest& request) override;
   absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest& request) override;
+  // Nobody does: state is in the answers.
+  absl::StatusOr<proto::ConnectStateReply> ConnectState(
+      const proto::ConnectStateRequest& request) override;
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) override;
 
   // The job that it holds; null: none.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/base/bytes.h"
 
@@ -124,6 +125,12 @@ std::vector<ServerMemory> PlanServers(const Job& job, const std::vector<Partitio
       memory.backups += partitions[static_cast<size_t>(id)].backup_bytes();
       backed[map.primary(id)].push_back(partitions[static_cast<size_t>(id)]);
     }
+    std::set<int> backups;  // servers that have its partitions too
+    for (const PartitionSpec& partition : held) {
+      const std::vector<int>& holders = map.servers[static_cast<size_t>(partition.id)];
+      backups.insert(holders.begin() + 1, holders.end());
+    }
+    memory.copies += std::ssize(backed) * kStateLinkBytes + std::ssize(backups) * kStateLinkBytes;
     for (const auto& [primary, promoted] : backed) {
       const ServerMemory more = PlanServerMemory(promoted, /*slot_bytes=*/0, job.service, 0);
       memory.promotion = std::max(memory.promotion, more.total() - more.process);

@@ -24,6 +24,8 @@ inline constexpr int64_t kServerProcessBytes = int64_t{20} << 20;
 // each loads and reads at a time.
 inline constexpr int kServerGpuStreams = 4;
 inline constexpr int64_t kServerStagingElements = int64_t{1} << 20;
+// At each end, where one server reads state of another (server/copy/state_link.h).
+inline constexpr int64_t kStateLinkBytes = int64_t{4} << 20;
 
 // What a server grants in its GPU to workers on its host, whose copies then go from GPU to GPU.
 // They reach everything else on the host, and so do all other workers.
@@ -71,8 +73,8 @@ struct ServerMemory {
   // each if the rest lies in a GPU. If some clients may be on another host and others on this one,
   // both places count all clients: each figure is an upper bound.
   int64_t slots = 0;
-  // Of data on its way to files: moments of a partition that are kept packed. With service.memory
-  // cuda, master, moments and gradients are 0, and this is staging of each stream between the GPU
+  // Of data on its way to files: moments of a partition that are kept packed; to and from servers
+  // that have copies of the same partitions: kStateLinkBytes each way. With service.memory cuda, master, moments and gradients are 0, and this is staging of each stream between the GPU
   // and files, and a partition that is being written.
   int64_t copies = 0;
   int64_t process = kServerProcessBytes;

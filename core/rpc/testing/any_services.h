@@ -52,6 +52,8 @@ class AnyServer : public ParameterServerService {
   MOCK_METHOD(absl::StatusOr<proto::FetchReply>, Fetch, (const proto::FetchRequest&));
   MOCK_METHOD(absl::StatusOr<proto::ReplicateReply>, Replicate, (const proto::ReplicateRequest&));
   MOCK_METHOD(absl::StatusOr<proto::ReadStateReply>, ReadState, (const proto::ReadStateRequest&));
+  MOCK_METHOD(absl::StatusOr<proto::ConnectStateReply>, ConnectState,
+              (const proto::ConnectStateRequest&));
   MOCK_METHOD(absl::StatusOr<proto::ConnectReply>, Connect, (const proto::ConnectRequest&));
 };
 

@@ -58,6 +58,7 @@ bool JobRun::BeginMove() {
   const absl::StatusOr<bool> ready = IsReadyToMove();
   if (!ready.ok()) {
     phase_ = Phase::kMoving;
+    waves_.began = settled_at_ = environment_.clock.Now();
     GiveUpMove(std::string(Message(ready.status())));
     OpenStep();
     return true;
@@ -106,7 +107,9 @@ void JobRun::BeginWave(std::span<const plan::Relocation> relocations) {
   const std::vector<int> places = PlacesToBe();
   const plan::ShardMap target = TargetOf(places);
   const int64_t left = plan::MovedBytes(job_.pushes.partitions, job_.shard_map, target);
-  const bool at_once = waves_.rate == 0 || IsShort() || IsUrgent(departures_);
+  // In a GPU what each wave brings has streams and memory for them of its own.
+  const bool at_once = waves_.rate == 0 || IsShort() || IsUrgent(departures_) ||
+                       job_.job.service.memory == plan::PartitionMemory::kCuda;
   waves_.ended = waves_.follow ? waves_.ended : 0;
   if (replicas() > 1) {
     move_ = PlanMoveTo(job_.shard_map, target, servers_,
@@ -322,7 +325,9 @@ void JobRun::GiveUpMove(const std::string& why) {
   scaling_.set_rollbacks(scaling_.rollbacks() + 1);
   environment_.metrics.given_up_moves.Increment();
   scaling_.set_refusal(why);
-  settled_at_ = absl::InfiniteFuture();
+  if (settled_at_ <= waves_.began) {  // nobody has come or gone since
+    settled_at_ = absl::InfiniteFuture();
+  }
   MakeBackups(kBetweenTriesOfBackups);
   SetBytesLeft(0);
   if (move_.has_value()) {

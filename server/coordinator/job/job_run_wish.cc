@@ -21,9 +21,6 @@ absl::Status JobRun::CheckTrains() const {
   if (phase_ == Phase::kWaiting || phase_ == Phase::kTakingOver || phase_ == Phase::kConfiguring) {
     return FailedPrecondition("{} does not train yet ({}): try again later", job_.id, state_);
   }
-  if (job_.job.service.memory == plan::PartitionMemory::kCuda) {
-    return FailedPrecondition("{} has service.memory cuda: its servers stay as they are", job_.id);
-  }
   return absl::OkStatus();
 }
 

@@ -94,6 +94,10 @@ class EmptyServer final : public rpc::ParameterServerService {
   absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest&) override {
     return proto::ReadStateReply();
   }
+  absl::StatusOr<proto::ConnectStateReply> ConnectState(
+      const proto::ConnectStateRequest&) override {
+    return proto::ConnectStateReply();
+  }
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest&) override {
     return proto::ConnectReply();
   }

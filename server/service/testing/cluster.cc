@@ -50,10 +50,11 @@ TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Acc
             },
             .open_gpu = gpus,
             .look_over_interval = absl::Milliseconds(5),
-            .connect_server = [this](const std::string& address) -> StateReader {
-              return [&there = service(std::stoi(address))](const auto& request) {
-                return there.ReadState(request);
-              };
+            .connect_server = [this](const std::string& address) -> GiverCalls {
+              ParameterService& there = service(std::stoi(address));
+              return {.read = [&there](const auto& request) { return there.ReadState(request); },
+                      .connect =
+                          [&there](const auto& request) { return there.ConnectState(request); }};
             },
             .available_memory = [this]() -> absl::StatusOr<int64_t> {
               return available_memory.has_value() ? *available_memory : AvailableMemory();
