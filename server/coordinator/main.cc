@@ -34,7 +34,7 @@
 #include "server/coordinator/standby_service.h"
 #include "server/coordinator/state/etcd_state_store.h"
 #ifdef SHOAL_CRASH_POINTS
-#include "server/coordinator/testing/crash_point.h"
+#include "core/base/testing/crash_point.h"
 #endif
 
 namespace shoal::server {
@@ -219,7 +219,7 @@ absl::StatusOr<int> Serve(const Flags& flags, Process& process) {
                                 .durable = !flags.state.empty(),
                                 .encrypted = security.encrypted()};
 #ifdef SHOAL_CRASH_POINTS
-  options.reached = testing::CrashPointOfEnvironment();
+  options.reached = CrashPointOfEnvironment();
 #endif
   SHOAL_ASSIGN_OR_RETURN(coordinator,
                          Coordinator::Create(options, LoadJob, MakeGrpcServerClients(security),
