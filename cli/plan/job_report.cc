@@ -130,11 +130,11 @@ void PrintServerGpuMemory(const JobReport& planned, Streams& streams) {
     return;
   }
   Table gpus(Columns("GPU of server", {"weights", "master", "moments", "gradients", "workspace",
-                                       "push slots", "total"}));
+                                       "push slots", "promotion", "total"}));
   for (size_t i = 0; i < planned.memory.servers.size(); ++i) {
     const plan::ServerGpuMemory& gpu = planned.memory.servers[i].gpu;
     gpus.Add(BytesRow(std::to_string(i), {gpu.weights, gpu.master, gpu.moments, gpu.gradients,
-                                          gpu.workspace, gpu.slots, gpu.total()}));
+                                          gpu.workspace, gpu.slots, gpu.promotion, gpu.total()}));
   }
   streams.out << gpus.Render(streams.out_terminal);
   const plan::ReachedInGpu reached = plan::PlanReachedInGpu(planned.job);
@@ -247,6 +247,7 @@ nlohmann::json ServerJson(const plan::ServerMemory& m, size_t index, size_t part
             {"gradients_bytes", m.gpu.gradients},
             {"workspace_bytes", m.gpu.workspace},
             {"slots_bytes", m.gpu.slots},
+            {"promotion_bytes", m.gpu.promotion},
             {"total_bytes", m.gpu.total()}}}};
 }
 

@@ -82,15 +82,15 @@ class Fetch {
     request.set_array(array);
     request.set_offset(offset);
     request.set_count(static_cast<int64_t>(out.size()));
-    const absl::StatusOr<uint64_t> hash = giver.read(request, out);
-    if (!hash.ok()) {
-      // As its own: who asks the taker judges by the code whether that can be reached.
-      return FailedPrecondition("state of partition {} from {}: {}", partition, giver.name,
-                                Message(hash.status()));
-    }
-    if (XXH3_64bits(out.data(), out.size_bytes()) != *hash) {
+    const absl::Status read = giver.read(request, out);
+    if (absl::IsDataLoss(read)) {
       return DataLoss("{} answered with other state of partition {} than it read", giver.name,
                       partition);
+    }
+    if (!read.ok()) {
+      // As its own: who asks the taker judges by the code whether that can be reached.
+      return FailedPrecondition("state of partition {} from {}: {}", partition, giver.name,
+                                Message(read));
     }
     return absl::OkStatus();
   }
@@ -103,14 +103,20 @@ class Fetch {
 
 }  // namespace
 
-absl::StatusOr<uint64_t> TakeElements(const absl::StatusOr<proto::ReadStateReply>& reply,
-                                      std::span<float> out) {
+absl::Status CheckElements(std::span<const float> elements, uint64_t hash) {
+  return XXH3_64bits(elements.data(), elements.size_bytes()) == hash
+             ? absl::OkStatus()
+             : DataLoss("other bytes came than were read");
+}
+
+absl::Status TakeElements(const absl::StatusOr<proto::ReadStateReply>& reply,
+                          std::span<float> out) {
   SHOAL_RETURN_IF_ERROR(reply.status());
   if (reply->elements().size() != out.size_bytes()) {
     return DataLoss("{} bytes came instead of {}", reply->elements().size(), out.size_bytes());
   }
   std::memcpy(out.data(), reply->elements().data(), out.size_bytes());
-  return reply->hash();
+  return CheckElements(out, reply->hash());
 }
 
 absl::StatusOr<proto::ReadStateReply> ReadState(const JobStore& store,

@@ -33,13 +33,14 @@ inline constexpr int64_t kGradientBytes = 4;
 // Of a connection, that much for each of them.
 inline constexpr int64_t kStateSlotBytes = kMostStateElements * int64_t{sizeof(float)};
 
-// Reads what one server is asked for into `out`, and returns that server's hash of it. Thread-safe.
+// Reads what one server is asked for into `out`. DataLoss: that is not what it read. Thread-safe.
 using StateReader =
-    std::function<absl::StatusOr<uint64_t>(const proto::ReadStateRequest&, std::span<float> out)>;
+    std::function<absl::Status(const proto::ReadStateRequest&, std::span<float> out)>;
 
+// Whether these have the hash that the giver took.
+absl::Status CheckElements(std::span<const float> elements, uint64_t hash);
 // Of an answer that has the elements.
-absl::StatusOr<uint64_t> TakeElements(const absl::StatusOr<proto::ReadStateReply>& reply,
-                                      std::span<float> out);
+absl::Status TakeElements(const absl::StatusOr<proto::ReadStateReply>& reply, std::span<float> out);
 
 // Into `slot`, or where that is empty into the answer. NotFound for a partition that is not held,
 // FailedPrecondition for a version that is not published. A gradient must be sealed.

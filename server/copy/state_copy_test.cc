@@ -6,7 +6,6 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/random.h"
 #include "core/model/model_spec.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/store/page_buffer.h"
 #include "xxhash.h"
@@ -240,10 +239,7 @@ TEST_F(StateCopyTest, ADamagedOrShortAnswerIsNamed) {
     to.store->Arrive(to.Make(Some(0, 2)));
     const absl::Status loaded =
         to.store->arriving()->store->Load(0, FetchedFrom(Some(0, 2), givers, Wanted(0), &readers_));
-    EXPECT_THAT(std::string(loaded.message()),
-                testing::StartsWith(
-                    damaged ? "server-0 answered with other state of partition 1 than it read"
-                            : "state of partition 1 from server-0: "));
+    EXPECT_EQ(loaded.message(), "server-0 answered with other state of partition 1 than it read");
     EXPECT_FALSE(to.store->Has(Ids(0, 2)));
   }
 }
@@ -255,7 +251,7 @@ TEST_F(StateCopyTest, PiecesOfAPartitionAreReadAtOnce) {
   int under_way = 0;
   int alone = 0;
   const auto read = [&](const proto::ReadStateRequest& request,
-                        std::span<float> out) -> absl::StatusOr<uint64_t> {
+                        std::span<float> out) -> absl::Status {
     std::ranges::fill(out, static_cast<float>(request.offset()));
     {
       absl::MutexLock lock(&mutex);
@@ -263,7 +259,7 @@ TEST_F(StateCopyTest, PiecesOfAPartitionAreReadAtOnce) {
       const auto two = [&under_way] { return under_way >= 2; };
       alone += mutex.AwaitWithTimeout(absl::Condition(&two), absl::Seconds(20)) ? 0 : 1;
     }
-    return XXH3_64bits(out.data(), out.size_bytes());
+    return absl::OkStatus();
   };
   const StoreSource source = FetchedFrom({large}, {{0, {"server-0", read}}}, Wanted(0), &readers_);
   std::vector<float> master(static_cast<size_t>(large.count));

@@ -17,8 +17,9 @@ namespace {
 
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 constexpr absl::Duration kReadTimeout = absl::Seconds(10);  // of a piece
-// State comes in answers for so long after a connection has failed.
+// State comes in answers for so long after a connection has failed: at first, and at most.
 constexpr absl::Duration kRest = absl::Seconds(5);
+constexpr absl::Duration kLongestRest = absl::Minutes(5);
 constexpr size_t kEventsAtOnce = 16;
 
 }  // namespace
@@ -58,6 +59,7 @@ class StateLink::Slots {
   absl::Mutex mutex_;  // held while something is read
   std::array<bool, kReadsAtOnce> taken_ ABSL_GUARDED_BY(mutex_) = {};
   uint64_t operation_ ABSL_GUARDED_BY(mutex_) = 0;  // the newest
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);    // of a read; then there are no more
 };
 
 absl::StatusOr<std::shared_ptr<StateLink::Slots>> StateLink::Slots::Connect(
@@ -70,7 +72,7 @@ absl::StatusOr<std::shared_ptr<StateLink::Slots>> StateLink::Slots::Connect(
   std::vector<Connected> offered(names.size());
   const auto offer = [&](size_t i) -> absl::StatusOr<std::string> {
     Connected& one = offered[i];
-    one = Connected();
+    one.connector.reset();
     SHOAL_ASSIGN_OR_RETURN(one.queue, options.transports[i]->CreateQueue());
     SHOAL_ASSIGN_OR_RETURN(one.connector,
                            options.transports[i]->Offer({.queue = one.queue.get(),
@@ -136,10 +138,12 @@ absl::Status StateLink::Slots::Collect(int slot, std::span<float> out) {
       landing_->bytes().subspan(static_cast<size_t>(slot * kStateSlotBytes), out.size_bytes());
   {
     absl::MutexLock lock(&mutex_);
+    SHOAL_RETURN_IF_ERROR(failure_);
     const transport::ReadOperation read = {
         .id = ++operation_, .region = 0, .offset = slot * kStateSlotBytes, .into = into};
-    SHOAL_RETURN_IF_ERROR(connected_.connection->PostReads({&read, 1}));
-    SHOAL_RETURN_IF_ERROR(AwaitRead(read.id));
+    failure_ = connected_.connection->PostReads({&read, 1});
+    failure_.Update(failure_.ok() ? AwaitRead(read.id) : absl::OkStatus());
+    SHOAL_RETURN_IF_ERROR(failure_);
   }
   std::memcpy(out.data(), into.data(), into.size());
   return absl::OkStatus();
@@ -170,36 +174,48 @@ absl::Status StateLink::Slots::AwaitRead(uint64_t operation) {
 }
 
 StateLink::StateLink(Options options, GiverCalls calls)
-    : options_(std::move(options)), calls_(std::move(calls)) {}
+    : options_(std::move(options)), calls_(std::move(calls)), rest_(kRest) {}
 
 StateLink::~StateLink() = default;
 
 std::shared_ptr<StateLink::Slots> StateLink::FindOrConnect() {
-  absl::MutexLock lock(&mutex_);
-  if (slots_ == nullptr && options_.clock->Now() >= try_again_) {
-    absl::StatusOr<std::shared_ptr<Slots>> connected = Slots::Connect(options_, calls_);
-    if (connected.ok()) {
-      slots_ = *std::move(connected);
-    } else {
-      try_again_ = options_.clock->Now() + kRest;
-      LogWarning("state of {} comes over gRPC: {}", options_.giver, Message(connected.status()));
+  {
+    absl::MutexLock lock(&mutex_);
+    if (slots_ != nullptr || connecting_ || options_.clock->Now() < try_again_) {
+      return slots_;
     }
+    connecting_ = true;
+  }
+  absl::StatusOr<std::shared_ptr<Slots>> connected = Slots::Connect(options_, calls_);
+  absl::MutexLock lock(&mutex_);
+  connecting_ = false;
+  if (connected.ok()) {
+    slots_ = *std::move(connected);
+    connected_ = options_.clock->Now();
+  } else {
+    Rest(connected.status());
   }
   return slots_;
+}
+
+void StateLink::Rest(const absl::Status& why) {
+  const absl::Time now = options_.clock->Now();
+  LogWarning("state of {} comes over gRPC for {}: {}", options_.giver, absl::FormatDuration(rest_),
+             Message(why));
+  try_again_ = now + rest_;
+  rest_ = std::min(2 * rest_, kLongestRest);
 }
 
 void StateLink::Drop(const std::shared_ptr<Slots>& slots, const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
   if (slots_ == slots) {
     slots_ = nullptr;
-    try_again_ = options_.clock->Now() + kRest;
-    LogWarning("state of {} comes over gRPC for {}: {}", options_.giver,
-               absl::FormatDuration(kRest), Message(why));
+    rest_ = options_.clock->Now() - connected_ > kLongestRest ? kRest : rest_;  // it was a good one
+    Rest(why);
   }
 }
 
-absl::StatusOr<uint64_t> StateLink::Read(const proto::ReadStateRequest& request,
-                                         std::span<float> out) {
+absl::Status StateLink::Read(const proto::ReadStateRequest& request, std::span<float> out) {
   const std::shared_ptr<Slots> slots = FindOrConnect();
   if (slots == nullptr) {
     return TakeElements(calls_.read(request), out);
@@ -209,14 +225,21 @@ absl::StatusOr<uint64_t> StateLink::Read(const proto::ReadStateRequest& request,
   proto::ReadStateRequest asked = request;
   asked.set_reader(slots->id());
   asked.set_slot(slot);
-  SHOAL_ASSIGN_OR_RETURN(const proto::ReadStateReply reply, calls_.read(asked));
-  if (!reply.elements().empty()) {
+  const absl::StatusOr<proto::ReadStateReply> reply = calls_.read(asked);
+  if (!reply.ok()) {
+    Drop(slots, reply.status());  // what is late must find no slot of another piece
+    return reply.status();
+  }
+  if (!reply->elements().empty()) {
     Drop(slots, Unavailable("it knows no such connection"));
     return TakeElements(reply, out);
   }
-  const absl::Status collected = slots->Collect(slot, out);
+  absl::Status collected = slots->Collect(slot, out);
   if (collected.ok()) {
-    return reply.hash();
+    collected = CheckElements(out, reply->hash());
+  }
+  if (collected.ok()) {
+    return collected;
   }
   Drop(slots, collected);
   return TakeElements(calls_.read(request), out);

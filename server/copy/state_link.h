@@ -42,15 +42,17 @@ class StateLink {
   StateLink(Options options, GiverCalls calls);
   ~StateLink();
 
-  // Reads what is asked for, at most kMostStateElements, into `out`; returns the giver's hash.
-  absl::StatusOr<uint64_t> Read(const proto::ReadStateRequest& request, std::span<float> out)
+  // As StateReader has it; at most kMostStateElements.
+  absl::Status Read(const proto::ReadStateRequest& request, std::span<float> out)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   class Slots;  // of one connection
 
+  // Null: not connected, or one call is just about it.
   std::shared_ptr<Slots> FindOrConnect() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The next connection is made some time later.
+  // The next connection is made some time later, each time twice as long.
+  void Rest(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drop(const std::shared_ptr<Slots>& slots, const absl::Status& why)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -58,7 +60,10 @@ class StateLink {
   const GiverCalls calls_;
   absl::Mutex mutex_;
   std::shared_ptr<Slots> slots_ ABSL_GUARDED_BY(mutex_);  // null: not connected
+  bool connecting_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time connected_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // when it was, last
   absl::Time try_again_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  absl::Duration rest_ ABSL_GUARDED_BY(mutex_);  // after the next failure
 };
 
 }  // namespace shoal::server

@@ -22,12 +22,16 @@ StateSlots::StateSlots(std::vector<transport::Transport*> transports,
     : transports_(std::move(transports)), unavailable_(std::move(unavailable)) {}
 
 void StateSlots::DropClosed() {
-  std::erase_if(readers_, [](auto& reader) {
+  std::erase_if(readers_, [](const auto& reader) {
     std::array<transport::Event, kEvents> events;
-    const size_t count = reader.second.queue->Poll(events);
-    return std::ranges::any_of(std::span(events).first(count), [](const transport::Event& event) {
-      return event.kind == transport::Event::Kind::kClosed;
-    });
+    bool closed = false;
+    for (size_t count = events.size(); count == events.size() && !closed;) {
+      count = reader.second->queue->Poll(events);
+      closed =
+          std::ranges::find(events.begin(), events.begin() + count, transport::Event::Kind::kClosed,
+                            &transport::Event::kind) != events.begin() + count;
+    }
+    return closed;
   });
 }
 
@@ -39,6 +43,7 @@ absl::StatusOr<proto::ConnectStateReply> StateSlots::Connect(
   }
   absl::MutexLock lock(&mutex_);
   DropClosed();
+  readers_.erase(request.reader());  // whose connection was not completed
   if (readers_.size() >= kMostStateSlots) {
     return ResourceExhausted("{} servers read state here, which is the limit", kMostStateSlots);
   }
@@ -50,7 +55,7 @@ absl::StatusOr<proto::ConnectStateReply> StateSlots::Connect(
   for (const proto::TransportOffer& offer : request.offers()) {
     offers.push_back({offer.transport(), offer.offer()});
   }
-  Reader reader;
+  std::shared_ptr<Reader> reader;
   SHOAL_ASSIGN_OR_RETURN(transport::TakenOffer taken,
                          transport::TakeOffer(names, offers, request.name(), unavailable_,
                                               [&](size_t index, const std::string& offer) {
@@ -68,29 +73,35 @@ absl::StatusOr<proto::ConnectStateReply> StateSlots::Connect(
 
 absl::StatusOr<std::string> StateSlots::Accept(transport::Transport& transport,
                                                const std::string& offer, const std::string& name,
-                                               Reader& reader) const {
-  reader = Reader();
-  SHOAL_ASSIGN_OR_RETURN(reader.queue, transport.CreateQueue());
-  SHOAL_ASSIGN_OR_RETURN(reader.slots, transport.Allocate(kReadsAtOnce * kStateSlotBytes,
-                                                          transport::Access::kRemoteRead));
+                                               std::shared_ptr<Reader>& reader) {
+  reader = std::make_shared<Reader>();
+  SHOAL_ASSIGN_OR_RETURN(reader->queue, transport.CreateQueue());
+  SHOAL_ASSIGN_OR_RETURN(reader->slots, transport.Allocate(kReadsAtOnce * kStateSlotBytes,
+                                                           transport::Access::kRemoteRead));
   SHOAL_ASSIGN_OR_RETURN(
       transport::Acceptance accepted,
       transport.Accept(offer,
-                       {.queue = reader.queue.get(), .exposed = {reader.slots}, .peer = name}));
-  reader.connection = std::move(accepted.connection);
+                       {.queue = reader->queue.get(), .exposed = {reader->slots}, .peer = name}));
+  reader->connection = std::move(accepted.connection);
   return std::move(accepted.answer);
 }
 
-StateSlots::Slot StateSlots::Find(const proto::ReadStateRequest& request) const {
-  absl::MutexLock lock(&mutex_);
-  const auto reader = readers_.find(request.reader());
-  if (reader == readers_.end() || request.slot() < 0 || request.slot() >= kReadsAtOnce) {
-    return {};
+absl::StatusOr<proto::ReadStateReply> StateSlots::Fill(const proto::ReadStateRequest& request,
+                                                       const Read& read) const {
+  std::shared_ptr<Reader> reader;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const auto found = readers_.find(request.reader()); found != readers_.end()) {
+      reader = found->second;
+    }
   }
-  const std::shared_ptr<transport::Region>& slots = reader->second.slots;
-  return {.region = slots,
-          .bytes = slots->bytes().subspan(static_cast<size_t>(request.slot() * kStateSlotBytes),
-                                          static_cast<size_t>(kStateSlotBytes))};
+  if (reader == nullptr || request.slot() < 0 || request.slot() >= kReadsAtOnce) {
+    return read({});
+  }
+  const auto slot = static_cast<size_t>(request.slot());
+  // An earlier try of the call may still be at it: bytes and hash must be of one of them.
+  absl::MutexLock lock(&reader->filling[slot]);
+  return read(reader->slots->bytes().subspan(slot * size_t{kStateSlotBytes}, kStateSlotBytes));
 }
 
 }  // namespace shoal::server

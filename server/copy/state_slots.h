@@ -4,6 +4,8 @@
 // Thread-safe.
 #pragma once
 
+#include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -15,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "core/transport/transport.h"
 #include "proto/server.pb.h"
+#include "server/copy/state_copy.h"
 
 namespace shoal::server {
 
@@ -29,28 +32,29 @@ class StateSlots {
   absl::StatusOr<proto::ConnectStateReply> Connect(const proto::ConnectStateRequest& request)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Memory of one piece, for as long as it is held.
-  struct Slot {
-    std::shared_ptr<transport::Region> region;
-    std::span<std::byte> bytes;
-  };
-  // Empty where the reader is not connected, or names a slot that is none.
-  Slot Find(const proto::ReadStateRequest& request) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Reads into the slot that the request names, which nobody else fills meanwhile, or into nothing
+  // where the reader is not connected, or names a slot that is none.
+  using Read = std::function<absl::StatusOr<proto::ReadStateReply>(std::span<std::byte> slot)>;
+  absl::StatusOr<proto::ReadStateReply> Fill(const proto::ReadStateRequest& request,
+                                             const Read& read) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Reader {  // destroyed from the end
     std::unique_ptr<transport::EventQueue> queue;
     std::shared_ptr<transport::Region> slots;
+    std::array<absl::Mutex, kReadsAtOnce> filling;  // by slot
     std::unique_ptr<transport::Connection> connection;
   };
-  absl::StatusOr<std::string> Accept(transport::Transport& transport, const std::string& offer,
-                                     const std::string& name, Reader& reader) const;
+  static absl::StatusOr<std::string> Accept(transport::Transport& transport,
+                                            const std::string& offer, const std::string& name,
+                                            std::shared_ptr<Reader>& reader);
   void DropClosed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::vector<transport::Transport*> transports_;
   const std::vector<std::string> unavailable_;
   mutable absl::Mutex mutex_;
-  std::map<std::string, Reader> readers_ ABSL_GUARDED_BY(mutex_);  // by what each calls itself
+  // By what each calls itself. A read that is under way keeps its own.
+  std::map<std::string, std::shared_ptr<Reader>> readers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::server

@@ -115,7 +115,7 @@ class HostedJob {
   absl::StatusOr<std::vector<std::shared_ptr<transport::Region>>> AllocateWeights(int64_t bytes);
   std::span<std::byte> HostWeights(int region) const ABSL_LOCKS_EXCLUDED(exposed_mutex_);
   absl::Status StartIntake(int threads);
-  absl::Status CheckMemory(const StoreBytes& bytes) const;
+  absl::Status CheckMemory(const StoreBytes& bytes, const StoreBytes& backups) const;
 
   // reached_gpu.cc
   absl::Status OpenGpu();
@@ -135,6 +135,8 @@ class HostedJob {
   absl::Status CheckRun(int64_t run) const;
   std::vector<transport::Transport*> Transports() const;
   StateReader ReaderOf(const std::string& address);
+  template <typename Request>
+  void KeepGiversOf(const Request& request);
   template <typename Request>
   std::map<int, StateGiver> GiversOf(const Request& request);
   std::vector<plan::PartitionSpec> SpecsOf(std::span<const int> ids) const;

@@ -143,7 +143,7 @@ absl::Status HostedJob::Load() {
   const StoreBytes backup_bytes = BytesOfBackups(backups);
   const StoreBytes bytes = CountStoreBytes(held, store_options_);
   SHOAL_RETURN_IF_ERROR(OpenGpu());
-  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes + backup_bytes));
+  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, backup_bytes));
   SHOAL_RETURN_IF_ERROR(StartTransports(bytes.weights));
   state_slots_ = std::make_unique<StateSlots>(Transports(), unavailable_);
   store_options_.shared_weights = plan::PlanReachedInGpu(job_).weights && IsReachedInGpu();
@@ -199,7 +199,7 @@ absl::Status HostedJob::StartIntake(int threads) {
   return absl::OkStatus();
 }
 
-absl::Status HostedJob::CheckMemory(const StoreBytes& bytes) const {
+absl::Status HostedJob::CheckMemory(const StoreBytes& bytes, const StoreBytes& backups) const {
   const absl::StatusOr<int64_t> available = options_.available_memory();
   if (absl::IsInvalidArgument(available.status())) {
     return available.status();  // as given by this process's flags
@@ -210,22 +210,24 @@ absl::Status HostedJob::CheckMemory(const StoreBytes& bytes) const {
   }
   // A GPU's memory is checked when allocated.
   const bool on_gpu = job_.service.memory == plan::PartitionMemory::kCuda;
-  const int64_t needed = on_gpu ? bytes.weights : bytes.total();
+  const int64_t needed = (on_gpu ? bytes.weights : bytes.total()) + backups.total();
   if (needed <= *available) {
     return absl::OkStatus();
   }
   if (on_gpu) {
     return ResourceExhausted(
-        "this server needs {} for the weights that clients read and the machine has {} available; "
+        "this server needs {} for the weights that clients read{} and the machine has {} "
+        "available; "
         "use more servers on other machines, a smaller model, or service.wire_type bf16",
-        FormatBytes(needed), FormatBytes(*available));
+        FormatBytes(needed), backups.total() > 0 ? " and backups" : "", FormatBytes(*available));
   }
+  const StoreBytes all = bytes + backups;
   return ResourceExhausted(
       "this server needs {} (weights {}, master {}, moments {}, gradients {}) and the machine "
       "has {} available; use more "
       "servers on other machines, a smaller model, or service.wire_type bf16",
-      FormatBytes(needed), FormatBytes(bytes.weights), FormatBytes(bytes.master),
-      FormatBytes(bytes.moments), FormatBytes(bytes.gradients), FormatBytes(*available));
+      FormatBytes(needed), FormatBytes(all.weights), FormatBytes(all.master),
+      FormatBytes(all.moments), FormatBytes(all.gradients), FormatBytes(*available));
 }
 
 absl::Status HostedJob::StartTransports(int64_t weights_bytes) {

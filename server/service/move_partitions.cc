@@ -73,7 +73,7 @@ absl::StatusOr<int64_t> HostedJob::ReserveExtents(const proto::ReserveRequest& r
   StoreBytes bytes = comes.empty() ? StoreBytes() : CountStoreBytes(comes, store_options_);
   bytes.weights = has_region ? 0 : bytes.weights;
   const StoreBytes backup_bytes = BytesOfBackups(backups);
-  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes + backup_bytes));
+  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, backup_bytes));
   SHOAL_RETURN_IF_ERROR(CheckGpuMemory(comes));
   if (has_region) {
     store_->Reserve(places);
@@ -190,7 +190,19 @@ std::map<int, StateGiver> HostedJob::GiversOf(const Request& request) {
   return givers;
 }
 
+// Lets go of the others, who may be gone.
+template <typename Request>
+void HostedJob::KeepGiversOf(const Request& request) {
+  std::erase_if(givers_, [&request](const auto& giver) {
+    return std::ranges::find(request.sources(), giver.first, &proto::PartitionSource::address) ==
+           request.sources().end();
+  });
+}
+
 absl::Status HostedJob::FetchExtents(const proto::FetchRequest& request) {
+  if (job_.service.replicas == 1) {  // else Replicate says, at each step
+    KeepGiversOf(request);
+  }
   const std::map<int, StateGiver> givers = GiversOf(request);
   proto::ReadStateRequest wanted;
   wanted.set_job_id(request.job_id());
@@ -210,11 +222,7 @@ absl::StatusOr<proto::ReplicateReply> HostedJob::Replicate(const proto::Replicat
 }
 
 absl::Status HostedJob::FetchGradients(const proto::ReplicateRequest& request) {
-  std::erase_if(givers_, [&request](const auto& giver) {  // those that are gone
-    return std::ranges::none_of(request.sources(), [&giver](const auto& source) {
-      return source.address() == giver.first;
-    });
-  });
+  KeepGiversOf(request);
   const std::map<int, StateGiver> givers = GiversOf(request);
   std::vector<plan::PartitionSpec> comes;
   for (const JobStore::Held& held : backups_->held()) {
@@ -239,8 +247,8 @@ absl::Status HostedJob::CheckRun(int64_t run) const {
 
 absl::StatusOr<proto::ReadStateReply> HostedJob::ReadState(const proto::ReadStateRequest& request) {
   SHOAL_RETURN_IF_ERROR(CheckRun(request.run()));
-  const StateSlots::Slot slot = state_slots_->Find(request);
-  return core_->ReadState(request, slot.bytes);
+  return state_slots_->Fill(
+      request, [&](std::span<std::byte> slot) { return core_->ReadState(request, slot); });
 }
 
 absl::StatusOr<proto::ConnectStateReply> HostedJob::ConnectState(

@@ -151,7 +151,7 @@ class PartitionState {
   // moment that the optimizer does not keep has no elements.
   virtual absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,
                                                       std::vector<float>& scratch) const = 0;
-  // Copies elements of such an array. InvalidArgument for a moment that the optimizer does not keep.
+  // Copies elements of such an array. InvalidArgument for a moment that is not kept.
   virtual absl::Status ReadPart(size_t partition, StateArray array, int64_t begin,
                                 std::span<float> out) const = 0;
 

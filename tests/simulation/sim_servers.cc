@@ -138,14 +138,13 @@ absl::Duration SimServers::WriteTime(const SimProcess& process) const {
 }
 
 server::StateReader SimServers::ReaderOf(int reader, const std::string& address) {
-  return
-      [this, reader, from = ServerAt(address)](const proto::ReadStateRequest& wanted,
-                                               std::span<float> out) -> absl::StatusOr<uint64_t> {
-        if (!process(from).alive() || UntilReached(process(reader), process(from)) > 0) {
-          return Unavailable("server-{} cannot be reached", from);
-        }
-        return server::TakeElements(server(from).ReadState(wanted), out);
-      };
+  return [this, reader, from = ServerAt(address)](const proto::ReadStateRequest& wanted,
+                                                  std::span<float> out) -> absl::Status {
+    if (!process(from).alive() || UntilReached(process(reader), process(from)) > 0) {
+      return Unavailable("server-{} cannot be reached", from);
+    }
+    return server::TakeElements(server(from).ReadState(wanted), out);
+  };
 }
 
 Nanoseconds SimServers::UntilReached(const SimProcess& from, const SimProcess& to) const {

@@ -134,6 +134,7 @@ std::vector<ServerMemory> PlanServers(const Job& job, const std::vector<Partitio
     for (const auto& [primary, promoted] : backed) {
       const ServerMemory more = PlanServerMemory(promoted, /*slot_bytes=*/0, job.service, 0);
       memory.promotion = std::max(memory.promotion, more.total() - more.process);
+      memory.gpu.promotion = std::max(memory.gpu.promotion, more.gpu.total());
     }
   }
   return planned;

@@ -51,9 +51,12 @@ struct ServerGpuMemory {
   // 4 B for each element of the largest partition per stream, twice in exact mode; 16 B for every
   // 8192 elements of a partition, and in exact mode 8 B for every 1024.
   int64_t workspace = 0;
-  int64_t slots = 0;  // if clients reach them there: each in whole 2 MiB
+  int64_t slots = 0;      // if clients reach them there: each in whole 2 MiB
+  int64_t promotion = 0;  // as ServerMemory's
 
-  int64_t total() const { return weights + master + moments + gradients + workspace + slots; }
+  int64_t total() const {
+    return weights + master + moments + gradients + workspace + slots + promotion;
+  }
 };
 
 // A server's memory, over the partitions that it holds, with n the elements of those that train;
@@ -74,8 +77,9 @@ struct ServerMemory {
   // both places count all clients: each figure is an upper bound.
   int64_t slots = 0;
   // Of data on its way to files: moments of a partition that are kept packed; to and from servers
-  // that have copies of the same partitions: kStateLinkBytes each way. With service.memory cuda, master, moments and gradients are 0, and this is staging of each stream between the GPU
-  // and files, and a partition that is being written.
+  // that have copies of the same partitions: kStateLinkBytes each way. With service.memory cuda,
+  // master, moments and gradients are 0, and this is staging of each stream between the GPU and
+  // files, and a partition that is being written.
   int64_t copies = 0;
   int64_t process = kServerProcessBytes;
   ServerGpuMemory gpu;

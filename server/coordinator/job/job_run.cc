@@ -232,7 +232,8 @@ void JobRun::OnConfigured(const std::vector<proto::ConfigureReply>& replies) {
                        NameOf(servers_[server]), replies[server].version(), version_));
       return;
     }
-    const proto::ServerGpu& gpu = server_gpus_.emplace_back(replies[server].gpu());
+    const proto::ServerGpu& gpu = server_gpus_[servers_[server].incarnation] =
+        replies[server].gpu();
     if (const absl::Status sound = rpc::CheckServerGpu(gpu); !sound.ok()) {
       Fail(fmt::format("{}: {}", NameOf(servers_[server]), Message(sound)));
       return;
@@ -270,7 +271,8 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
     address->set_index(static_cast<int>(server));
     address->set_address(servers_[server].address);
     address->set_incarnation(servers_[server].incarnation);
-    if (const proto::ServerGpu& gpu = server_gpus_[server]; !gpu.gpu().empty()) {
+    if (const proto::ServerGpu& gpu = server_gpus_[servers_[server].incarnation];
+        !gpu.gpu().empty()) {
       *address->mutable_gpu() = gpu;
       address->mutable_gpu()->set_clients(
           static_cast<int>(std::ranges::count(workers_, servers_[server].host, &Member::host)));

@@ -249,6 +249,7 @@ class JobRun {
   void ReserveForMove();
   void FetchForMove();
   void EndWave(int64_t bytes);
+  void CountInGpus(const PartitionMove& move);
   void TellWave(int64_t bytes, size_t servers_before);
   void Retire(std::shared_ptr<ServerClient> control);
   void OnMoveFailed(size_t member, const absl::Status& status);
@@ -280,7 +281,7 @@ class JobRun {
   void LoadAhead();
   absl::StatusOr<bool> LoadJoiners(const std::vector<Member>& needed);
   void AskToLoad(const std::vector<Member>& servers);
-  void OnJoinerLoaded(const Member& joiner, const absl::Status& status);
+  void OnJoinerLoaded(const Member& joiner, const absl::StatusOr<proto::ConfigureReply>& reply);
   void OnJoinerAnswered(uint64_t incarnation);
   void ReleaseJoiners(const std::vector<Member>& kept = {});
   void LoseJoiner(const Member& member);
@@ -416,8 +417,8 @@ class JobRun {
   bool interrupted_ = false;
 
   std::vector<Member> servers_;
-  std::vector<proto::ServerGpu> server_gpus_;  // by server, once they are configured
-  int64_t told_generation_ = 0;                // of the map that all servers have begun a step by
+  std::map<uint64_t, proto::ServerGpu> server_gpus_;  // by incarnation of who is configured
+  int64_t told_generation_ = 0;  // of the map that all servers have begun a step by
   int64_t newest_generation_ = 0;
   std::vector<Member> spare_servers_;         // while it wants more
   std::map<uint64_t, Departure> departures_;  // servers that are to go, by incarnation

@@ -67,21 +67,25 @@ void JobRun::AskToLoad(const std::vector<Member>& servers) {
     joiners_.control->Call(
         static_cast<int>(index), &rpc::ParameterServerService::Configure, request,
         [this, joiner, number = joiners_.number](const auto& reply) {
-          environment_.post([this, joiner, number, status = reply.status()] {
-            if (!closed() && number == joiners_.number && !EndsBySuccessor(status)) {
-              OnJoinerLoaded(joiner, status);
+          environment_.post([this, joiner, number, reply] {
+            if (!closed() && number == joiners_.number && !EndsBySuccessor(reply.status())) {
+              OnJoinerLoaded(joiner, reply);
             }
           });
         });
   }
 }
 
-void JobRun::OnJoinerLoaded(const Member& joiner, const absl::Status& status) {
+void JobRun::OnJoinerLoaded(const Member& joiner,
+                            const absl::StatusOr<proto::ConfigureReply>& reply) {
+  absl::Status status = reply.status();
+  status.Update(reply.ok() ? rpc::CheckServerGpu(reply->gpu()) : absl::OkStatus());
   if (!joiners_.asked.contains(joiner.incarnation)) {
     return;  // it was lost meanwhile
   }
   if (status.ok()) {
     joiners_.loaded.insert(joiner.incarnation);
+    server_gpus_[joiner.incarnation] = reply->gpu();
   } else if (IsLoss(status)) {
     unreachable_.push_back(joiner);
   } else {

@@ -10,6 +10,7 @@
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
 #include "core/job/shard_map_message.h"
+#include "core/plan/memory/server_memory.h"
 #include "core/plan/placement/placement.h"
 #include "server/coordinator/job/job_run.h"
 
@@ -234,13 +235,13 @@ void JobRun::EndWave(int64_t bytes) {
   environment_.reached("moved");
   TellWave(bytes, servers_before.size());
   const PartitionMove move = *std::exchange(move_, std::nullopt);
+  CountInGpus(move);
   ReleaseAt(*move_control_, move.leavers);
   for (const int leaver : move.leavers) {
     joiners_.loaded.erase(move.members[static_cast<size_t>(leaver)].incarnation);
   }
   if (!std::ranges::equal(servers_, servers_before, {}, &Member::incarnation,
                           &Member::incarnation)) {
-    server_gpus_.resize(servers_.size());
     Retire(std::exchange(control_, environment_.make_clients(servers_)));
     std::erase_if(spare_servers_,
                   [this](const Member& spare) { return TakesPart(spare.incarnation); });
@@ -252,6 +253,21 @@ void JobRun::EndWave(int64_t bytes) {
   // Last, so that its calls to those that leave go on.
   Retire(std::move(move_control_));
   OpenStep();
+}
+
+// What comes takes memory of GPUs, and what goes gives none back before all that came with it does.
+void JobRun::CountInGpus(const PartitionMove& move) {
+  for (const auto& [member, ids] : move.comes) {
+    std::vector<plan::PartitionSpec> comes;
+    for (const int id : ids) {
+      comes.push_back(job_.pushes.partitions[static_cast<size_t>(id)]);
+    }
+    proto::ServerGpu& gpu = server_gpus_[move.members[static_cast<size_t>(member)].incarnation];
+    if (!gpu.gpu().empty()) {
+      gpu.set_taken_bytes(gpu.taken_bytes() +
+                          plan::PlanServerGpuMemory(comes, job_.job.service.accumulate).total());
+    }
+  }
 }
 
 void JobRun::TellWave(int64_t bytes, size_t servers_before) {

@@ -239,8 +239,9 @@ bool JobRun::OwesCheckpoint() const {
 
 void JobRun::GoOn(const TakeoverDecision& decision) {
   told_generation_ = job_.shard_map.generation;
-  for (const auto& answer : takeover_->answers) {
-    server_gpus_.push_back(answer->at.configured().gpu());
+  for (size_t server = 0; server < takeover_->answers.size(); ++server) {
+    const auto& answer = takeover_->answers[server];
+    server_gpus_[servers_[server].incarnation] = answer->at.configured().gpu();
     if (!answer->lost) {
       told_generation_ = std::min(told_generation_, answer->at.generation());
     }
