@@ -10,6 +10,9 @@
 namespace shoal::client {
 namespace {
 
+// Of a version at another server than the writer.
+constexpr int kLooksAtReader = 2;
+
 // An operation id: the partition, and whether it is its header.
 uint64_t OperationId(int partition, bool header) {
   return static_cast<uint64_t>(partition) * 2 + (header ? 1 : 0);
@@ -25,7 +28,8 @@ FetchTable::FetchTable(const Options& options, const Layout* layout, BufferPool*
       wire_buffers_(wire_buffers),
       headers_(headers),
       units_(layout->units.size()),
-      partitions_(layout->partitions.size()) {
+      partitions_(layout->partitions.size()),
+      lost_(static_cast<size_t>(layout->servers), false) {
   SHOAL_CHECK(headers.size() == layout->partitions.size());
   fetching_.reserve(units_.size());
 }
@@ -77,7 +81,10 @@ bool FetchTable::Start(int index) {
   const UnitLayout& layout = layout_->unit(index);
   unit.missing = static_cast<int>(layout.partitions.size());
   for (const int partition : layout.partitions) {
-    at(partition) = {.state = Partition::State::kWanted};
+    at(partition) = {.state = Partition::State::kWanted, .server = layout_->reader_of(partition)};
+    if (HasOtherPlace(partition) && lost(at(partition).server)) {
+      ReadAtWriter(partition);
+    }
   }
   fetching_.push_back(index);
   return true;
@@ -135,9 +142,11 @@ transport::ReadOperation FetchTable::DataRead(int id, const DataConnection& conn
   ++unit.outstanding;
   const int64_t size = SizeOf(options_.wire_type);
   const DataConnection::Location& location = connection.locations[static_cast<size_t>(id)];
+  const bool old = HasOtherPlace(id) && SHOAL_PLANTED("read-old-version-at-backup");
+  const int64_t version = unit.version - (old ? 1 : 0);
   return {.id = OperationId(id, false),
           .region = location.weights_region,
-          .offset = location.buffer[unit.version & 1],
+          .offset = location.buffer[version & 1],
           .into = {unit.wire + spec.offset * size, static_cast<size_t>(spec.count * size)}};
 }
 
@@ -166,6 +175,9 @@ void FetchTable::CollectReads(int server, const DataConnection& connection, absl
     bool reading = false;
     for (const int id : piece->partitions) {
       const Partition& partition = at(id);
+      if (partition.server != server) {
+        continue;
+      }
       if (partition.state == Partition::State::kWanted && partition.outstanding == 0) {
         if (partition.not_before <= now) {
           operations.push_back(DataRead(id, connection, now));
@@ -180,7 +192,7 @@ void FetchTable::CollectReads(int server, const DataConnection& connection, absl
     }
     // Headers are read together, once the last data of this batch arrived.
     for (const int id : piece->partitions) {
-      if (!reading && at(id).state == Partition::State::kHere) {
+      if (!reading && at(id).server == server && at(id).state == Partition::State::kHere) {
         operations.push_back(HeaderRead(id, connection));
       }
     }
@@ -235,6 +247,8 @@ FetchTable::Outcome FetchTable::OnRead(uint64_t operation, const absl::Status& s
   (header ? partition.header_here : partition.data_here) = true;
   if (!header && status.ok()) {
     outcome.bytes = spec.count * SizeOf(options_.wire_type);
+    outcome.server = partition.server;
+    outcome.from_backup = partition.server != layout_->writer_of(id);
   }
   if (unit.state == State::kDraining) {
     if (unit.outstanding == 0) {
@@ -248,7 +262,9 @@ FetchTable::Outcome FetchTable::OnRead(uint64_t operation, const absl::Status& s
     return outcome;
   }
   if (partition.failed) {  // the connection is closing: read again over the next one
-    partition = {.state = Partition::State::kWanted, .reads = partition.reads - 1};
+    partition = {.state = Partition::State::kWanted,
+                 .server = partition.server,
+                 .reads = partition.reads - 1};
   } else if (partition.header_here) {
     Judge(id, now, outcome);
   } else {
@@ -268,7 +284,7 @@ void FetchTable::Judge(int id, absl::Time now, Outcome& outcome) {
     partition.state = Partition::State::kValid;
     outcome.took = now - partition.posted;
     if (--unit.missing == 0) {
-      unit.last_server = layout_->server_of(id);
+      unit.last_server = partition.server;
       std::erase(fetching_, spec.unit);
       unit.state = unit.wire == unit.view ? State::kReady : State::kConverting;
       outcome.convert = unit.state == State::kConverting ? spec.unit : -1;
@@ -277,11 +293,16 @@ void FetchTable::Judge(int id, absl::Time now, Outcome& outcome) {
     return;
   }
   outcome.reread = true;
+  if (partition.reads >= kLooksAtReader && HasOtherPlace(id) && !lost(layout_->writer_of(id))) {
+    ReadAtWriter(id);
+    outcome.instead = layout_->writer_of(id);
+    return;
+  }
   if (partition.reads >= options_.max_version_reads) {
     Fail(spec.unit,
          FailedPrecondition(
              "get {} (partition {}) from {}: wanted version {}, found version {}{} in {} reads",
-             layout_->unit(spec.unit).name, id, ServerName(layout_->server_of(id)), unit.version,
+             layout_->unit(spec.unit).name, id, ServerName(partition.server), unit.version,
              static_cast<int64_t>(header.version[buffer]),
              header.sequence[buffer] % 2 == 0 ? "" : " being written", partition.reads));
     outcome.completed = true;
@@ -289,6 +310,7 @@ void FetchTable::Judge(int id, absl::Time now, Outcome& outcome) {
   }
   const int doublings = std::min(partition.reads - 1, 6);
   partition = {.state = Partition::State::kWanted,
+               .server = partition.server,
                .reads = partition.reads,
                .not_before = now + options_.version_retry_delay * (1 << doublings)};
 }
@@ -312,17 +334,45 @@ void FetchTable::Fail(int index, absl::Status status) {
   unit.error = std::move(status);
 }
 
+bool FetchTable::HasOtherPlace(int id) const {
+  return partitions_[static_cast<size_t>(id)].server != layout_->writer_of(id);
+}
+
+void FetchTable::ReadAtWriter(int id) {
+  at(id) = {.state = Partition::State::kWanted, .server = layout_->writer_of(id)};
+  ++fallbacks_;
+}
+
+bool FetchTable::LoseServer(int server) {
+  lost_[static_cast<size_t>(server)] = true;
+  bool any = false;
+  for (const int index : fetching_) {
+    const UnitPiece* piece = PieceOf(index, server);
+    for (const int id : piece == nullptr ? std::vector<int>() : piece->partitions) {
+      if (at(id).server == server && HasOtherPlace(id) &&
+          at(id).state != Partition::State::kValid) {
+        SHOAL_CHECK(at(id).outstanding == 0);
+        ReadAtWriter(id);
+        any = true;
+      }
+    }
+  }
+  return any;
+}
+
+// Whether some of it has not arrived that is read there.
+bool FetchTable::LacksPartOf(const UnitPiece& piece) const {
+  return std::ranges::any_of(piece.partitions, [&](int id) {
+    const Partition& partition = partitions_[static_cast<size_t>(id)];
+    return partition.server == piece.server && partition.state != Partition::State::kValid;
+  });
+}
+
 void FetchTable::FailServer(int server, const absl::Status& status) {
   for (size_t i = 0; i < units_.size(); ++i) {
     const int index = static_cast<int>(i);
     const UnitPiece* piece = PieceOf(index, server);
-    if (units_[i].state != State::kFetching || piece == nullptr) {
-      continue;
-    }
-    const bool complete =
-        std::all_of(piece->partitions.begin(), piece->partitions.end(),
-                    [&](int id) { return at(id).state == Partition::State::kValid; });
-    if (!complete) {
+    if (units_[i].state == State::kFetching && piece != nullptr && LacksPartOf(*piece)) {
       Fail(index, Annotate(status, fmt::format("get {}", layout_->unit(index).name)));
     }
   }
@@ -331,11 +381,7 @@ void FetchTable::FailServer(int server, const absl::Status& status) {
 std::string FetchTable::Missing(int index) const {
   std::string names;
   for (const UnitPiece& piece : layout_->unit(index).pieces) {
-    const bool complete =
-        std::all_of(piece.partitions.begin(), piece.partitions.end(), [&](int id) {
-          return partitions_[static_cast<size_t>(id)].state == Partition::State::kValid;
-        });
-    if (!complete) {
+    if (LacksPartOf(piece)) {
       names += (names.empty() ? "" : ", ") + ServerName(piece.server);
     }
   }

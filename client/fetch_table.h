@@ -8,6 +8,9 @@
 //
 // Reads a partition's data, then its header. If that has another version than requested, reads both
 // again, after a delay and a bounded number of times.
+//
+// Reads a partition at its reader. Where that is not its writer, goes over to the writer for this
+// fetch once the reader is lost, or has had another version twice.
 #pragma once
 
 #include <cstdint>
@@ -76,13 +79,22 @@ class FetchTable {
     int convert = -1;        // a unit to convert: call Converted afterwards
     bool completed = false;  // some unit's state changed: wake waiters
     int64_t bytes = 0;       // of weights that arrived
-    bool reread = false;     // a partition had another version
+    int server = -1;         // that they came from
+    bool from_backup = false;
+    bool reread = false;  // a partition had another version
+    int instead = -1;     // the server at which it is read from now on, for another
     // Of a partition that had the version asked for: since its reads were posted.
     std::optional<absl::Duration> took;
   };
   Outcome OnRead(uint64_t operation, const absl::Status& status, absl::Time now);
   void Converted(int unit);
 
+  // A connection has ended, and all its reads with it: what is read there is read at the writer
+  // until RegainServer. Whether that is something that is being fetched.
+  bool LoseServer(int server);
+  void RegainServer(int server) { lost_[static_cast<size_t>(server)] = false; }
+  // Partitions that were read at their writer instead.
+  int64_t fallbacks() const { return fallbacks_; }
   // Fails every unit that still needs a permanently lost server.
   void FailServer(int server, const absl::Status& status);
   // Servers yet to deliver: "server-1 and server-2".
@@ -109,6 +121,7 @@ class FetchTable {
     bool failed = false;
     bool data_here = false;
     bool header_here = false;
+    int server = -1;  // at which it is read
     int reads = 0;
     absl::Time posted;
     absl::Time not_before = absl::InfinitePast();
@@ -122,6 +135,11 @@ class FetchTable {
                                     absl::Time now);
   transport::ReadOperation HeaderRead(int partition, const DataConnection& connection);
   void Judge(int partition, absl::Time now, Outcome& outcome);
+  bool lost(int server) const { return lost_[static_cast<size_t>(server)]; }
+  // Whether it can be read at the writer, and is not.
+  bool HasOtherPlace(int partition) const;
+  void ReadAtWriter(int partition);
+  bool LacksPartOf(const UnitPiece& piece) const;
   void Drop(int unit);
   void GiveBackBuffers(int unit);
   void Fail(int unit, absl::Status status);
@@ -134,6 +152,8 @@ class FetchTable {
   int64_t version_ = 0;
   std::vector<Unit> units_;
   std::vector<Partition> partitions_;
+  std::vector<bool> lost_;  // by server
+  int64_t fallbacks_ = 0;
   std::vector<int> fetching_;  // units, in request order
 };
 

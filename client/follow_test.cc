@@ -48,7 +48,7 @@ TEST_P(FollowTest, GoesOnByTheNextMapWithTheConnectionsItHas) {
   const auto client = *rig.NewClient();
   Train(rig, *client, 1, 5);
   const plan::ShardMap next = Next(rig.map, rig.options.servers);
-  rig.layout.server[0] = next.servers[0][0];
+  rig.layout.holders[0] = next.servers[0];
   rig.layout.generation = next.generation;
   ASSERT_TRUE(Follow(rig, *client, next));
   Train(rig, *client, 2, 6);

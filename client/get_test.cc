@@ -168,7 +168,7 @@ TEST_P(GetTest, ReadsAgainWhatWasBeingWritten) {
   auto client = *rig.NewClient({.max_version_reads = 1000});
   rig.Publish(0);
   const int partition = rig.layout.unit(1).partitions.front();
-  FakeServer& server = rig.server(rig.layout.server_of(partition));
+  FakeServer& server = rig.server(rig.layout.writer_of(partition));
   server.SetWriting(partition, 0, true);
   ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
   std::thread writer([&] {
@@ -181,7 +181,7 @@ TEST_P(GetTest, ReadsAgainWhatWasBeingWritten) {
   writer.join();
   ASSERT_TRUE(view.ok()) << view.status();
   ExpectWeights(*view, DType::kF32, 0, 1);
-  EXPECT_EQ(view->last_server, rig.layout.server_of(partition));
+  EXPECT_EQ(view->last_server, rig.layout.writer_of(partition));
 }
 
 TEST_P(GetTest, GivesUpOnAVersionThatDoesNotComeAndNamesIt) {
@@ -203,7 +203,7 @@ TEST_P(GetTest, DoesNotTakeABufferThatIsBeingWritten) {
   auto client = *rig.NewClient({.max_version_reads = 3});
   rig.Publish(0);
   const int partition = rig.layout.unit(1).partitions.front();
-  rig.server(rig.layout.server_of(partition)).SetWriting(partition, 0, true);
+  rig.server(rig.layout.writer_of(partition)).SetWriting(partition, 0, true);
   ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
   auto view = client->Get(1);
   ASSERT_FALSE(view.ok());

@@ -81,6 +81,13 @@ void Session::Handle(Io& io, const transport::Event& event) {
       over.get_bytes += outcome.bytes;
       over.gpu_get_bytes += from.connection->weights_in_gpu ? outcome.bytes : 0;
       statistics_.rereads += outcome.reread ? 1 : 0;
+      if (outcome.server >= 0) {
+        statistics_.server_get_bytes[static_cast<size_t>(outcome.server)] += outcome.bytes;
+        statistics_.backup_get_bytes += outcome.from_backup ? outcome.bytes : 0;
+      }
+      if (outcome.instead >= 0) {
+        WakeServer(outcome.instead);
+      }
       if (outcome.took.has_value() && options_.got) {
         options_.got(over.name, *outcome.took);
       }
@@ -349,6 +356,17 @@ void Session::Break(int server, const absl::Status& why) {
   connection->Close();
 }
 
+// What is to come from a server whose connection has ended.
+void Session::ReadElsewhere(int server) {
+  if (!fetches_->LoseServer(server)) {
+    return;
+  }
+  for (int other = 0; other < layout_.servers; ++other) {
+    link(other).state == Link::State::kFailed ? fetches_->FailServer(other, link(other).error)
+                                              : WakeServer(other);
+  }
+}
+
 void Session::OnClosed(int server, const absl::Status& why) {
   std::unique_ptr<DataConnection> retired;  // destroyed after the lock is released
   absl::MutexLock lock(&mutex_);
@@ -362,6 +380,7 @@ void Session::OnClosed(int server, const absl::Status& why) {
   retired = std::move(closed.connection);
   const int resent = pushes_->Requeue(server);
   statistics_.resent += resent;
+  ReadElsewhere(server);
   if (stopping_) {
     return;
   }

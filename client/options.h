@@ -112,10 +112,15 @@ struct ClientStatistics {
   std::vector<Transport> transports;
   std::vector<Connection> connections;  // by server: the latest
   int64_t gets = 0;
-  int64_t barriers = 0;  // arrivals
-  int64_t fetches = 0;   // units fetched: gets minus those served from residency
-  int64_t pushes = 0;    // partitions pushed
-  int64_t rereads = 0;   // partitions read again for their version
+  int64_t barriers = 0;                   // arrivals
+  int64_t fetches = 0;                    // units fetched: gets minus those served from residency
+  int64_t pushes = 0;                     // partitions pushed
+  int64_t rereads = 0;                    // partitions read again for their version
+  std::vector<int64_t> server_get_bytes;  // of weights, by server
+  int64_t backup_get_bytes = 0;           // of those, from others than are pushed to
+  // Partitions read at the server that they are pushed to, since the other was lost or had another
+  // version.
+  int64_t backup_fallbacks = 0;
   int64_t reconnects = 0;
   int64_t resent = 0;               // pushes sent again after a reconnect
   int64_t duplicates = 0;           // of those, how many the server had applied already

@@ -120,7 +120,7 @@ bool PushTable::Enqueue(int unit, const void* gradient, const plan::Contribution
   PackOf(contribution.pack).outstanding += static_cast<int64_t>(layout.partitions.size());
   const int index = static_cast<int>(free - gradients_.begin());
   for (const int partition : layout.partitions) {
-    at(layout_->server_of(partition))
+    at(layout_->writer_of(partition))
         .pending.push_back({.gradient = index, .partition = partition});
   }
   return true;
@@ -359,7 +359,7 @@ PushTable::Outcome PushTable::Acknowledge(Server& server, PushBuffer& buffer,
           fmt::format("push of {} (partition {}, key {}, step {}, attempt {}, generation {}) "
                       "refused by {}: {}",
                       layout_->unit(spec.unit).name, spec.id, buffer.contribution.key, buffer.step,
-                      buffer.attempt, layout_->generation, ServerName(layout_->server_of(spec.id)),
+                      buffer.attempt, layout_->generation, ServerName(layout_->writer_of(spec.id)),
                       absl::StatusCodeToString(static_cast<absl::StatusCode>(answer.code))));
     }
   }
@@ -439,7 +439,7 @@ std::string PushTable::Oldest() const {
   const auto name = [&](int partition, int64_t key) {
     return fmt::format("{} (partition {}, key {}) to {}",
                        layout_->unit(layout_->partition(partition).unit).name, partition, key,
-                       ServerName(layout_->server_of(partition)));
+                       ServerName(layout_->writer_of(partition)));
   };
   for (const Server& server : servers_) {
     for (const PushBuffer& buffer : server.buffers) {

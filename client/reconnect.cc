@@ -111,6 +111,8 @@ absl::Status Session::Adopt(int server, const std::vector<bool>& left_out,
     pushes_->Requeue(server);
     adopted.connection = nullptr;
     CountBreak(server, index);
+  } else {
+    fetches_->RegainServer(server);
   }
   if (!std::exchange(io.used, true)) {
     use_(index);

@@ -205,7 +205,9 @@ absl::Status ServerConnections::CheckLocations(int server, const proto::ConnectR
         connection.weights_in_gpu || extent.weights_region() != extent.headers_region();
   }
   for (int64_t id = 0; id < partitions; ++id) {
-    if (layout_->server_of(static_cast<int>(id)) == server && !seen[static_cast<size_t>(id)]) {
+    const bool needed = layout_->writer_of(static_cast<int>(id)) == server ||
+                        layout_->reader_of(static_cast<int>(id)) == server;
+    if (needed && !seen[static_cast<size_t>(id)]) {
       return Internal(
           "{} does not serve partition {}, which generation {} of the shard map puts there", name,
           id, layout_->generation);

@@ -119,6 +119,7 @@ absl::Status Session::Start(std::function<void(size_t transport)> use) {
                                         &layout_);
   statistics_.transports.resize(transports_.size());
   statistics_.connections.resize(links_.size());
+  statistics_.server_get_bytes.resize(links_.size());
   for (size_t i = 0; i < transports_.size(); ++i) {
     statistics_.transports[i].name = std::string(transports_[i]->name());
   }
@@ -160,9 +161,14 @@ bool Session::CanFollow(const Layout& layout) const {
                           [](const Link& link) { return link.state != Link::State::kOpen; })) {
     return false;
   }
+  const auto reaches = [&](int id, int server) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const DataConnection& connection = *links_[static_cast<size_t>(server)].connection;
+    return layout_.KeepsPlace(id, server, layout) &&
+           connection.locations[static_cast<size_t>(id)].headers_region >= 0;
+  };
   return std::ranges::all_of(layout.partitions, [&](const plan::PartitionSpec& partition) {
-    const auto& at = links_[static_cast<size_t>(layout.server_of(partition.id))];
-    return at.connection->locations[static_cast<size_t>(partition.id)].headers_region >= 0;
+    return reaches(partition.id, layout.writer_of(partition.id)) &&
+           reaches(partition.id, layout.reader_of(partition.id));
   });
 }
 
@@ -172,15 +178,17 @@ bool Session::Follow(Layout layout) {
     return false;
   }
   for (const plan::PartitionSpec& partition : layout.partitions) {
-    const int before = layout_.server_of(partition.id);
-    if (layout.server_of(partition.id) != before) {
-      link(before).connection->locations[static_cast<size_t>(partition.id)] = {};
+    for (const int before : layout_.holders[static_cast<size_t>(partition.id)]) {
+      if (!layout_.KeepsPlace(partition.id, before, layout)) {
+        link(before).connection->locations[static_cast<size_t>(partition.id)] = {};
+      }
     }
   }
   for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
     layout_.units[unit].pieces = std::move(layout.units[unit].pieces);
   }
-  layout_.server = std::move(layout.server);
+  layout_.holders = std::move(layout.holders);
+  layout_.reader = std::move(layout.reader);
   layout_.generation = layout.generation;
   return true;
 }
@@ -440,6 +448,7 @@ ClientStatistics Session::statistics() const {
   {
     absl::MutexLock lock(&mutex_);
     statistics = statistics_;
+    statistics.backup_fallbacks = fetches_ == nullptr ? 0 : fetches_->fallbacks();
   }
   for (size_t i = 0; i < io_.size(); ++i) {
     statistics.transports[i].memory = io_[i].transport->statistics();

@@ -139,6 +139,7 @@ class Session {
   void Convert(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
   bool GiveBackGradients() ABSL_LOCKS_EXCLUDED(mutex_);
   void Count(int server, const PushTable::Outcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReadElsewhere(int server) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Closes the connection; kClosed follows.
   void Break(int server, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnClosed(int server, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -19,11 +19,34 @@ int64_t Layout::largest_partition() const {
   return plan::LargestCount(plan::OfKind(partitions, /*frozen=*/false));
 }
 
+bool Layout::KeepsPlace(int partition, int server, const Layout& next) const {
+  const auto has = [&](const Layout& layout) {
+    const std::vector<int>& all = layout.holders[static_cast<size_t>(partition)];
+    return std::ranges::find(all, server) != all.end();
+  };
+  const bool wrote = writer_of(partition) == server;
+  const bool writes = next.writer_of(partition) == server;
+  return !has(*this) || (has(next) && wrote == writes);
+}
+
+namespace {
+
+void AddToPiece(UnitLayout& unit, int server, int partition) {
+  auto piece = std::ranges::find(unit.pieces, server, &UnitPiece::server);
+  if (piece == unit.pieces.end()) {
+    piece = unit.pieces.insert(piece, {.server = server});
+  }
+  piece->partitions.push_back(partition);
+}
+
+}  // namespace
+
 absl::StatusOr<Layout> MakeLayout(const std::vector<plan::UnitSpec>& units,
                                   const std::vector<plan::PartitionSpec>& partitions,
                                   const plan::ShardMap& map, int servers,
                                   std::span<const plan::ElementRange> ranges) {
-  if (map.servers.size() != partitions.size()) {
+  if (map.servers.size() != partitions.size() ||
+      (!map.readers.empty() && map.readers.size() != partitions.size())) {
     return InvalidArgument(
         "the shard map has {} partitions, the job {}; do all processes run the same job?",
         map.servers.size(), partitions.size());
@@ -39,12 +62,15 @@ absl::StatusOr<Layout> MakeLayout(const std::vector<plan::UnitSpec>& units,
   }
   for (plan::PartitionSpec& partition : layout.partitions) {
     const std::vector<int>& holders = map.servers[static_cast<size_t>(partition.id)];
-    if (holders.empty() || holders.front() < 0 || holders.front() >= servers) {
+    const auto is_none = [servers](int server) { return server < 0 || server >= servers; };
+    if (holders.empty() || is_none(holders.front()) || is_none(map.reader(partition.id))) {
       return InvalidArgument("the shard map puts partition {} on no server of the {} there are",
                              partition.id, servers);
     }
-    const int server = holders.front();
-    layout.server.push_back(server);
+    const int writer = holders.front();
+    const int reader = map.reader(partition.id);
+    layout.holders.push_back(holders);
+    layout.reader.push_back(reader);
     SHOAL_CHECK(partition.unit >= 0 && static_cast<size_t>(partition.unit) < layout.units.size());
     const plan::ElementRange range = range_of(static_cast<size_t>(partition.unit));
     UnitLayout& unit = layout.units[static_cast<size_t>(partition.unit)];
@@ -58,12 +84,10 @@ absl::StatusOr<Layout> MakeLayout(const std::vector<plan::UnitSpec>& units,
     }
     partition.offset -= range.first;
     unit.partitions.push_back(partition.id);
-    auto piece = std::find_if(unit.pieces.begin(), unit.pieces.end(),
-                              [&](const UnitPiece& p) { return p.server == server; });
-    if (piece == unit.pieces.end()) {
-      piece = unit.pieces.insert(piece, {.server = server});
+    AddToPiece(unit, writer, partition.id);
+    if (reader != writer) {
+      AddToPiece(unit, reader, partition.id);
     }
-    piece->partitions.push_back(partition.id);
   }
   return layout;
 }

@@ -14,7 +14,7 @@
 
 namespace shoal::client {
 
-// The part of a unit at one server.
+// The part of a unit at one server, which is read there or pushed there.
 struct UnitPiece {
   int server = 0;
   std::vector<int> partitions;  // ascending
@@ -31,13 +31,19 @@ struct UnitLayout {
 struct Layout {
   std::vector<UnitLayout> units;
   std::vector<plan::PartitionSpec> partitions;  // with offsets in the unit's range
-  std::vector<int> server;                      // primary, by partition
+  // By partition.
+  std::vector<std::vector<int>> holders;  // who has it, the one that it is pushed to first
+  std::vector<int> reader;                // whom it is read from
   int servers = 0;
   int64_t generation = 0;
 
   const plan::PartitionSpec& partition(int id) const { return partitions[static_cast<size_t>(id)]; }
   const UnitLayout& unit(int index) const { return units[static_cast<size_t>(index)]; }
-  int server_of(int partition) const { return server[static_cast<size_t>(partition)]; }
+  int writer_of(int partition) const { return holders[static_cast<size_t>(partition)].front(); }
+  int reader_of(int partition) const { return reader[static_cast<size_t>(partition)]; }
+  // Whether a place that a server has told of the partition is right by the next map too: one that
+  // goes, or takes another part, has it elsewhere when it comes back.
+  bool KeepsPlace(int partition, int server, const Layout& next) const;
   std::vector<int64_t> unit_counts() const;  // elements
   int64_t largest_partition() const;         // elements, of those that are pushed
 };

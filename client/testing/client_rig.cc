@@ -25,11 +25,25 @@ std::vector<plan::UnitSpec> UnitsOf(const RigOptions& options) {
 
 }  // namespace
 
+plan::ShardMap MapOf(const std::vector<plan::PartitionSpec>& partitions,
+                     const RigOptions& options) {
+  plan::ShardMap map = plan::PlaceShards(partitions, options.servers, options.generation);
+  for (std::vector<int>& holders : map.servers) {
+    while (std::ssize(holders) < options.replicas) {
+      holders.push_back((holders.back() + 1) % options.servers);
+    }
+    if (options.replicas > 1) {
+      map.readers.push_back(holders.back());
+    }
+  }
+  return map;
+}
+
 ClientRig::ClientRig(const RigOptions& rig_options, std::unique_ptr<transport::Transport> transport)
     : options(rig_options),
       unit_specs(UnitsOf(options)),
       partitions(plan::BuildPartitions(unit_specs, options.partition_bytes)),
-      map(plan::PlaceShards(partitions, options.servers, options.generation)),
+      map(MapOf(partitions, options)),
       layout(*MakeLayout(unit_specs, partitions, map, options.servers)),
       server_transport(NewTransport(options.transport)),
       client_transport(transport != nullptr ? std::move(transport)

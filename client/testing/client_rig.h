@@ -31,7 +31,13 @@ struct RigOptions {
   int64_t generation = 5;
   std::set<int> frozen;  // units
   bool reserves_all = false;
+  // Servers that have each partition: its primary and the next ones. With more than one it is read
+  // from the last.
+  int replicas = 1;
 };
+
+// By which that is so.
+plan::ShardMap MapOf(const std::vector<plan::PartitionSpec>& partitions, const RigOptions& options);
 
 class ClientRig {
  public:

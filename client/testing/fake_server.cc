@@ -56,9 +56,12 @@ float FakeServer::Weight(int64_t version, int unit, int64_t element) {
   return static_cast<float>((version * 7 + unit * 31 + element * 3) % 251) - 125.0F;
 }
 
-bool FakeServer::HasPlace(int partition) const {
-  return options_.reserves_all || layout_->server_of(partition) == options_.index;
+bool FakeServer::Holds(int partition) const {
+  const std::vector<int>& holders = layout_->holders[static_cast<size_t>(partition)];
+  return std::ranges::find(holders, options_.index) != holders.end();
 }
+
+bool FakeServer::HasPlace(int partition) const { return options_.reserves_all || Holds(partition); }
 
 int64_t FakeServer::HeaderOffset(int partition) const {
   return offsets_[static_cast<size_t>(partition)];
@@ -74,7 +77,7 @@ int64_t FakeServer::BufferOffset(int partition, int64_t version) const {
 // ThreadSanitizer must ignore it here and in SetWriting.
 __attribute__((no_sanitize("thread"))) void FakeServer::Publish(int64_t version) {
   for (const plan::PartitionSpec& partition : layout_->partitions) {
-    if (layout_->server_of(partition.id) != options_.index || (partition.frozen && version > 0)) {
+    if (!Holds(partition.id) || (partition.frozen && version > 0)) {
       continue;
     }
     SetWriting(partition.id, version, true);
@@ -272,7 +275,7 @@ PushAcknowledgement FakeServer::Apply(const Client& client, const PushHeader& he
   PushAcknowledgement answer = {.push_id = header.push_id, .code = 0, .applied_before = 0};
   const bool known = header.partition >= 0 &&
                      static_cast<size_t>(header.partition) < layout_->partitions.size() &&
-                     layout_->server_of(header.partition) == options_.index;
+                     layout_->writer_of(header.partition) == options_.index;
   if (!known || header.incarnation != client.incarnation ||
       header.count != layout_->partition(header.partition).count ||
       header.dtype != static_cast<uint32_t>(options_.gradient_type) ||

@@ -76,6 +76,7 @@ class FakeServer {
   transport::PushAcknowledgement Apply(const Client& client, const transport::PushHeader& header,
                                        const std::byte* payload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Holds(int partition) const;
   bool HasPlace(int partition) const;
   int64_t HeaderOffset(int partition) const;
   int64_t BufferOffset(int partition, int64_t version) const;

@@ -43,5 +43,23 @@ TEST(PlaceShards, IsEvenAndDeterministic) {
   }
 }
 
+TEST(WithReaders, AreOnTheClientsHostWhereAHolderIsAndSpreadOverHolders) {
+  const ShardMap map = {.generation = 7, .servers = {{0, 1}, {1, 2}, {2, 0}, {0, 2}}};
+  const std::vector<std::string> hosts = {"a", "b", "c"};
+  const ShardMap at_b = WithReaders(map, hosts, "b", 0);
+  EXPECT_EQ(at_b.servers, map.servers);
+  EXPECT_EQ(at_b.generation, 7);
+  EXPECT_EQ(at_b.reader(0), 1);
+  EXPECT_EQ(at_b.reader(1), 1);
+  for (const auto& [client, readers] :
+       {std::pair(4, std::vector{0, 2, 2, 2}), std::pair(5, std::vector{1, 1, 0, 0})}) {
+    EXPECT_EQ(WithReaders(map, hosts, "d", client).readers, readers) << client;
+  }
+  EXPECT_EQ(WithReaders(map, std::vector<std::string>(3, "a"), "a", 5).readers,
+            WithReaders(map, hosts, "d", 5).readers)
+      << "all are on its host";
+  EXPECT_EQ(map.reader(2), 2) << "without any: the primary";
+}
+
 }  // namespace
 }  // namespace shoal::plan

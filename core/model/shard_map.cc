@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -130,6 +131,20 @@ ShardMap WithBackups(const std::vector<PartitionSpec>& partitions, ShardMap map,
                      std::span<const std::string> hosts) {
   for (const bool frozen : {false, true}) {
     PlaceBackups(OfKind(partitions, frozen), map, servers, replicas, BackupPlaces(servers, hosts));
+  }
+  return map;
+}
+
+ShardMap WithReaders(ShardMap map, std::span<const std::string> hosts, const std::string& host,
+                     int client) {
+  map.readers.clear();
+  for (const std::vector<int>& holders : map.servers) {
+    std::vector<int> near;
+    std::ranges::copy_if(holders, std::back_inserter(near),
+                         [&](int holder) { return hosts[static_cast<size_t>(holder)] == host; });
+    const std::vector<int>& from = near.empty() ? holders : near;
+    const size_t turn = map.readers.size() + static_cast<size_t>(client);
+    map.readers.push_back(from[turn % from.size()]);
   }
   return map;
 }

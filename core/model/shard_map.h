@@ -15,8 +15,13 @@ struct ShardMap {
   int64_t generation = 0;
   // By partition id: server indices, primary first, then backups.
   std::vector<std::vector<int>> servers;
+  // By partition id: whom a client reads it from. Empty: primaries.
+  std::vector<int> readers = {};
 
   int primary(int partition) const { return servers[static_cast<size_t>(partition)].front(); }
+  int reader(int partition) const {
+    return readers.empty() ? primary(partition) : readers[static_cast<size_t>(partition)];
+  }
   bool operator==(const ShardMap&) const = default;
 };
 
@@ -33,6 +38,11 @@ ShardMap PlaceShards(const std::vector<PartitionSpec>& partitions, int servers, 
 ShardMap WithBackups(const std::vector<PartitionSpec>& partitions, ShardMap map,
                      std::span<const int> servers, int64_t replicas,
                      std::span<const std::string> hosts = {});
+
+// Returns `map` with readers for a client: of a partition's holders one on its host, where there
+// are some, else any. `hosts`: by server. Clients of different numbers spread over holders.
+ShardMap WithReaders(ShardMap map, std::span<const std::string> hosts, const std::string& host,
+                     int client);
 
 // Returns how many partitions have fewer holders.
 int64_t Underreplicated(const ShardMap& map, int64_t replicas);

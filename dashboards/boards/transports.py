@@ -30,7 +30,9 @@ TRAFFIC = Row('Traffic', (
                  '{{transport}}'),), 'stack'),
     Panel('Weights read, by worker', 'Good: in proportion to the microbatches that each runs.',
           'Bps', (Query('sum by (instance) (rate(shoal_client_get_bytes_total{WHO}[RATE]))',
-                        '{{instance}}'),)),
+                        '{{instance}}'),
+                  Query('sum(rate(shoal_client_backup_get_bytes_total{WHO}[RATE]))',
+                        'of all, from backups'))),
     Panel('Gradients taken by servers, by transport', 'The other end of the writes: one-sided '
           'reads are seen by workers alone.', 'Bps',
           (Query('sum by (transport) (rate(shoal_ps_push_bytes_total{WHO}[RATE]))',
@@ -74,7 +76,9 @@ HEALTH = Row('Does it hold?', (
           (Query('sum(increase(shoal_client_resent_pushes_total{WHO}[5m]))', 'pushes sent again'),
            Query('sum(increase(shoal_client_duplicate_pushes_total{WHO}[5m]))',
                  'had been applied'),
-           Query('sum(increase(shoal_client_rereads_total{WHO}[5m]))', 'partitions read again')),
+           Query('sum(increase(shoal_client_rereads_total{WHO}[5m]))', 'partitions read again'),
+           Query('sum(increase(shoal_client_backup_fallbacks_total{WHO}[5m]))',
+                 'read from the primary instead of a backup')),
           width=6, decimals=0),
 ))
 

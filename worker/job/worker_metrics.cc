@@ -28,6 +28,12 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
                                 "Servers that were reached over another transport than before.")),
       rereads_(metrics.counter("shoal_client_rereads_total",
                                "Partitions read again because another version was found.")),
+      backup_get_bytes_(metrics.counter("shoal_client_backup_get_bytes_total",
+                                        "Bytes of weights read from servers that back up what "
+                                        "they are of (service.read_replicas).")),
+      backup_fallbacks_(metrics.counter("shoal_client_backup_fallbacks_total",
+                                        "Partitions read from their primary because the backup "
+                                        "was lost or had another version.")),
       resent_(metrics.counter("shoal_client_resent_pushes_total",
                               "Pushes sent again after a connection broke.")),
       duplicates_(metrics.counter("shoal_client_duplicate_pushes_total",
@@ -120,6 +126,8 @@ void WorkerMetrics::Update(const TimeKindClock& time_kinds,
   Raise(fallbacks_, static_cast<double>(client.fallbacks));
   Raise(switches_, static_cast<double>(client.switches));
   Raise(rereads_, static_cast<double>(client.rereads));
+  Raise(backup_get_bytes_, static_cast<double>(client.backup_get_bytes));
+  Raise(backup_fallbacks_, static_cast<double>(client.backup_fallbacks));
   Raise(resent_, static_cast<double>(client.resent));
   Raise(duplicates_, static_cast<double>(client.duplicates));
   for (const client::ClientStatistics::Transport& transport : client.transports) {

@@ -63,6 +63,8 @@ class WorkerMetrics {
   Metrics::Counter& fallbacks_;
   Metrics::Counter& switches_;
   Metrics::Counter& rereads_;
+  Metrics::Counter& backup_get_bytes_;
+  Metrics::Counter& backup_fallbacks_;
   Metrics::Counter& resent_;
   Metrics::Counter& duplicates_;
   std::map<const Metrics::Counter*, double> before_job_;
