@@ -260,7 +260,8 @@ struct ServiceOptions {
   OnServerLoss on_server_loss = OnServerLoss::kAuto;
   bool verify_pushes = false;  // gradients travel with a hash
   Encryption encryption = Encryption::kAuto;
-  int64_t replicas = 1;  // servers that have the state of a partition
+  int64_t replicas = 1;        // servers that have the state of a partition
+  bool read_replicas = false;  // all of them serve its weights
 
   bool operator==(const ServiceOptions&) const = default;
 };

@@ -116,6 +116,13 @@ absl::Status CheckReplicas(const Job& job, const JobSources& sources,
     return InvalidArgument("{}: service.replicas is {}, and {} only {}", place,
                            job.service.replicas, servers, job.cluster.servers);
   }
+  if (job.service.read_replicas && job.service.replicas < 2) {
+    return InvalidArgument(
+        "{}: service.read_replicas is of servers that back partitions up, and service.replicas is "
+        "{}: say 2 or more",
+        Place(sources, "service.read_replicas", "service.read_replicas", file_name),
+        job.service.replicas);
+  }
   return absl::OkStatus();
 }
 

@@ -390,6 +390,9 @@ TEST(ParseJob, RefusesToWaitForMoreWorkersThanItTakes) {
 TEST(ParseJob, RefusesServersThatCannotBeKeptOrCome) {
   EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 2}\nservice:\n  replicas: 3\n"),
             "job.yaml:6: service.replicas is 3, and cluster.local.servers only 2");
+  EXPECT_EQ(RefusalOf("service:\n  read_replicas: true\n"),
+            "job.yaml:4: service.read_replicas is of servers that back partitions up, and "
+            "service.replicas is 1: say 2 or more");
   EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 3}\n  min_servers: 4\n"),
             "job.yaml:4: cluster.min_servers is 4, and cluster.local.servers only 3");
   EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 3}\n  elastic: true\n"),

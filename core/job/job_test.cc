@@ -251,6 +251,7 @@ Job RandomJob(Random& random) {
   job.cluster.min_servers = random.Between(1, std::max<int64_t>(1, job.cluster.servers));
   const bool replicated = job.service.memory == PartitionMemory::kHost && job.cluster.servers > 1;
   job.service.replicas = replicated ? 2 : 1;
+  job.service.read_replicas = replicated && random.Below(2) == 0;
   job.cluster.token_file = RandomText(random);
   job.cluster.recovery_timeout_seconds = 0.1 + random.Uniform() * 1000;
   job.cluster.coordinator_patience_seconds = random.Uniform() * 1000;

@@ -1,8 +1,10 @@
 #include "server/service/client_connection.h"
 
 #include <cstring>
+#include <iterator>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "core/base/check.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
@@ -208,5 +210,32 @@ std::vector<int64_t> ClientConnection::LookOver() {
 }
 
 void ClientConnection::Close() { connection_->Close(); }
+
+void AddLocations(std::initializer_list<const JobStore*> stores, const JobStore::Regions& regions,
+                  proto::ConnectReply& reply) {
+  absl::flat_hash_set<int> told;
+  const auto add = [&](int partition, const WeightsOffsets& place, int region) {
+    const auto granted = regions.find(region);
+    if (granted == regions.end() || !told.insert(partition).second) {
+      return;
+    }
+    proto::PartitionLocation& location = *reply.add_partitions();
+    location.set_partition(partition);
+    location.set_header(place.header);
+    location.set_even(place.buffers[0]);
+    location.set_odd(place.buffers[1]);
+    location.set_extent(static_cast<int>(std::distance(regions.begin(), granted)));
+  };
+  for (const JobStore* const store : stores) {
+    for (const JobStore::Held& held : store->held()) {
+      add(held.partition->spec().id, held.partition->place(), held.extent->region);
+    }
+  }
+  for (const auto& [region, places] : regions) {
+    for (const auto& [partition, place] : places) {
+      add(partition, place, region);
+    }
+  }
+}
 
 }  // namespace shoal::server

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,8 +23,10 @@
 #include "absl/synchronization/mutex.h"
 #include "core/transport/data_layout.h"
 #include "core/transport/transport.h"
+#include "proto/server.pb.h"
 #include "server/service/server_metrics.h"
 #include "server/service/taken_push.h"
+#include "server/store/job_store.h"
 
 namespace shoal::server {
 
@@ -111,5 +114,10 @@ class ClientConnection {
   bool ring_owed_ ABSL_GUARDED_BY(mutex_) = false;
   bool ring_under_way_ ABSL_GUARDED_BY(mutex_) = false;
 };
+
+// Where a client finds the partitions of a server's stores, those that are here before those that
+// are to come: `regions` are those that it is granted, its extents.
+void AddLocations(std::initializer_list<const JobStore*> stores, const JobStore::Regions& regions,
+                  proto::ConnectReply& reply);
 
 }  // namespace shoal::server

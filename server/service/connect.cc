@@ -87,8 +87,12 @@ HostedJob::Grantable HostedJob::FindGrantable() const {
     grantable.weights = exposed_;
   }
   grantable.places = store_->regions();
+  grantable.places.merge(backups_->regions());
   std::erase_if(grantable.weights, [&grantable](const auto& region) {
     return !grantable.places.contains(region.first);
+  });
+  std::erase_if(grantable.places, [&grantable](const auto& region) {  // nobody reads it
+    return !grantable.weights.contains(region.first);
   });
   return grantable;
 }
@@ -137,7 +141,7 @@ absl::StatusOr<proto::ConnectReply> HostedJob::Accept(const proto::ConnectReques
   reply.set_slots(pushes ? job_.service.push_slots : 0);
   reply.set_slot_bytes(pushes ? slot_bytes_ : 0);
   reply.set_wire_type(static_cast<uint32_t>(job_.service.wire_type));
-  AddLocations(*store_, grantable.places, reply);
+  AddLocations({store_.get(), backups_.get()}, grantable.places, reply);
   return reply;
 }
 

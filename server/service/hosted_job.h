@@ -110,7 +110,8 @@ class HostedJob {
 
   // load_job.cc
   absl::Status Load();
-  absl::Status StartTransports(int64_t weights_bytes);
+  // `exposed`: bytes of weights, by region.
+  absl::Status StartTransports(const std::map<int, int64_t>& exposed);
   // One region for each transport; null where it cannot register it.
   absl::StatusOr<std::vector<std::shared_ptr<transport::Region>>> AllocateWeights(int64_t bytes);
   std::span<std::byte> HostWeights(int region) const ABSL_LOCKS_EXCLUDED(exposed_mutex_);
@@ -125,12 +126,18 @@ class HostedJob {
 
   // move_partitions.cc
   absl::StatusOr<int64_t> ReserveExtents(const proto::ReserveRequest& request);
+  // What a store needs for what comes to it.
+  static StoreBytes BytesToReserve(const JobStore& store,
+                                   std::span<const plan::PartitionSpec> comes,
+                                   const StoreOptions& options);
+  absl::Status ReserveIn(JobStore& store, std::span<const plan::PartitionSpec> comes,
+                         const StoreOptions& options, int64_t weights_bytes);
+  absl::Status ReserveRegion(JobStore& store, const JobStore::Places& places, int64_t bytes);
   absl::Status CheckGpuMemory(std::span<const plan::PartitionSpec> comes) const;
-  absl::Status ReserveRegion(const JobStore::Places& places, int64_t bytes);
   absl::Status FetchExtents(const proto::FetchRequest& request);
   // In what is reserved for them. Clients read those on the host, also where others are in a GPU.
-  absl::StatusOr<std::unique_ptr<Store>> MakePartitions(
-      std::span<const plan::PartitionSpec> comes) const;
+  absl::StatusOr<std::unique_ptr<Store>> MakeArriving(
+      const JobStore& of, std::span<const plan::PartitionSpec> comes) const;
   absl::Status FetchGradients(const proto::ReplicateRequest& request);
   absl::Status CheckRun(int64_t run) const;
   std::vector<transport::Transport*> Transports() const;
@@ -141,8 +148,9 @@ class HostedJob {
   std::map<int, StateGiver> GiversOf(const Request& request);
   std::vector<plan::PartitionSpec> SpecsOf(std::span<const int> ids) const;
   StoreBytes BytesOfBackups(std::span<const plan::PartitionSpec> backups) const;
-  absl::StatusOr<std::unique_ptr<Store>> MakeBackups(
-      std::span<const plan::PartitionSpec> backups) const;
+  absl::StatusOr<std::unique_ptr<Store>> MakeBackups(std::span<const plan::PartitionSpec> backups,
+                                                     int region,
+                                                     std::span<const WeightsOffsets> places) const;
   // Lets go of regions that the store has no more, and tells metrics what is held.
   void FollowExtents();
   // Weights of all regions, and the state of what is here or arrives.

@@ -468,26 +468,4 @@ absl::StatusOr<bool> PinsCheckpoint(const proto::WriteCheckpointRequest& request
   return true;
 }
 
-void AddLocations(const JobStore& store, const JobStore::Regions& regions,
-                  proto::ConnectReply& reply) {
-  const auto add = [&](int partition, const WeightsOffsets& place, int region) {
-    proto::PartitionLocation& location = *reply.add_partitions();
-    location.set_partition(partition);
-    location.set_header(place.header);
-    location.set_even(place.buffers[0]);
-    location.set_odd(place.buffers[1]);
-    location.set_extent(static_cast<int>(std::distance(regions.begin(), regions.find(region))));
-  };
-  for (const JobStore::Held& held : store.held()) {
-    add(held.partition->spec().id, held.partition->place(), held.extent->region);
-  }
-  for (const auto& [region, places] : regions) {
-    for (const auto& [partition, place] : places) {
-      if (store.Find(partition) == nullptr) {
-        add(partition, place, region);
-      }
-    }
-  }
-}
-
 }  // namespace shoal::server

@@ -139,9 +139,4 @@ absl::StatusOr<bool> PinsCheckpoint(const proto::WriteCheckpointRequest& request
                                     const std::optional<PinnedCheckpoint>& newest,
                                     int64_t published);
 
-// Where a client finds the partitions of a store: `regions` are those that it is granted, its
-// extents.
-void AddLocations(const JobStore& store, const JobStore::Regions& regions,
-                  proto::ConnectReply& reply);
-
 }  // namespace shoal::server

@@ -58,7 +58,8 @@ StoreOptions StoreOptionsOf(const plan::Job& job) {
                         .beta1 = job.train.beta1,
                         .beta2 = job.train.beta2,
                         .epsilon = job.train.epsilon},
-          .groups = job.train.groups};
+          .groups = job.train.groups,
+          .backups_publish = job.service.read_replicas};
 }
 
 // The source of the state: the job's model as version 0, or a checkpoint.
@@ -144,7 +145,11 @@ absl::Status HostedJob::Load() {
   const StoreBytes bytes = CountStoreBytes(held, store_options_);
   SHOAL_RETURN_IF_ERROR(OpenGpu());
   SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, backup_bytes));
-  SHOAL_RETURN_IF_ERROR(StartTransports(bytes.weights));
+  std::map<int, int64_t> exposed = {{0, bytes.weights}};
+  if (job_.service.read_replicas) {
+    exposed[kFirstBackupRegion] = CountStoreBytes(backups, store_options_.OfBackups()).weights;
+  }
+  SHOAL_RETURN_IF_ERROR(StartTransports(exposed));
   state_slots_ = std::make_unique<StateSlots>(Transports(), unavailable_);
   store_options_.shared_weights = plan::PlanReachedInGpu(job_).weights && IsReachedInGpu();
   const int threads = ThreadsFor(job_, request_.servers(), options_.threads);
@@ -154,9 +159,10 @@ absl::Status HostedJob::Load() {
       Store::Create(units_, held, store_options_, HostWeights(0), pool_.get(), gpu_.make_state));
   SHOAL_RETURN_IF_ERROR(first->Load(source.version, source.state));
   store_ = std::make_unique<JobStore>(std::move(first));
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Store> first_backups, MakeBackups(backups));
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Store> first_backups,
+                         MakeBackups(backups, kFirstBackupRegion, /*places=*/{}));
   SHOAL_RETURN_IF_ERROR(first_backups->Load(source.version, source.state));
-  backups_ = std::make_unique<JobStore>(std::move(first_backups));
+  backups_ = std::make_unique<JobStore>(std::move(first_backups), kFirstBackupRegion);
   ExposeGpuWeights();
   if (!job_.cluster.local) {
     // Remote clients will need host weights, and filling those takes longer than a connection may.
@@ -230,8 +236,12 @@ absl::Status HostedJob::CheckMemory(const StoreBytes& bytes, const StoreBytes& b
       FormatBytes(all.moments), FormatBytes(all.gradients), FormatBytes(*available));
 }
 
-absl::Status HostedJob::StartTransports(int64_t weights_bytes) {
+absl::Status HostedJob::StartTransports(const std::map<int, int64_t>& exposed) {
   std::vector<EnabledTransport>& enabled = transports_;
+  int64_t weights_bytes = 0;
+  for (const auto& [region, bytes] : exposed) {
+    weights_bytes += bytes;
+  }
   for (const std::string& name : job_.service.transports) {
     auto transport = options_.create_transport(name, job_, weights_bytes, gpu_.reach);
     if (transport.ok()) {
@@ -248,14 +258,20 @@ absl::Status HostedJob::StartTransports(int64_t weights_bytes) {
         fmt::join(unavailable_, "; "));
   }
   // Continues without a transport that cannot register the weights (locked memory, device limits).
-  SHOAL_ASSIGN_OR_RETURN(const auto regions, AllocateWeights(weights_bytes));
+  std::map<int, std::vector<std::shared_ptr<transport::Region>>> regions;
+  for (const auto& [region, bytes] : exposed) {
+    SHOAL_ASSIGN_OR_RETURN(regions[region], AllocateWeights(bytes));
+  }
   FollowTransports();
   absl::MutexLock lock(&exposed_mutex_);
   std::vector<EnabledTransport> all = std::exchange(enabled, {});
   for (size_t i = 0; i < all.size(); ++i) {
-    if (regions[i] != nullptr) {
-      enabled.push_back(std::move(all[i]));
-      exposed_[0].push_back({.host = regions[i]});
+    if (std::ranges::any_of(regions, [i](const auto& of) { return of.second[i] == nullptr; })) {
+      continue;
+    }
+    enabled.push_back(std::move(all[i]));
+    for (const auto& [region, by_transport] : regions) {
+      exposed_[region].push_back({.host = by_transport[i]});
     }
   }
   return absl::OkStatus();

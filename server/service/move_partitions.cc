@@ -42,8 +42,13 @@ StoreBytes HostedJob::BytesOfBackups(std::span<const plan::PartitionSpec> backup
 }
 
 absl::StatusOr<std::unique_ptr<Store>> HostedJob::MakeBackups(
-    std::span<const plan::PartitionSpec> backups) const {
-  return Store::Create(units_, backups, store_options_.OfBackups(), {}, pool_.get());
+    std::span<const plan::PartitionSpec> backups, int region,
+    std::span<const WeightsOffsets> places) const {
+  const StoreOptions options = store_options_.OfBackups();
+  const bool published = options.publishes();
+  return Store::Create(units_, backups, options,
+                       published ? HostWeights(region) : std::span<std::byte>(), pool_.get(),
+                       HostState::Create, published ? places : std::span<const WeightsOffsets>());
 }
 
 absl::StatusOr<proto::ReserveReply> HostedJob::Reserve(const proto::ReserveRequest& request) {
@@ -68,21 +73,13 @@ absl::StatusOr<int64_t> HostedJob::ReserveExtents(const proto::ReserveRequest& r
   store_->DropArriving();
   backups_->DropArriving();
   FollowExtents();
-  const JobStore::Places places = PlacesOf(comes, store_options_);
-  const bool has_region = store_->FindReserved(places) >= 0;  // of an earlier wave
-  StoreBytes bytes = comes.empty() ? StoreBytes() : CountStoreBytes(comes, store_options_);
-  bytes.weights = has_region ? 0 : bytes.weights;
-  const StoreBytes backup_bytes = BytesOfBackups(backups);
+  const StoreOptions of_backups = store_options_.OfBackups();
+  const StoreBytes bytes = BytesToReserve(*store_, comes, store_options_);
+  const StoreBytes backup_bytes = BytesToReserve(*backups_, backups, of_backups);
   SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, backup_bytes));
   SHOAL_RETURN_IF_ERROR(CheckGpuMemory(comes));
-  if (has_region) {
-    store_->Reserve(places);
-  } else if (!comes.empty()) {
-    SHOAL_RETURN_IF_ERROR(ReserveRegion(places, bytes.weights));
-  }
-  if (!backups.empty()) {
-    backups_->Reserve(PlacesOf(backups, store_options_.OfBackups()));
-  }
+  SHOAL_RETURN_IF_ERROR(ReserveIn(*store_, comes, store_options_, bytes.weights));
+  SHOAL_RETURN_IF_ERROR(ReserveIn(*backups_, backups, of_backups, backup_bytes.weights));
   FollowExtents();
   const int64_t total = bytes.total() + backup_bytes.total();
   LogInfo("{} reserved for {} partitions and {} backups that come", FormatBytes(total),
@@ -102,8 +99,32 @@ absl::Status HostedJob::CheckGpuMemory(std::span<const plan::PartitionSpec> come
                                  comes.size(), FormatBytes(needed), gpu_.name, FormatBytes(free));
 }
 
-absl::Status HostedJob::ReserveRegion(const JobStore::Places& places, int64_t bytes) {
-  const size_t regions_there = store_->regions().size();
+// Weights of what an earlier wave has reserved have their memory.
+StoreBytes HostedJob::BytesToReserve(const JobStore& store,
+                                     std::span<const plan::PartitionSpec> comes,
+                                     const StoreOptions& options) {
+  StoreBytes bytes = comes.empty() ? StoreBytes() : CountStoreBytes(comes, options);
+  if (options.publishes() && store.FindReserved(PlacesOf(comes, options)) >= 0) {
+    bytes.weights = 0;
+  }
+  return bytes;
+}
+
+absl::Status HostedJob::ReserveIn(JobStore& store, std::span<const plan::PartitionSpec> comes,
+                                  const StoreOptions& options, int64_t weights_bytes) {
+  const JobStore::Places places = PlacesOf(comes, options);
+  if (options.publishes() && weights_bytes > 0) {
+    return ReserveRegion(store, places, weights_bytes);
+  }
+  if (!comes.empty()) {
+    store.Reserve(places);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostedJob::ReserveRegion(JobStore& store, const JobStore::Places& places,
+                                      int64_t bytes) {
+  const size_t regions_there = FindGrantable().places.size();
   if (regions_there >= kMostRegions) {
     return ResourceExhausted(
         "what it holds came in {} moves, and connections reach no more; a job that is resumed has "
@@ -118,7 +139,7 @@ absl::Status HostedJob::ReserveRegion(const JobStore::Places& places, int64_t by
         transports_[static_cast<size_t>(refuses - regions.begin())].transport->name(),
         FormatBytes(bytes));
   }
-  const int number = store_->Reserve(places);
+  const int number = store.Reserve(places);
   {
     absl::MutexLock lock(&exposed_mutex_);
     for (const auto& region : regions) {
@@ -128,13 +149,16 @@ absl::Status HostedJob::ReserveRegion(const JobStore::Places& places, int64_t by
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Store>> HostedJob::MakePartitions(
-    std::span<const plan::PartitionSpec> comes) const {
-  const int region = store_->reserved();
-  const JobStore::Places reserved = store_->places(region);
+absl::StatusOr<std::unique_ptr<Store>> HostedJob::MakeArriving(
+    const JobStore& of, std::span<const plan::PartitionSpec> comes) const {
+  const int region = of.reserved();
+  const JobStore::Places reserved = of.places(region);
   std::vector<WeightsOffsets> places;
   for (const plan::PartitionSpec& spec : comes) {
     places.push_back(reserved.at(spec.id));
+  }
+  if (&of == backups_.get()) {
+    return MakeBackups(comes, region, places);
   }
   StoreOptions options = store_options_;
   options.shared_weights = false;
@@ -209,10 +233,10 @@ absl::Status HostedJob::FetchExtents(const proto::FetchRequest& request) {
   wanted.set_run(request_.run());
   wanted.set_version(request.version());
   ThreadPool readers(kReadsAtOnce);
-  const absl::Status fetched =
-      FetchReserved({{store_.get(), [this](const auto& comes) { return MakePartitions(comes); }},
-                     {backups_.get(), [this](const auto& comes) { return MakeBackups(comes); }}},
-                    partitions_, givers, wanted, base_, &readers);
+  const absl::Status fetched = FetchReserved(
+      {{store_.get(), [this](const auto& all) { return MakeArriving(*store_, all); }},
+       {backups_.get(), [this](const auto& all) { return MakeArriving(*backups_, all); }}},
+      partitions_, givers, wanted, base_, &readers);
   FollowExtents();
   return fetched;
 }
@@ -274,7 +298,7 @@ StoreBytes HostedJob::BytesHeld() const {
     }
     const StoreOptions& options = extent.store->options();
     StoreBytes bytes = specs.empty() ? StoreBytes() : CountStoreBytes(specs, options);
-    bytes.weights = options.backup ? bytes.weights : 0;  // else in a region
+    bytes.weights = options.publishes() ? 0 : bytes.weights;  // those are in a region
     held = held + bytes;
   };
   for (const JobStore* const store : {store_.get(), backups_.get()}) {
@@ -291,8 +315,9 @@ StoreBytes HostedJob::BytesHeld() const {
 void HostedJob::FollowExtents() {
   {
     absl::MutexLock lock(&exposed_mutex_);
-    std::erase_if(exposed_,
-                  [this](const auto& region) { return !store_->HasRegion(region.first); });
+    std::erase_if(exposed_, [this](const auto& region) {
+      return !store_->HasRegion(region.first) && !backups_->HasRegion(region.first);
+    });
   }
   const int64_t partitions = std::ssize(store_->held());
   const StoreBytes now = BytesHeld();

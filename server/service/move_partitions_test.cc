@@ -2,128 +2,22 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <set>
-#include <sstream>
 #include <string>
 
 #include "core/base/testing/folder.h"
 #include "core/base/testing/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/service/testing/freezes.h"
+#include "server/service/testing/moves.h"
 
 namespace shoal::server {
 namespace {
 
 using ::testing::HasSubstr;
 
-class MovePartitionsTest : public FreezesTest {
- protected:
-  using Holders = std::vector<std::vector<int>>;  // partitions, by server
-
-  static Holders HoldersOf(const TestingCluster& cluster) {
-    return {plan::PartitionsOf(cluster.shard_map(), 0), plan::PartitionsOf(cluster.shard_map(), 1)};
-  }
-  static proto::ReserveRequest Reserve(int64_t generation, const std::vector<int>& partitions) {
-    auto request = OfTestingJob<proto::ReserveRequest>();
-    request.set_generation(generation);
-    request.mutable_partitions()->Assign(partitions.begin(), partitions.end());
-    return request;
-  }
-  static proto::FetchRequest Fetch(int64_t generation, int64_t version, int from,
-                                   const std::vector<int>& partitions) {
-    auto request = OfTestingJob<proto::FetchRequest>();
-    request.set_generation(generation);
-    request.set_version(version);
-    proto::PartitionSource& source = *request.add_sources();
-    source.set_address(std::to_string(from));
-    source.mutable_partitions()->Assign(partitions.begin(), partitions.end());
-    return request;
-  }
-  // Each with what it holds.
-  static absl::Status Begin(TestingCluster& cluster, int64_t step, int64_t attempt,
-                            int64_t generation, const Holders& holders) {
-    for (int server = 0; server < cluster.servers(); ++server) {
-      auto request = OfTestingJob<proto::BeginAttemptRequest>();
-      request.set_step(step);
-      request.set_attempt(attempt);
-      request.set_generation(generation);
-      const std::vector<int>& held = holders[static_cast<size_t>(server)];
-      request.mutable_held()->mutable_partitions()->Assign(held.begin(), held.end());
-      SHOAL_RETURN_IF_ERROR(cluster.service(server).BeginAttempt(request).status());
-    }
-    return absl::OkStatus();
-  }
-  // All pushes of a step that is open, to who holds the partitions, and its commit.
-  static void Train(TestingCluster& cluster, int64_t step, int64_t attempt, int64_t generation,
-                    const Holders& holders) {
-    for (int server = 0; server < cluster.servers(); ++server) {
-      TestingClient client(&cluster.service(server), &cluster.client_transport(), 1, generation);
-      ASSERT_OK(client.Connect());
-      for (const int id : holders[static_cast<size_t>(server)]) {
-        const plan::PartitionSpec& spec = cluster.partitions()[static_cast<size_t>(id)];
-        ASSERT_OK(client.Read(id, spec.frozen ? 0 : step - 1, 4 * spec.count).status());
-        if (spec.frozen) {
-          continue;
-        }
-        EXPECT_EQ(client.SendAndWait({.partition = id,
-                                      .step = step,
-                                      .attempt = attempt,
-                                      .gradient = cluster.Gradient(1, step, 1, id)}),
-                  (TestingClient::Answer{}));
-      }
-    }
-    ASSERT_OK(cluster.Prepare(step, attempt).status());
-    ASSERT_OK(cluster.Commit(step, attempt));
-  }
-  // Of partitions from one server to the other, and the step that begins with them there.
-  static void Move(TestingCluster& cluster, int from, const std::vector<int>& moved, int64_t step,
-                   int64_t generation, Holders& holders) {
-    ParameterService& to = cluster.service(1 - from);
-    const auto reserved = to.Reserve(Reserve(generation, moved));
-    ASSERT_OK(reserved.status());
-    EXPECT_GT(reserved->bytes(), 0);
-    const auto fetched = to.Fetch(Fetch(generation, step - 1, from, moved));
-    ASSERT_OK(fetched.status());
-    int64_t bytes = 0;
-    for (const int id : moved) {
-      bytes += cluster.partitions()[static_cast<size_t>(id)].moved_bytes();
-      std::erase(holders[static_cast<size_t>(from)], id);
-      holders[static_cast<size_t>(1 - from)].push_back(id);
-    }
-    EXPECT_EQ(fetched->bytes(), bytes);
-    // Repeated, as when an answer is lost.
-    EXPECT_EQ(to.Reserve(Reserve(generation, moved))->bytes(), reserved->bytes());
-    EXPECT_EQ(to.Fetch(Fetch(generation, step - 1, from, moved))->bytes(), fetched->bytes());
-    ASSERT_OK(Begin(cluster, step, 1, generation, holders));
-    ASSERT_OK(Begin(cluster, step, 1, generation, holders));
-  }
-
-  // Bytes that server 0 says it has, by kind.
-  static std::map<std::string, int64_t> Resident(const TestingCluster& cluster) {
-    const std::string gauge = "shoal_ps_resident_bytes{kind=\"";
-    std::istringstream text(cluster.MetricsText(0));
-    std::map<std::string, int64_t> bytes;
-    for (std::string line; std::getline(text, line);) {
-      if (line.starts_with(gauge)) {
-        const size_t end = line.find('"', gauge.size());
-        bytes[line.substr(gauge.size(), end - gauge.size())] =
-            static_cast<int64_t>(std::stod(line.substr(line.find(' '))));
-      }
-    }
-    EXPECT_EQ(bytes.size(), 4U);
-    return bytes;
-  }
-  static int64_t Total(const std::map<std::string, int64_t>& bytes) {
-    int64_t total = 0;
-    for (const auto& [kind, some] : bytes) {
-      total += some;
-    }
-    return total;
-  }
-
-  const TemporaryFolder folder_;
-};
+class MovePartitionsTest : public MovesTest {};
 
 INSTANTIATE_TEST_SUITE_P(All, MovePartitionsTest, ::testing::Bool(), FreezesTest::NameOf);
 
@@ -251,12 +145,17 @@ TEST_P(MovePartitionsTest, RefusesWhatCannotBeByName) {
   ASSERT_OK(cluster.BeginAttempt(1, 1));
 }
 
-class ReplicasTest : public MovePartitionsTest {
+class ReplicasTest : public MovesTest {
  protected:
   // Two servers, each with what the other has as backups.
-  static absl::Status Configure(TestingCluster& cluster) {
+  static absl::Status Configure(TestingCluster& cluster, bool read_replicas = false) {
+    plan::Job job = cluster.job();
+    job.cluster.servers = 2;
+    job.service.replicas = 2;
+    job.service.read_replicas = read_replicas;
     for (int server = 0; server < 2; ++server) {
       proto::ConfigureRequest request = cluster.ConfigureRequest(server, "");
+      *request.mutable_job() = plan::ToMessage(job);
       for (proto::PartitionServers& holders : *request.mutable_shard_map()->mutable_partitions()) {
         holders.add_servers(1 - holders.servers(0));
       }
@@ -277,6 +176,19 @@ class ReplicasTest : public MovePartitionsTest {
     SHOAL_ASSIGN_OR_RETURN(const proto::ReplicateReply reply,
                            cluster.service(server).Replicate(request));
     return reply.bytes();
+  }
+  static absl::Status ReplicateAll(TestingCluster& cluster, int64_t step, int64_t attempt,
+                                   const Holders& holders) {
+    for (int server = 0; server < 2; ++server) {
+      SHOAL_RETURN_IF_ERROR(Replicate(cluster, server, step, attempt, holders).status());
+    }
+    return absl::OkStatus();
+  }
+  static std::vector<int> Trained(const TestingCluster& cluster, std::vector<int> partitions) {
+    std::erase_if(partitions, [&cluster](int id) {
+      return cluster.partitions()[static_cast<size_t>(id)].frozen;
+    });
+    return partitions;
   }
   static void Push(TestingCluster& cluster, int server, int64_t step, int64_t attempt,
                    int64_t generation, const std::vector<int>& partitions) {
@@ -342,6 +254,47 @@ TEST_P(ReplicasTest, BackupsHaveTheBitsOfPrimaries) {
       EXPECT_EQ(at[0], at[1]) << step;
     }
   }
+}
+
+TEST_P(ReplicasTest, BackupsServeTheWeightsOfPrimariesWhereThatIsAskedFor) {
+  TestingCluster cluster(folder_ / "model", 2, plan::Accumulate::kExact);
+  TestingCluster without(folder_ / "model", 2, plan::Accumulate::kExact);
+  const Holders holders = HoldersOf(cluster);
+  ASSERT_OK(Configure(cluster, /*read_replicas=*/true));
+  ASSERT_OK(Configure(without));
+  EXPECT_GT(Resident(cluster)["param"], Resident(without)["param"]);
+  for (int64_t step = 1; step <= 3; ++step) {
+    ASSERT_OK(cluster.BeginAttempt(step, 1));
+    std::vector<std::unique_ptr<TestingClient>> clients;
+    for (int server = 0; server < 2; ++server) {
+      clients.push_back(std::make_unique<TestingClient>(
+          &cluster.service(server), &cluster.client_transport(), 1, /*generation=*/1));
+      ASSERT_OK(clients.back()->Connect());
+    }
+    for (const plan::PartitionSpec& spec : cluster.partitions()) {
+      const int64_t version = spec.frozen ? 0 : step - 1;
+      const auto at_first = clients[0]->Read(spec.id, version, 4 * spec.count);
+      const auto at_second = clients[1]->Read(spec.id, version, 4 * spec.count);
+      ASSERT_OK(at_first.status());
+      ASSERT_OK(at_second.status());
+      EXPECT_EQ(*at_first, *at_second) << spec.id;
+    }
+    for (int server = 0; server < 2; ++server) {
+      Push(cluster, server, step, 1, 1, holders[static_cast<size_t>(server)]);
+    }
+    ASSERT_OK(cluster.Prepare(step, 1).status());
+    ASSERT_OK(ReplicateAll(cluster, step, 1, holders));
+    ASSERT_OK(cluster.Commit(step, 1));
+  }
+  const std::vector<int> backed = Trained(cluster, holders[1]);
+  TestingClient reader(&without.service(0), &without.client_transport(), 1, /*generation=*/1);
+  ASSERT_OK(reader.Connect());
+  EXPECT_EQ(std::ranges::count_if(reader.granted().partitions(),
+                                  [&](const auto& location) {
+                                    return std::ranges::find(backed, location.partition()) !=
+                                           backed.end();
+                                  }),
+            0);
 }
 
 TEST_P(ReplicasTest, ABackupTakesThePlaceOfAServerThatIsLost) {

@@ -9,7 +9,8 @@
 
 namespace shoal::server {
 
-JobStore::JobStore(std::unique_ptr<Store> first) : version_(first->version()) {
+JobStore::JobStore(std::unique_ptr<Store> first, int first_region)
+    : next_region_(first_region), version_(first->version()) {
   extents_.push_back(std::make_unique<Extent>(Extent{Reserve({}), std::move(first)}));
   reserved_ = -1;
   Index();

@@ -29,6 +29,9 @@
 
 namespace shoal::server {
 
+// The number of the first region of backups: those of primaries have lower ones.
+inline constexpr int kFirstBackupRegion = 1 << 20;
+
 class JobStore {
  public:
   struct Extent {
@@ -43,8 +46,8 @@ class JobStore {
     size_t index = 0;  // in the extent's store
   };
 
-  // `first` is loaded; it may have no partitions.
-  explicit JobStore(std::unique_ptr<Store> first);
+  // `first` is loaded; it may have no partitions. Regions are numbered from `first_region` on.
+  explicit JobStore(std::unique_ptr<Store> first, int first_region = 0);
 
   // Of all extents but the one that arrives.
   std::span<const std::unique_ptr<Extent>> extents() const { return extents_; }
@@ -102,7 +105,7 @@ class JobStore {
   mutable absl::Mutex regions_mutex_;
   Regions regions_ ABSL_GUARDED_BY(regions_mutex_);
   int reserved_ = -1;
-  int next_region_ = 0;
+  int next_region_;
   int64_t version_ = 0;
   absl::Status failure_;
   std::vector<Held> held_;

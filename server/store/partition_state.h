@@ -39,9 +39,13 @@ struct StoreOptions {
   std::vector<plan::ParameterGroup> groups;  // of the job
   // Published weights lie in memory of AllocateShared, for clients that reach it there (store.h).
   bool shared_weights = false;
-  // Of partitions that another server has: nothing is pushed and no weights are published here.
-  // Sums come sealed and rounded (LoadGradient).
+  // Of partitions that another server has: nothing is pushed here. Sums come sealed and rounded
+  // (LoadGradient).
   bool backup = false;
+  bool backups_publish = false;  // service.read_replicas
+
+  // Whether clients read weights here.
+  bool publishes() const { return !backup || backups_publish; }
 
   // What backups of such partitions are kept by.
   StoreOptions OfBackups() const {

@@ -36,7 +36,7 @@ StoreBytes CountStoreBytes(std::span<const plan::PartitionSpec> held, const Stor
   StoreBytes bytes;
   bytes.weights = HeadersBytes(held.size());
   for (const plan::PartitionSpec& spec : held) {
-    if (!options.backup) {
+    if (options.publishes()) {
       bytes.weights += Buffers(spec) * BufferBytes(spec, options.wire_type);
     }
     bytes.master += StateArrayBytes(spec.trained(), sizeof(float));
@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(std::span<const plan::UnitS
                                                      std::span<const WeightsOffsets> places) {
   const int64_t weights_bytes = CountStoreBytes(held, options).weights;
   std::unique_ptr<Store> store(new Store(options, pool));
-  if (options.backup) {
+  if (!options.publishes()) {
     SHOAL_ASSIGN_OR_RETURN(store->headers_, PageBuffer::Allocate(weights_bytes));
     weights = store->headers_.bytes();
   }
@@ -105,7 +105,7 @@ void Store::AddPartitions(std::span<const plan::PartitionSpec> held,
   std::byte* const host = host_weights_.data();
   std::byte* const shared = shared_weights_.get();
   const auto at = [&](int64_t offset) {
-    return options_.backup
+    return !options_.publishes()
                ? WeightsBuffers()
                : WeightsBuffers{.host = host + offset,
                                 .shared = shared == nullptr ? nullptr : shared + offset};
@@ -176,7 +176,7 @@ absl::Status Store::LoadPartition(size_t index, int64_t version, const StoreSour
 
 // On the host too where clients reach it elsewhere: it is written once.
 absl::Status Store::LoadFrozen(size_t index) {
-  if (options_.backup) {
+  if (!options_.publishes()) {
     return absl::OkStatus();
   }
   Partition& partition = *partitions_[index];
@@ -378,7 +378,7 @@ absl::StatusOr<std::vector<PartitionChecksum>> Store::Checksums() const {
       return absl::OkStatus();
     }
     if (!Trains(p)) {
-      if (!options_.backup) {
+      if (options_.publishes()) {
         checksums[p] = {.partition = partitions_[p]->spec().id, .hash = HashOfFrozen(p)};
       }
       return absl::OkStatus();

@@ -15,7 +15,7 @@
 // buffers are filled only once KeepHostWeights has been called.
 //
 // Of a partition that is frozen there is one buffer of weights, version 0, and nothing else: it
-// takes no push and is in no Seal, no Commit. A backup of it holds nothing.
+// takes no push and is in no Seal, no Commit. A backup of it that publishes nothing holds nothing.
 //
 // Failure: only the state can fail (a GPU's). A Seal that fails loses the attempt; a Commit that
 // fails leaves nothing usable (failure()): buffers of the version stay marked as being written.
@@ -158,7 +158,7 @@ class Store {
   std::unique_ptr<PartitionState> state_;
   std::shared_ptr<std::byte> shared_weights_;
   std::span<std::byte> host_weights_;
-  PageBuffer headers_;         // of backups, which nobody reads
+  PageBuffer headers_;         // of what is not published, which nobody reads
   absl::Mutex weights_mutex_;  // held while a sequence of writes to published weights is enqueued
   bool keeps_host_weights_ ABSL_GUARDED_BY(weights_mutex_) = false;
   std::unique_ptr<PartitionState::Pinned> pinned_weights_ ABSL_GUARDED_BY(weights_mutex_);

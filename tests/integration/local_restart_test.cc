@@ -208,6 +208,17 @@ TEST_F(LocalRestart, AKilledServerOfAJobWithReplicasCostsNoStep) {
   }
 }
 
+TEST_F(LocalRestart, AKilledServerThatWasReadFromAsABackupCostsNoBit) {
+  Start({"--set", "cluster.local.servers=3", "--set", "service.replicas=2", "--set",
+         "service.read_replicas=true"});
+  AwaitStep(5);
+  Kill("/shoal-server");
+  ExpectTheSameEnd();
+  EXPECT_THAT(Events("lost"), SizeIs(1));
+  EXPECT_THAT(Events("resume"), IsEmpty());
+  EXPECT_THAT(Events("step"), SizeIs(kSteps));
+}
+
 TEST_F(LocalRestart, AKilledServerWorkerAndCoordinatorCostNoBit) {
   Start();
   AwaitStep(12);

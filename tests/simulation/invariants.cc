@@ -81,10 +81,12 @@ void Invariants::CheckMoved(double moved) {
 void Invariants::OnBegun(int index) {
   const SimHostedJob& hosted = *servers_.server(index).hosted();
   std::set<int> of_extents;
-  for (const auto& extent : hosted.store->extents()) {
-    of_extents.insert(extent->region);
-  }
   for (const server::JobStore* const store : {hosted.store.get(), hosted.backups.get()}) {
+    for (const auto& extent : store->extents()) {
+      if (extent->store->options().publishes()) {
+        of_extents.insert(extent->region);
+      }
+    }
     const auto is_empty = [](const auto& extent) {
       return !extent->store->partitions().empty() &&
              std::ranges::all_of(extent->store->partitions(),

@@ -75,8 +75,9 @@ class Search {
 
   bool SmallerOptions() {
     bool any = false;
-    for (bool SimOptions::*flag : {&SimOptions::draw, &SimOptions::layer, &SimOptions::exact,
-                                   &SimOptions::trace, &SimOptions::stays}) {
+    for (bool SimOptions::*flag :
+         {&SimOptions::draw, &SimOptions::layer, &SimOptions::exact, &SimOptions::trace,
+          &SimOptions::stays, &SimOptions::read_replicas}) {
       Scenario without = best_.scenario;
       if (without.options.*flag) {
         without.options.*flag = false;

@@ -40,6 +40,7 @@ inline constexpr std::array kPlants = {
     Plant{"gradient-again", "a backup applies the gradient of the step before again"},
     Plant{"backup-left-behind", "a backup keeps the state before the step that is committed"},
     Plant{"replicas-unawaited", "a step is recorded before backups have its gradient"},
+    Plant{"read-old-version-at-backup", "a client reads the version before at a backup"},
     Plant{"bytes-of-one", "of the bytes of a wave those of one server are told"},
     Plant{"extent-kept", "a server keeps the memory of partitions that have moved away"},
     Plant{"restore-forgotten", "after a loss a job begins at its model, whatever was saved"},

@@ -197,6 +197,7 @@ void DrawReplicas(uint64_t seed, SimOptions& options) {
   Drawer draw(seed + (uint64_t{1} << 41));
   if (options.servers > 1 && draw.Chance(0.3)) {
     options.replicas = static_cast<int>(draw.Between(2, std::min(3, options.servers)));
+    options.read_replicas = draw.Chance(0.5);
   }
 }
 

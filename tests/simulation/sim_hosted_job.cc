@@ -19,7 +19,8 @@ server::StoreOptions StoreOptionsOf(const plan::Job& job) {
                         .weight_decay = job.train.weight_decay,
                         .beta1 = job.train.beta1,
                         .beta2 = job.train.beta2,
-                        .epsilon = job.train.epsilon}};
+                        .epsilon = job.train.epsilon},
+          .backups_publish = job.service.read_replicas};
 }
 
 // Of a state of all parameters.
@@ -47,15 +48,19 @@ SimHostedJob::SimHostedJob(proto::ConfigureRequest request, proto::ConfigureRepl
   const SimModel& model = job.model();
   const plan::ShardMap map = plan::FromMessage(request_.shard_map());
   const auto held = SpecsOf(plan::PartitionsOf(map, request_.server_index()));
-  AllocateWeights(held, 0);
-  auto first = MakeStore(held, 0);
-  auto first_backups = MakeBackups(SpecsOf(plan::BackupsOf(map, request_.server_index())));
+  const auto backed = SpecsOf(plan::BackupsOf(map, request_.server_index()));
+  const server::StoreOptions options = StoreOptionsOf(job.description());
+  AllocateWeights(held, options, 0);
+  AllocateWeights(backed, options.OfBackups(), server::kFirstBackupRegion);
+  auto first = MakeStore(held, options, 0, nullptr);
+  auto first_backups = MakeStore(backed, options.OfBackups(), server::kFirstBackupRegion, nullptr);
   const auto [version, state] = job.Saved(request_.checkpoint());
   for (server::Store* const loads : {first.get(), first_backups.get()}) {
     SHOAL_CHECK(loads->Load(version, SourceOf(model, state)).ok());
   }
   store = std::make_unique<server::JobStore>(std::move(first));
-  backups = std::make_unique<server::JobStore>(std::move(first_backups));
+  backups =
+      std::make_unique<server::JobStore>(std::move(first_backups), server::kFirstBackupRegion);
   reply_.set_version(version);
   core = std::make_unique<server::JobCore>(
       server::JobCore::Options{.generation = request_.shard_map().generation(),
@@ -70,29 +75,27 @@ SimHostedJob::SimHostedJob(proto::ConfigureRequest request, proto::ConfigureRepl
       &all_.server_metrics_, std::move(queues));
 }
 
-void SimHostedJob::AllocateWeights(const std::vector<plan::PartitionSpec>& held, int region) {
-  const int64_t bytes = server::CountStoreBytes(held, StoreOptionsOf(job.description())).weights;
-  weights_[region] = *transport_->Allocate(bytes, transport::Access::kRemoteRead);
+void SimHostedJob::AllocateWeights(const std::vector<plan::PartitionSpec>& held,
+                                   const server::StoreOptions& options, int region) {
+  if (options.publishes()) {
+    const int64_t bytes = server::CountStoreBytes(held, options).weights;
+    weights_[region] = *transport_->Allocate(bytes, transport::Access::kRemoteRead);
+  }
 }
 
 std::unique_ptr<server::Store> SimHostedJob::MakeStore(const std::vector<plan::PartitionSpec>& held,
-                                                       int region) {
+                                                       const server::StoreOptions& options,
+                                                       int region, const server::JobStore* of) {
   std::vector<server::WeightsOffsets> places;
-  if (store != nullptr) {
-    const server::JobStore::Places reserved = store->places(region);
+  if (of != nullptr && options.publishes()) {
+    const server::JobStore::Places reserved = of->places(region);
     for (const plan::PartitionSpec& spec : held) {
       places.push_back(reserved.at(spec.id));
     }
   }
-  return *server::Store::Create(job.model().units(), held, StoreOptionsOf(job.description()),
-                                weights_[region]->bytes(), &all_.pool_, server::HostState::Create,
-                                places);
-}
-
-std::unique_ptr<server::Store> SimHostedJob::MakeBackups(
-    const std::vector<plan::PartitionSpec>& held) {
-  return *server::Store::Create(job.model().units(), held,
-                                StoreOptionsOf(job.description()).OfBackups(), {}, &all_.pool_);
+  const auto weights = options.publishes() ? weights_.at(region)->bytes() : std::span<std::byte>();
+  return *server::Store::Create(job.model().units(), held, options, weights, &all_.pool_,
+                                server::HostState::Create, places);
 }
 
 template <typename Ids>
@@ -111,20 +114,23 @@ absl::StatusOr<int64_t> SimHostedJob::ReserveExtents(const proto::ReserveRequest
   FollowExtents();
   const server::StoreOptions options = StoreOptionsOf(job.description());
   const std::vector<plan::PartitionSpec> comes = SpecsOf(wanted.partitions());
-  if (!comes.empty()) {
-    const int region = store->Reserve(server::PlacesOf(comes, options));
-    if (!weights_.contains(region)) {
-      AllocateWeights(comes, region);
+  const auto reserve = [this](server::JobStore& in, const auto& some, const auto& with) {
+    if (!some.empty()) {
+      const int region = in.Reserve(server::PlacesOf(some, with));
+      if (!weights_.contains(region)) {
+        AllocateWeights(some, with, region);
+      }
     }
-  }
-  if (wanted.backups_size() > 0) {
-    backups->Reserve(server::PlacesOf(SpecsOf(wanted.backups()), options.OfBackups()));
-  }
+  };
+  reserve(*store, comes, options);
+  reserve(*backups, SpecsOf(wanted.backups()), options.OfBackups());
   return server::CountStoreBytes(comes, options).total();
 }
 
 void SimHostedJob::FollowExtents() {
-  std::erase_if(weights_, [this](const auto& weights) { return !store->HasRegion(weights.first); });
+  std::erase_if(weights_, [this](const auto& weights) {
+    return !store->HasRegion(weights.first) && !backups->HasRegion(weights.first);
+  });
 }
 
 template <typename Request>
@@ -151,10 +157,15 @@ absl::Status SimHostedJob::FetchExtents(const proto::FetchRequest& wanted) {
   read.set_job_id(wanted.job_id());
   read.set_run(request_.run());
   read.set_version(wanted.version());
-  return server::FetchReserved(
-      {{store.get(), [this](const auto& comes) { return MakeStore(comes, store->reserved()); }},
-       {backups.get(), [this](const auto& comes) { return MakeBackups(comes); }}},
-      job.model().partitions(), givers, read, /*base=*/nullptr, &all_.pool_);
+  const server::StoreOptions options = StoreOptionsOf(job.description());
+  const auto make = [this](const server::JobStore* of, const server::StoreOptions& with) {
+    return
+        [this, of, with](const auto& comes) { return MakeStore(comes, with, of->reserved(), of); };
+  };
+  return server::FetchReserved({{store.get(), make(store.get(), options)},
+                                {backups.get(), make(backups.get(), options.OfBackups())}},
+                               job.model().partitions(), givers, read, /*base=*/nullptr,
+                               &all_.pool_);
 }
 
 absl::Status SimHostedJob::FetchGradients(const proto::ReplicateRequest& wanted) {
@@ -200,18 +211,26 @@ server::PushVerdict SimHostedJob::TakePush(const server::ClientIdentity& client,
   return verdict;
 }
 
+server::JobStore::Regions SimHostedJob::ExposedRegions() const {
+  server::JobStore::Regions exposed = store->regions();
+  if (job.description().service.read_replicas) {
+    exposed.merge(backups->regions());
+  }
+  return exposed;
+}
+
 absl::StatusOr<proto::ConnectReply> SimHostedJob::Connect(const proto::ConnectRequest& wanted) {
   SHOAL_RETURN_IF_ERROR(core->CheckClient(wanted));
   intake_->Remove(wanted.incarnation());
   proto::ConnectReply reply;
   SHOAL_ASSIGN_OR_RETURN(*reply.mutable_answer(), Accept(wanted));
   reply.set_transport(wanted.offers(0).transport());
-  for (const auto& [number, places] : store->regions()) {
+  const server::JobStore::Regions exposed = ExposedRegions();
+  while (reply.extents_size() < static_cast<int>(exposed.size())) {
     const int region = reply.extents_size();
     proto::Extent& regions = *reply.add_extents();
     regions.set_headers_region(region);
     regions.set_weights_region(region);
-    SHOAL_CHECK(weights_.contains(number));
   }
   reply.set_slots_region(reply.extents_size());
   reply.set_payloads_region(reply.extents_size());
@@ -219,7 +238,7 @@ absl::StatusOr<proto::ConnectReply> SimHostedJob::Connect(const proto::ConnectRe
   reply.set_slot_bytes(kSlotBytes);
   reply.set_wire_type(static_cast<uint32_t>(DType::kF32));
   reply.set_version(core->state().version());
-  server::AddLocations(*store, store->regions(), reply);
+  server::AddLocations({store.get(), backups.get()}, exposed, reply);
   return reply;
 }
 
@@ -233,7 +252,7 @@ absl::StatusOr<std::string> SimHostedJob::Accept(const proto::ConnectRequest& wa
       transport_->Allocate(kSlots * int64_t{sizeof(transport::PushAcknowledgement)},
                            transport::Access::kLocal));
   transport::ConnectionOptions connection = {.queue = intake_->queue(0), .peer = wanted.client()};
-  for (const auto& [region, places] : store->regions()) {
+  for (const auto& [region, places] : ExposedRegions()) {
     connection.exposed.push_back(weights_.at(region));
   }
   connection.exposed.push_back(slots.headers);

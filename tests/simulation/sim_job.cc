@@ -79,6 +79,7 @@ plan::Job SimJob::Describe() const {
   job.train.steps = options_.steps;
   job.service.on_server_loss = options_.on_server_loss;
   job.service.replicas = options_.replicas;
+  job.service.read_replicas = options_.read_replicas;
   job.service.accumulate = options_.exact ? plan::Accumulate::kExact : plan::Accumulate::kFloat;
   job.train.exact_devices = options_.exact_devices;
   job.cluster.servers = options_.servers;

@@ -102,7 +102,7 @@ proto::RegisterRequest SimMember::MakeRequest() const {
   request.set_stays(options_.stays);
   request.set_takes_over(options_.stays);
   request.mutable_facts()->set_cpu("simulated");
-  request.set_host("sim");
+  request.set_host(options_.hosts_and_loopback ? fmt::format("sim-{}", index_) : "sim");
   if (role_ == proto::ROLE_SERVER) {
     request.set_pid(100 + index_);
     request.set_address(fmt::format("server:{}", index_));
@@ -115,7 +115,6 @@ proto::RegisterRequest SimMember::MakeRequest() const {
       request.set_address(fmt::format("worker:{}", index_));
     }
     if (options_.hosts_and_loopback) {
-      request.set_host(fmt::format("sim-{}", index_));
       request.set_address("127.0.0.1:70");
     }
   }

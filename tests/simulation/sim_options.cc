@@ -55,6 +55,7 @@ std::string ToCode(const SimOptions& options) {
   SAY(early_report);
   SAY(exact);
   SAY(replicas);
+  SAY(read_replicas);
   SAY(exact_devices);
   SAY(other_kind);
   SAY(lease_seconds);

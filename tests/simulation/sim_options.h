@@ -17,7 +17,7 @@ struct SimOptions {
   int spares = 0;                   // beyond the workers that a job takes
   int stages = 1;                   // per worker group
   bool addresses = true;            // workers register with addresses
-  bool hosts_and_loopback = false;  // each on its own host, with an address valid only there
+  bool hosts_and_loopback = false;  // hosts by number, with addresses valid only there
   int64_t steps = 5;
   int64_t stop_after = 0;  // LoadedJob::last_step, 0: steps
   int64_t samples = 8;     // per step
@@ -44,6 +44,7 @@ struct SimOptions {
 
   bool exact = false;          // service.accumulate
   int replicas = 1;            // service.replicas
+  bool read_replicas = false;  // service.read_replicas
   bool exact_devices = false;  // train.exact_devices
   // A worker that computes on something else than the others from its second life on.
   int other_kind = -1;

@@ -70,10 +70,14 @@ class SimHostedJob {
   proto::PrepareReply prepared;          // the newest
 
  private:
-  void AllocateWeights(const std::vector<plan::PartitionSpec>& held, int region);
+  void AllocateWeights(const std::vector<plan::PartitionSpec>& held,
+                       const server::StoreOptions& options, int region);
+  // `of`: whose reserved places they take.
   std::unique_ptr<server::Store> MakeStore(const std::vector<plan::PartitionSpec>& held,
-                                           int region);
-  std::unique_ptr<server::Store> MakeBackups(const std::vector<plan::PartitionSpec>& held);
+                                           const server::StoreOptions& options, int region,
+                                           const server::JobStore* of);
+  // That clients read.
+  server::JobStore::Regions ExposedRegions() const;
   template <typename Ids>
   std::vector<plan::PartitionSpec> SpecsOf(const Ids& ids) const;
   template <typename Request>
@@ -90,7 +94,7 @@ class SimHostedJob {
   SimServers& all_;
   const int server_;
   std::unique_ptr<transport::Transport> transport_;
-  std::map<int, std::shared_ptr<transport::Region>> weights_;  // by region of the store
+  std::map<int, std::shared_ptr<transport::Region>> weights_;  // by region of the stores
   std::unique_ptr<server::PushIntake> intake_;
   const std::shared_ptr<void> here_ = std::make_shared<bool>();
 };

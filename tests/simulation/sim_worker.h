@@ -43,6 +43,8 @@ class SimWorker final : public SimMember {
   int64_t formation() const { return core_->join().formation(); }
   // An incarnation: groups that join have no numbers of their own yet.
   uint64_t first_stage() const { return core_->join().stages(0).incarnation(); }
+  // Of its connections by now.
+  client::ClientStatistics client_statistics() const { return client_->statistics(); }
   // "job-7f3a09c4d21b run 0"
   std::string run_name() const {
     return fmt::format("{} run {}", core_->join().job_id(), core_->join().run());

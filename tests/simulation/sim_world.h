@@ -96,6 +96,9 @@ class SimWorld {
   uint64_t worker_incarnation(int index) const {
     return workers_[static_cast<size_t>(index)]->incarnation();
   }
+  client::ClientStatistics client_statistics(int worker) const {
+    return workers_[static_cast<size_t>(worker)]->client_statistics();
+  }
   uint64_t server_incarnation(int index) const {
     return server_members_[static_cast<size_t>(index)]->incarnation();
   }

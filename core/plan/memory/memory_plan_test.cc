@@ -76,6 +76,24 @@ TEST(PlanServers, CountsBackups) {
   const auto plan = PlanMemory(spec, job, 3, 2, {});
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->servers[1].backups, backed[1].backups);
+  job.service.read_replicas = true;
+  const auto read =
+      PlanServers(job, partitions, WithBackups(partitions, map, FirstServers(3), 2), 3, 2);
+  int64_t weights = 0;
+  int64_t of_one = 0;
+  int64_t backups = 0;
+  for (size_t server = 0; server < 3; ++server) {
+    weights += read[server].weights;
+    of_one += single[server].weights;
+    EXPECT_EQ(read[server].total() - backed[server].total(),
+              read[server].weights - single[server].weights);
+  }
+  for (const PartitionSpec& partition : partitions) {
+    backups += BackupBytes(partition, job.service) - partition.backup_bytes();
+  }
+  EXPECT_NEAR(static_cast<double>(weights), 2.0 * static_cast<double>(of_one), 3 * 4096)
+      << "each partition's twice, but for what rounds up of headers";
+  EXPECT_NEAR(static_cast<double>(backups), static_cast<double>(of_one), 4 * 4096);
 }
 
 TEST(PlanServerMemory, InAGpuTheHostKeepsWhatClientsSee) {

@@ -23,12 +23,17 @@ int64_t StateArray(int64_t count, int64_t element) {
   return count == 0 ? 0 : ServerPages(count * element) + kStagger;
 }
 
+// Returns the size of a partition's buffers of weights.
+int64_t BufferBytes(const PartitionSpec& partition, DType wire) {
+  return (partition.frozen ? 1 : 2) * ServerPages(partition.count * SizeOf(wire));
+}
+
 // Returns the size of the region of weights that clients read.
 int64_t WeightsBytes(std::span<const PartitionSpec> held, DType wire) {
   int64_t bytes =
       ServerPages(static_cast<int64_t>(std::max<size_t>(1, held.size())) * kPartitionHeader);
   for (const PartitionSpec& partition : held) {
-    bytes += (partition.frozen ? 1 : 2) * ServerPages(partition.count * SizeOf(wire));
+    bytes += BufferBytes(partition, wire);
   }
   return bytes;
 }
@@ -37,6 +42,11 @@ int64_t WeightsBytes(std::span<const PartitionSpec> held, DType wire) {
 
 int64_t PushSlotBytes(std::span<const PartitionSpec> partitions, DType gradient_type) {
   return ServerPages(kPushHeader + LargestCount(OfKind(partitions, false)) * SizeOf(gradient_type));
+}
+
+int64_t BackupBytes(const PartitionSpec& partition, const ServiceOptions& service) {
+  return partition.backup_bytes() +
+         (service.read_replicas ? BufferBytes(partition, service.wire_type) : 0);
 }
 
 ReachedInGpu PlanReachedInGpu(const Job& job) {
@@ -121,9 +131,14 @@ std::vector<ServerMemory> PlanServers(const Job& job, const std::vector<Partitio
     ServerMemory& memory =
         planned.emplace_back(PlanServerMemory(held, slot_bytes, job.service, clients, reached));
     std::map<int, std::vector<PartitionSpec>> backed;  // by primary
+    std::vector<PartitionSpec> backups;
     for (const int id : BackupsOf(map, server)) {
-      memory.backups += partitions[static_cast<size_t>(id)].backup_bytes();
-      backed[map.primary(id)].push_back(partitions[static_cast<size_t>(id)]);
+      backups.push_back(partitions[static_cast<size_t>(id)]);
+      memory.backups += backups.back().backup_bytes();
+      backed[map.primary(id)].push_back(backups.back());
+    }
+    if (job.service.read_replicas) {
+      memory.weights += WeightsBytes(backups, job.service.wire_type);
     }
     std::set<int> backups;  // servers that have its partitions too
     for (const PartitionSpec& partition : held) {

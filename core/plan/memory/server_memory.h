@@ -63,7 +63,8 @@ struct ServerGpuMemory {
 // "pages" means rounded up to 4096 bytes each.
 struct ServerMemory {
   // Both versions in the wire type, one of what is frozen, pages, and 64 B of header for each
-  // partition. If clients reach them in a GPU, allocated when a client comes that does not.
+  // partition; with service.read_replicas of those that it backs up too. If clients reach them in a
+  // GPU, allocated when a client comes that does not.
   int64_t weights = 0;
   int64_t master = 0;     // 4 n, pages
   int64_t moments = 0;    // of AdamW 2 x 4 n, pages
@@ -97,6 +98,9 @@ ServerGpuMemory PlanServerGpuMemory(std::span<const PartitionSpec> held, Accumul
 // Returns the size of a slot at every server of a job: a push of the largest of its partitions,
 // including the header.
 int64_t PushSlotBytes(std::span<const PartitionSpec> partitions, DType gradient_type);
+
+// What a partition takes of a server that backs it up, with its weights where they are read there.
+int64_t BackupBytes(const PartitionSpec& partition, const ServiceOptions& service);
 
 // Of one without backups.
 ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, int64_t slot_bytes,

@@ -278,7 +278,7 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
           static_cast<int>(std::ranges::count(workers_, servers_[server].host, &Member::host)));
     }
   }
-  *reply.mutable_shard_map() = plan::ToMessage(job_.shard_map);
+  *reply.mutable_shard_map() = plan::ToMessage(MapFor(incarnation));
   if (const auto worker = WorkerOf(incarnation); worker.has_value() && !absent_[*worker]) {
     const size_t group = groups_.GroupOf(*worker);
     reply.set_formation(formations_[*worker]);

@@ -274,6 +274,7 @@ class JobRun {
   bool GiveUpMeanwhile(const std::string& why);
   bool LacksBackups() const;
   plan::ShardMap TargetOf(std::span<const int> places) const;
+  plan::ShardMap MapFor(uint64_t worker) const;
   void Replicate(const std::function<void()>& then);
   std::function<void(int, const absl::Status&)> OrWithoutLost(std::function<void()> then);
 
@@ -344,7 +345,6 @@ class JobRun {
   void OpenAgain(const std::string& reason);
   proto::StepWork MakeWork();
   void TakeFrom(size_t worker, const proto::NextStepRequest& request);
-  // Packs that a worker is done with.
   absl::Status TakeResults(size_t worker,
                            const google::protobuf::RepeatedPtrField<proto::PackResult>& results);
   void TakeReport(size_t worker, const proto::FinishedReport& report);

@@ -222,6 +222,17 @@ plan::ShardMap JobRun::TargetOf(std::span<const int> places) const {
                           HostsOf(there));
 }
 
+// Says where that worker reads.
+plan::ShardMap JobRun::MapFor(uint64_t worker) const {
+  const std::optional<size_t> place = WorkerOf(worker);
+  const JoiningGroups::Group* const joining = joining_.GroupOf(worker);
+  if (!job_.job.service.read_replicas || (!place.has_value() && joining == nullptr)) {
+    return job_.shard_map;
+  }
+  const Member& member = place.has_value() ? workers_[*place] : *joining->Find(worker);
+  return plan::WithReaders(job_.shard_map, HostsOf(servers_), member.host, member.index);
+}
+
 // Backups get the gradients of the step, then it is committed.
 void JobRun::Replicate(const std::function<void()>& then) {
   if (replicas() == 1 || SHOAL_PLANTED("replicas-unawaited")) {

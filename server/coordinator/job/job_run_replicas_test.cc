@@ -122,12 +122,60 @@ TEST_P(ReplicasTest, WithTheCoordinatorItCostsNoStep) {
   }
 }
 
+// Workers are in the midst of what they read there.
+TEST_P(ReplicasTest, ALostServerCostsNoStepWhereItIsReadFromToo) {
+  const auto& [point, nth] = GetParam();
+  for (const int lost : {0, 1, 2}) {
+    SimOptions options = WithReplicas();
+    options.read_replicas = true;
+    SimWorld world(options);
+    world.At(point, nth, [&] { world.KillServer(lost, absl::Milliseconds(3)); });
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty()) << lost;
+    ExpectAllStepsOnce(world, 8);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Points, ReplicasTest,
                          ::testing::Combine(::testing::Values("begin", "work", "prepare",
                                                               "replicate", "commit", "committed",
                                                               "pin", "write"),
                                             ::testing::Values(1, 2, 4, 7)),
                          ReplicaPoint);
+
+// What is on its own host a worker reads there, and from anybody what is not.
+TEST(ReadReplicasTest, AWorkerReadsFromTheServerOnItsHostWhatThatHas) {
+  SimOptions options = WithReplicas();
+  options.read_replicas = true;
+  options.hosts_and_loopback = true;
+  SimWorld world(options);
+  bool looked = false;
+  world.At("prepare", 1, [&] {
+    looked = true;
+    for (const int here : {0, 1}) {  // a worker, and a server
+      const simulation::SimHostedJob& hosted = *world.servers.server(here).hosted();
+      int64_t held = 0;
+      int64_t all = 0;
+      for (const auto* store : {hosted.store.get(), hosted.backups.get()}) {
+        for (const JobStore::Held& one : store->held()) {
+          held += 4 * one.partition->spec().count;
+        }
+      }
+      const std::vector<int64_t> bytes = world.client_statistics(here).server_get_bytes;
+      for (const int64_t of_server : bytes) {
+        all += of_server;
+      }
+      EXPECT_EQ(bytes[static_cast<size_t>(here)], held);
+      int64_t model = 0;
+      for (const plan::UnitSpec& unit : hosted.job.model().units()) {
+        model += 4 * unit.count;
+      }
+      EXPECT_EQ(all, model);
+      EXPECT_LT(held, all);
+    }
+  });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_TRUE(looked);
+}
 
 // Who would join meanwhile could not connect to it.
 TEST(ReplicasMoveTest, NobodyJoinsUntilTheMapIsWithoutWhoIsLost) {

@@ -228,9 +228,9 @@ absl::Status CheckRoom(const std::vector<plan::PartitionSpec>& partitions,
         comes.push_back(partition);
       }
       if (IsBackup(now, partition.id, server)) {
-        backups_had += partition.backup_bytes();
+        backups_had += plan::BackupBytes(partition, service);
       } else if (IsBackup(target, partition.id, server)) {
-        backups_come += partition.backup_bytes();
+        backups_come += plan::BackupBytes(partition, service);
       }
     }
     const Member& member = servers[static_cast<size_t>(server)];

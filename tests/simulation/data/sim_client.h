@@ -44,6 +44,7 @@ class SimClient final : public client::ServerClient, public client::GradientRetu
   // DeadlineExceeded: not yet.
   absl::Status Finish();
   bool LacksServer() const { return session_->LacksServer(); }
+  client::ClientStatistics statistics() const { return session_->statistics(); }
 
   // For the session.
   absl::StatusOr<proto::ConnectReply> Connect(int server, const proto::ConnectRequest& request,
