@@ -79,6 +79,8 @@ struct CallersOf<proto::ReadStateRequest> : Callers<Role::kServer> {};
 template <>
 struct CallersOf<proto::ConnectStateRequest> : Callers<Role::kServer> {};
 template <>
+struct CallersOf<proto::TakeGradientRequest> : Callers<Role::kServer> {};
+template <>
 struct CallersOf<proto::ConnectRequest> : Callers<Role::kWorker> {};
 
 template <>

@@ -38,6 +38,8 @@ class ParameterServerService {
       const proto::ReadStateRequest& request) = 0;
   virtual absl::StatusOr<proto::ConnectStateReply> ConnectState(
       const proto::ConnectStateRequest& request) = 0;
+  virtual absl::StatusOr<proto::TakeGradientReply> TakeGradient(
+      const proto::TakeGradientRequest& request) = 0;
   virtual absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) = 0;
 };
 

@@ -299,6 +299,10 @@ class FakeServer final : public ParameterServerService {
   absl::StatusOr<proto::ReplicateReply> Replicate(const proto::ReplicateRequest&) override {
     return proto::ReplicateReply();
   }
+  absl::StatusOr<proto::TakeGradientReply> TakeGradient(
+      const proto::TakeGradientRequest&) override {
+    return proto::TakeGradientReply();
+  }
   absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest&) override {
     return proto::ReadStateReply();
   }

@@ -237,7 +237,8 @@ std::unique_ptr<Service> MakeParameterServerService(ParameterServerService* serv
   return std::make_unique<GrpcService<S>>(
       service, &S::TakeOver, &S::Configure, &S::BeginAttempt, &S::Prepare, &S::Commit,
       &S::WriteCheckpoint, &S::GetChecksums, &S::AdmitClients, &S::FenceClient, &S::ReleaseJob,
-      &S::Reserve, &S::Fetch, &S::Replicate, &S::ReadState, &S::ConnectState, &S::Connect);
+      &S::Reserve, &S::Fetch, &S::Replicate, &S::ReadState, &S::ConnectState, &S::TakeGradient,
+      &S::Connect);
 }
 
 std::unique_ptr<Service> MakeStageService(StageService* service) {

@@ -28,6 +28,9 @@ absl::StatusOr<proto::BeginAttemptReply> HostedJob::BeginAttempt(
     FollowExtents();
     SetLogContext(request.job_id(), request.step());
     spans_.Begin(request);
+    if (gradients_ != nullptr) {
+      gradients_->Begin(request);
+    }
     intake_->BeginBarriers(request.step(), request.attempt(),
                            {request.barrier_worker().begin(), request.barrier_worker().end()});
     LogDebug("step {} attempt {}: open", request.step(), request.attempt());
@@ -36,6 +39,9 @@ absl::StatusOr<proto::BeginAttemptReply> HostedJob::BeginAttempt(
 
 absl::StatusOr<proto::PrepareReply> HostedJob::Prepare(const proto::PrepareRequest& request) {
   const absl::Time start = options_.clock->Now();
+  if (gradients_ != nullptr) {
+    gradients_->End();
+  }
   SHOAL_ASSIGN_OR_RETURN(proto::PrepareReply reply, core_->Prepare(request));
   spans_.AddCommand(request.step(), request.attempt(), proto::ServerSpan::KIND_SEAL, start,
                     options_.clock->Now());
@@ -101,6 +107,10 @@ PushVerdict HostedJob::TakePush(const ClientIdentity& client, const transport::P
     metrics_.CountRequest("push", verdict.code);
   } else {
     (verdict.applied_before ? metrics_.duplicate_pushes : metrics_.applied_pushes).Increment();
+  }
+  if (verdict.complete && gradients_ != nullptr) {
+    gradients_->Add(partitions_[static_cast<size_t>(header.partition)], header.step,
+                    header.attempt);
   }
   const absl::Time end = options_.clock->Now();
   metrics_.push_duration.Observe(absl::ToDoubleSeconds(end - start));

@@ -72,6 +72,7 @@ class HostedJob {
   absl::StatusOr<proto::ReplicateReply> Replicate(const proto::ReplicateRequest& request);
   absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest& request);
   absl::StatusOr<proto::ConnectStateReply> ConnectState(const proto::ConnectStateRequest& request);
+  absl::StatusOr<proto::TakeGradientReply> TakeGradient(const proto::TakeGradientRequest& request);
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request);
   // Waits for that client's pushes under way, refuses later ones, and closes its connection.
   void Fence(uint64_t incarnation) { core_->Fence(incarnation); }
@@ -215,6 +216,7 @@ class HostedJob {
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<JobStore> backups_;
   std::unique_ptr<JobCore> core_;
+  std::unique_ptr<GradientSender> gradients_;  // with service.replicas
   std::unique_ptr<PushIntake> intake_;
   std::unique_ptr<IntakeThreads> intake_threads_;  // call TakePush
   mutable absl::Mutex checkpoint_mutex_;

@@ -7,6 +7,7 @@
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
 #include "core/transport/push_header.h"
+#include "server/copy/gradient_sender.h"
 #include "server/copy/state_copy.h"
 
 namespace shoal::server {
@@ -113,7 +114,8 @@ absl::StatusOr<proto::BeginAttemptReply> JobCore::BeginAttempt(
   if (decision == Decision::kExecute) {
     SHOAL_RETURN_IF_ERROR(store_.failure());
     SHOAL_RETURN_IF_ERROR(Hold(request));
-    store_.Clear();
+    store_.Clear({request.unit_pushes().data(), static_cast<size_t>(request.unit_pushes_size())});
+    backups_.Clear();
     replicated_ = replicated_ && SHOAL_PLANTED("gradient-again");
     state_ = next;
     state_.Opened(request.step(), request.attempt());
@@ -230,12 +232,14 @@ absl::StatusOr<proto::ReadStateReply> JobCore::ReadState(const proto::ReadStateR
     return FailedPrecondition("state cannot be read now: {}", state_.Describe());
   }
   const bool gradient = request.array() == proto::ReadStateRequest::ARRAY_GRADIENT;
-  if (gradient && (state_.phase() != Phase::kSealed ||
+  const Partition* const partition = store_.Find(request.partition());
+  const bool complete = partition != nullptr && partition->complete() && state_.TakesPushes();
+  if (gradient && ((state_.phase() != Phase::kSealed && !complete) ||
                    !state_.IsCurrentAttempt(request.version() + 1, request.attempt()))) {
     return FailedPrecondition("the gradient of step {} attempt {} is wanted: {}",
                               request.version() + 1, request.attempt(), state_.Describe());
   }
-  const bool here = gradient || store_.Find(request.partition()) != nullptr;
+  const bool here = gradient || partition != nullptr;
   return server::ReadState(here ? store_ : backups_, request, slot);
 }
 
@@ -289,6 +293,23 @@ absl::StatusOr<proto::ReplicateReply> JobCore::Replicate(const proto::ReplicateR
   for (const JobStore::Held& held : backups_.held()) {
     reply.set_bytes(reply.bytes() + held.partition->spec().trained() * kGradientBytes);
   }
+  return reply;
+}
+
+absl::StatusOr<proto::TakeGradientReply> JobCore::TakeGradient(
+    const proto::TakeGradientRequest& request) {
+  proto::TakeGradientReply reply;
+  absl::ReaderMutexLock lock(&state_mutex_);
+  if (!state_.TakesPushes() || !state_.IsCurrentAttempt(request.step(), request.attempt())) {
+    reply.set_late(true);
+    return reply;
+  }
+  Partition* const partition = backups_.Find(request.partition());
+  if (partition == nullptr) {
+    return NotFound("partition {} is not backed up here", request.partition());
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<float> elements, ElementsOf(request));
+  SHOAL_RETURN_IF_ERROR(partition->TakeGradient(request.offset(), elements));
   return reply;
 }
 
@@ -444,7 +465,8 @@ PushVerdict JobCore::TakePush(const ClientIdentity& client, const transport::Pus
   }
   const Partition::PushOutcome outcome =
       partition->ApplyPush(header.key, options_.gradient_type, payload.bytes.data(), payload.place);
-  return {.code = outcome.code, .applied_before = outcome.applied_before};
+  return {
+      .code = outcome.code, .applied_before = outcome.applied_before, .complete = outcome.complete};
 }
 
 absl::StatusOr<bool> PinsCheckpoint(const proto::WriteCheckpointRequest& request,

@@ -64,6 +64,8 @@ class JobCore {
   // `replicate` loads the gradients of all backups, once an attempt.
   absl::StatusOr<proto::ReplicateReply> Replicate(const proto::ReplicateRequest& request,
                                                   const Act& replicate);
+  // Beside commands: a part of a gradient that this server backs up, while the attempt is open.
+  absl::StatusOr<proto::TakeGradientReply> TakeGradient(const proto::TakeGradientRequest& request);
   // `update` is Store::Commit, once nobody reads what that changes. Backups follow.
   absl::StatusOr<proto::CommitReply> Commit(const proto::CommitRequest& request, const Act& update);
   // Of WriteCheckpoint.

@@ -175,6 +175,12 @@ absl::Status HostedJob::Load() {
                        .partitions = std::ssize(partitions_),
                        .disconnect = [this](uint64_t client) { intake_->Remove(client); }},
       store_.get(), backups_.get(), &term_);
+  if (job_.service.replicas > 1) {
+    gradients_ = std::make_unique<GradientSender>(
+        GradientSender::Options{.job_id = request_.job_id(), .run = request_.run()},
+        [this](const proto::ReadStateRequest& wanted) { return ReadState(wanted); },
+        options_.connect_backup);
+  }
   SHOAL_RETURN_IF_ERROR(StartIntake(threads));
   reply_.set_version(store_->version());
   reply_.set_resident_bytes(bytes.total() + backup_bytes.total());

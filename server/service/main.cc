@@ -184,6 +184,19 @@ std::function<GiverCalls(const std::string&)> CallsOfServers(const rpc::Security
   };
 }
 
+// Who backs a partition up and does not answer fetches the gradient itself.
+constexpr absl::Duration kTakeDeadline = absl::Seconds(5);
+
+std::function<GradientTaker(const std::string&)> GradientTakers(const rpc::Security& security) {
+  return [security](const std::string& address) -> GradientTaker {
+    return [channel = rpc::Channel::Create(address, security, rpc::Role::kServer)](
+               const proto::TakeGradientRequest& request) {
+      return channel->Call(&rpc::ParameterServerService::TakeGradient, request,
+                           {.deadline = kTakeDeadline});
+    };
+  };
+}
+
 // Registers, and blocks until membership ends or a signal comes. With --stay waits for the
 // coordinator however long it takes.
 absl::Status BeMember(const Flags& flags, const rpc::Security& security, const std::string& address,
@@ -243,6 +256,7 @@ absl::Status Serve(const Flags& flags, bool& started) {
                             .threads = flags.threads,
                             .max_clients = flags.max_clients,
                             .connect_server = CallsOfServers(security),
+                            .connect_backup = GradientTakers(security),
 #ifdef SHOAL_CRASH_POINTS
                             .reached = CrashPointOfEnvironment(),
 #endif

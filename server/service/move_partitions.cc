@@ -281,6 +281,15 @@ absl::StatusOr<proto::ConnectStateReply> HostedJob::ConnectState(
   return state_slots_->Connect(request);
 }
 
+absl::StatusOr<proto::TakeGradientReply> HostedJob::TakeGradient(
+    const proto::TakeGradientRequest& request) {
+  if (request.run() != request_.run()) {
+    return FailedPrecondition("a gradient of run {} comes, this server has run {}", request.run(),
+                              request_.run());
+  }
+  return core_->TakeGradient(request);
+}
+
 StoreBytes HostedJob::BytesHeld() const {
   StoreBytes held;
   {

@@ -184,6 +184,47 @@ class ReplicasTest : public MovesTest {
     }
     return absl::OkStatus();
   }
+  // So many pushes come to each partition; its gradient goes to its backup with the last.
+  static absl::Status BeginTelling(TestingCluster& cluster, int64_t step, int64_t attempt,
+                                   int64_t pushes, const Holders& holders) {
+    for (int server = 0; server < 2; ++server) {
+      auto request = OfTestingJob<proto::BeginAttemptRequest>();
+      request.set_step(step);
+      request.set_attempt(attempt);
+      request.set_generation(1);
+      for (const plan::PartitionSpec& spec : cluster.partitions()) {
+        request.mutable_unit_pushes()->Resize(spec.unit + 1, pushes);
+      }
+      const std::vector<int>& held = holders[static_cast<size_t>(server)];
+      proto::BackupPlace& backup = *request.add_backups();
+      backup.set_address(std::to_string(1 - server));
+      backup.mutable_partitions()->Assign(held.begin(), held.end());
+      SHOAL_RETURN_IF_ERROR(cluster.service(server).BeginAttempt(request).status());
+    }
+    return absl::OkStatus();
+  }
+  // How often a server was called so, and all was well.
+  static int64_t Calls(const TestingCluster& cluster, int server, const std::string& operation) {
+    const std::string counter = "shoal_ps_requests_total{code=\"OK\",op=\"" + operation + "\"} ";
+    const std::string text = cluster.MetricsText(server);
+    const size_t at = text.find(counter);
+    return at == std::string::npos ? 0 : std::stoll(text.substr(at + counter.size()));
+  }
+  static void AwaitGradients(const TestingCluster& cluster, int server, int64_t count) {
+    const absl::Time deadline = absl::Now() + absl::Minutes(1);
+    while (Calls(cluster, server, "take_gradient") < count) {
+      ASSERT_LT(absl::Now(), deadline);
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+  static TestingClient::Push FirstPush(const TestingCluster& cluster, int64_t step, int64_t attempt,
+                                       int partition, int64_t sequence) {
+    return {.partition = partition,
+            .step = step,
+            .attempt = attempt,
+            .sequence = sequence,
+            .gradient = cluster.Gradient(1, step, sequence, partition)};
+  }
   static std::vector<int> Trained(const TestingCluster& cluster, std::vector<int> partitions) {
     std::erase_if(partitions, [&cluster](int id) {
       return cluster.partitions()[static_cast<size_t>(id)].frozen;
@@ -295,6 +336,80 @@ TEST_P(ReplicasTest, BackupsServeTheWeightsOfPrimariesWhereThatIsAskedFor) {
                                            backed.end();
                                   }),
             0);
+}
+
+// While others are still pushed to: that is, before any worker has reported.
+TEST_P(ReplicasTest, AGradientIsWithItsBackupOnceItsLastContributionIsIn) {
+  for (const auto accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
+    TestingCluster cluster(folder_ / "model", 2, accumulate);
+    const Holders holders = HoldersOf(cluster);
+    ASSERT_OK(Configure(cluster));
+    ASSERT_OK(BeginTelling(cluster, 1, 1, /*pushes=*/2, holders));
+    TestingClient client(&cluster.service(0), &cluster.client_transport(), 1, /*generation=*/1);
+    ASSERT_OK(client.Connect());
+    const std::vector<int> held = Trained(cluster, holders[0]);
+    const int first = held.front();
+    for (const int id : held) {
+      EXPECT_EQ(client.SendAndWait(FirstPush(cluster, 1, 1, id, 1)), (TestingClient::Answer{}));
+    }
+    EXPECT_EQ(client.SendAndWait(FirstPush(cluster, 1, 1, first, 2)), (TestingClient::Answer{}));
+    AwaitGradients(cluster, /*server=*/1, 1);
+    EXPECT_EQ(client.SendAndWait(FirstPush(cluster, 1, 1, first, 3)),
+              (TestingClient::Answer{.code = absl::StatusCode::kFailedPrecondition}))
+        << "there is none after the last";
+    EXPECT_EQ(client.SendAndWait(FirstPush(cluster, 1, 1, first, 2)),
+              (TestingClient::Answer{.applied_before = true}));
+    for (const int id : held) {
+      if (id != first) {
+        EXPECT_EQ(client.SendAndWait(FirstPush(cluster, 1, 1, id, 2)), (TestingClient::Answer{}));
+      }
+    }
+    AwaitGradients(cluster, 1, std::ssize(held));
+    Push(cluster, 1, 1, 1, 1, holders[1]);
+    EXPECT_EQ(Calls(cluster, 0, "take_gradient"), 0) << "half of its contributions are missing";
+    ASSERT_OK(cluster.Prepare(1, 1).status());
+    ASSERT_OK(ReplicateAll(cluster, 1, 1, holders));
+    EXPECT_EQ(Calls(cluster, 0, "read_state"), 0) << "all of it was there";
+    EXPECT_EQ(Calls(cluster, 1, "read_state"), std::ssize(Trained(cluster, holders[1])));
+    ASSERT_OK(cluster.Commit(1, 1));
+    const auto at_primary = ChecksumsAt(cluster, 0);
+    const auto at_backup = ChecksumsAt(cluster, 1);
+    for (const int id : held) {
+      EXPECT_EQ(at_primary.at(id), at_backup.at(id)) << id;
+    }
+  }
+}
+
+TEST_P(ReplicasTest, WhatCameForADroppedAttemptIsVoid) {
+  TestingCluster cluster(folder_ / "model", 2, plan::Accumulate::kFloat);
+  const Holders holders = HoldersOf(cluster);
+  ASSERT_OK(Configure(cluster));
+  ASSERT_OK(BeginTelling(cluster, 1, 1, /*pushes=*/1, holders));
+  TestingClient client(&cluster.service(0), &cluster.client_transport(), 1, /*generation=*/1);
+  ASSERT_OK(client.Connect());
+  const std::vector<int> held = Trained(cluster, holders[0]);
+  for (const int id : held) {
+    EXPECT_EQ(client.SendAndWait(FirstPush(cluster, 1, 1, id, 1)), (TestingClient::Answer{}));
+  }
+  AwaitGradients(cluster, 1, std::ssize(held));
+  ASSERT_OK(cluster.BeginAttempt(1, 2));
+  auto late = OfTestingJob<proto::TakeGradientRequest>();
+  late.set_step(1);
+  late.set_attempt(1);
+  late.set_partition(held.front());
+  EXPECT_TRUE(cluster.service(1).TakeGradient(late)->late());
+  for (const int id : held) {
+    EXPECT_EQ(client.SendAndWait(FirstPush(cluster, 1, 2, id, 7)), (TestingClient::Answer{}));
+  }
+  Push(cluster, 1, 1, 2, 1, holders[1]);
+  ASSERT_OK(cluster.Prepare(1, 2).status());
+  ASSERT_OK(ReplicateAll(cluster, 1, 2, holders));
+  ASSERT_OK(cluster.Commit(1, 2));
+  const auto at_primary = ChecksumsAt(cluster, 0);
+  const auto at_backup = ChecksumsAt(cluster, 1);
+  for (const int id : held) {
+    EXPECT_EQ(at_primary.at(id), at_backup.at(id)) << id;
+  }
 }
 
 TEST_P(ReplicasTest, ABackupTakesThePlaceOfAServerThatIsLost) {

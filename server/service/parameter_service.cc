@@ -140,6 +140,11 @@ absl::StatusOr<proto::ConnectStateReply> ParameterService::ConnectState(
   return ForJob("connect_state", request, &HostedJob::ConnectState);
 }
 
+absl::StatusOr<proto::TakeGradientReply> ParameterService::TakeGradient(
+    const proto::TakeGradientRequest& request) {
+  return ForJob("take_gradient", request, &HostedJob::TakeGradient);
+}
+
 absl::StatusOr<proto::FenceClientReply> ParameterService::FenceClient(
     const proto::FenceClientRequest& request) {
   return Counted("fence_client", [&]() -> absl::StatusOr<proto::FenceClientReply> {

@@ -56,6 +56,8 @@ class ParameterService final : public rpc::ParameterServerService {
   absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest& request) override;
   absl::StatusOr<proto::ConnectStateReply> ConnectState(
       const proto::ConnectStateRequest& request) override;
+  absl::StatusOr<proto::TakeGradientReply> TakeGradient(
+      const proto::TakeGradientRequest& request) override;
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) override;
   // Of all jobs, of whose lease was over, and of the coordinator's term: what a process that begins
   // has.

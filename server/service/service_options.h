@@ -12,6 +12,7 @@
 #include "core/base/clock.h"
 #include "core/job/job.h"
 #include "core/transport/transport.h"
+#include "server/copy/gradient_sender.h"
 #include "server/copy/state_link.h"
 #include "server/service/gpu_memory.h"
 
@@ -38,6 +39,8 @@ struct ParameterServiceOptions {
   absl::Duration checkpoint_timeout = absl::Hours(1);
   // Calls the server of that address, for state of partitions that come from there.
   std::function<GiverCalls(const std::string& address)> connect_server;
+  // Brings gradients to the server of that address, which backs their partitions up.
+  std::function<GradientTaker(const std::string& address)> connect_backup;
   // Told of each call by its name, as metrics have it, when it begins, and with " done" before it
   // is answered: where tests end a server. Empty: nobody is.
   std::function<void(std::string_view point)> reached;

@@ -26,6 +26,7 @@ struct PushVerdict {
   // kDataLoss: not the payload that was sent. kUnimplemented: the partition is frozen.
   absl::StatusCode code = absl::StatusCode::kOk;
   bool applied_before = false;
+  bool complete = false;  // with this one its partition's sum is
 };
 
 }  // namespace shoal::server

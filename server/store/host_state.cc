@@ -201,14 +201,25 @@ void HostState::ClearFrozen() {
   pool_->ParallelFor(std::ssize(frozen_chunks_), 1, [this](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Chunk& chunk = frozen_chunks_[static_cast<size_t>(i)];
-      const Arrays& arrays = arrays_[chunk.partition];
-      if (arrays.exact_sum != nullptr) {
-        std::fill(arrays.exact_sum + chunk.begin, arrays.exact_sum + chunk.end, 0);
-      } else {
-        std::fill(arrays.sum + chunk.begin, arrays.sum + chunk.end, 0.0F);
-      }
+      ClearSum(arrays_[chunk.partition], chunk.begin, chunk.end);
     }
   });
+}
+
+void HostState::ClearFrozen(size_t partition) {
+  for (const UpdateRange& range : layout_.updates[partition]) {
+    if (layout_.frozen(range)) {
+      ClearSum(arrays_[partition], range.begin, range.end);
+    }
+  }
+}
+
+void HostState::ClearSum(const Arrays& arrays, int64_t begin, int64_t end) {
+  if (arrays.exact_sum != nullptr) {
+    std::fill(arrays.exact_sum + begin, arrays.exact_sum + end, 0);
+  } else {
+    std::fill(arrays.sum + begin, arrays.sum + end, 0.0F);
+  }
 }
 
 absl::StatusOr<std::vector<GradientStatistics>> HostState::Statistics() {
@@ -244,10 +255,17 @@ absl::Status HostState::ReadGradient(size_t partition, int64_t begin, std::span<
   return absl::OkStatus();
 }
 
-absl::Status HostState::LoadGradient(size_t partition, const plan::UnitReader& gradient) {
+absl::Status HostState::WriteGradient(size_t partition, int64_t begin,
+                                      std::span<const float> elements) {
+  std::ranges::copy(elements, arrays_[partition].sum + begin);
+  return absl::OkStatus();
+}
+
+absl::Status HostState::LoadGradient(size_t partition, int64_t begin,
+                                     const plan::UnitReader& gradient) {
   const plan::PartitionSpec& spec = layout_.partitions[partition];
-  return gradient(spec.unit, spec.offset,
-                  {arrays_[partition].sum, static_cast<size_t>(spec.count)});
+  return gradient(spec.unit, spec.offset + begin,
+                  {arrays_[partition].sum + begin, static_cast<size_t>(spec.count - begin)});
 }
 
 void HostState::UpdateChunk(const Chunk& chunk, const UpdateScalars& scalars,

@@ -28,8 +28,12 @@ class HostState final : public PartitionState {
                    bool first) override;
   absl::Status Clear(size_t partition) override;
   absl::StatusOr<std::vector<GradientStatistics>> Statistics() override;
+  void ClearFrozen(size_t partition) override;
   absl::Status ReadGradient(size_t partition, int64_t begin, std::span<float> out) const override;
-  absl::Status LoadGradient(size_t partition, const plan::UnitReader& gradient) override;
+  absl::Status WriteGradient(size_t partition, int64_t begin,
+                             std::span<const float> elements) override;
+  absl::Status LoadGradient(size_t partition, int64_t begin,
+                            const plan::UnitReader& gradient) override;
   absl::Status Update(size_t first, size_t last, std::span<const UpdateScalars> scalars,
                       std::span<const WeightsBuffers> weights) override;
   absl::Status Finish() override { return absl::OkStatus(); }
@@ -63,7 +67,8 @@ class HostState final : public PartitionState {
   HostState(const StateLayout& layout, ThreadPool* pool) : layout_(layout), pool_(pool) {}
   absl::Status Allocate();
   void BuildChunks();
-  void ClearFrozen();
+  void ClearFrozen();  // of all
+  static void ClearSum(const Arrays& arrays, int64_t begin, int64_t end);
   absl::Status LoadMoment(const plan::UnitReader& reader, size_t partition, bool second) const;
   // Returns elements [begin, end) of the sum: in place, or converted into `scratch`.
   static const float* Gradient(const Arrays& arrays, int64_t begin, int64_t end, float* scratch);

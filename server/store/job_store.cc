@@ -50,9 +50,9 @@ absl::Status JobStore::KeepHostWeights() {
   return absl::OkStatus();
 }
 
-void JobStore::Clear() {
+void JobStore::Clear(std::span<const int64_t> unit_pushes) {
   for (const auto& extent : extents_) {
-    extent->store->Clear();
+    extent->store->Clear(unit_pushes);
   }
 }
 

@@ -59,7 +59,7 @@ class JobStore {
   const absl::Status& failure() const { return failure_; }
   // As Store has them.
   absl::Status KeepHostWeights();
-  void Clear();
+  void Clear(std::span<const int64_t> unit_pushes = {});
   absl::StatusOr<std::vector<PartitionStatistics>> Seal();
   // `ready` has indices in held().
   absl::Status Commit(int64_t step, double learning_rate, double clip_coefficient,

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <utility>
 
+#include "core/base/status.h"
 #include "core/base/testing/planted.h"
 
 namespace shoal::server {
@@ -33,6 +34,9 @@ Partition::PushOutcome Partition::ApplyPush(int64_t key, DType dtype, const std:
   if (!failure_.ok()) {
     return {.code = failure_.code()};
   }
+  if (expected_ > 0 && keys_.count() == expected_ && !keys_.Contains(key)) {
+    return {.code = absl::StatusCode::kFailedPrecondition};
+  }
   switch (keys_.Insert(key)) {
     case KeySet::Outcome::kSeen:
       return {.applied_before = true};
@@ -42,7 +46,37 @@ Partition::PushOutcome Partition::ApplyPush(int64_t key, DType dtype, const std:
       break;
   }
   failure_ = state_.Add(index_, dtype, payload, place, std::exchange(empty_, false));
-  return {.code = failure_.code()};
+  const int64_t last = expected_ - (SHOAL_PLANTED("early-seal-misses-contribution") ? 1 : 0);
+  if (failure_.ok() && keys_.count() == last) {
+    state_.ClearFrozen(index_);
+    complete_ = true;
+  }
+  return {.code = failure_.code(), .complete = complete_};
+}
+
+bool Partition::complete() const {
+  absl::MutexLock lock(&mutex_);
+  return complete_;
+}
+
+absl::Status Partition::TakeGradient(int64_t offset, std::span<const float> elements) {
+  absl::MutexLock lock(&mutex_);
+  const int64_t end = offset + std::ssize(elements);
+  if (offset < 0 || offset > taken_ || end > spec_.trained()) {
+    return FailedPrecondition(
+        "elements {} to {} of the gradient of partition {} come after {} of {}", offset, end,
+        spec_.id, taken_, spec_.trained());
+  }
+  if (end > taken_) {
+    SHOAL_RETURN_IF_ERROR(state_.WriteGradient(index_, offset, elements));
+    taken_ = end;
+  }
+  return absl::OkStatus();
+}
+
+int64_t Partition::taken() const {
+  absl::MutexLock lock(&mutex_);
+  return taken_;
 }
 
 bool Partition::Contains(int64_t key) const {
@@ -55,8 +89,11 @@ int64_t Partition::pushes() const {
   return keys_.count();
 }
 
-void Partition::Clear() {
+void Partition::Clear(int64_t expected) {
   absl::MutexLock lock(&mutex_);
+  expected_ = expected;
+  complete_ = false;
+  taken_ = 0;
   empty_ = !SHOAL_PLANTED("gradient-kept");
   failure_ = absl::OkStatus();
   keys_.Clear();

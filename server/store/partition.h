@@ -49,6 +49,7 @@ class Partition {
   struct PushOutcome {
     absl::StatusCode code = absl::StatusCode::kOk;
     bool applied_before = false;
+    bool complete = false;  // with this one: none is to come any more
   };
   // Adds a gradient of spec().count elements once per contribution key and attempt, whoever sends
   // it. If the state fails, the attempt is lost: this push and all later ones are refused until
@@ -59,9 +60,18 @@ class Partition {
   bool Contains(int64_t key) const ABSL_LOCKS_EXCLUDED(mutex_);
   // How many pushes the sum contains.
   int64_t pushes() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether it contains all that were expected: the sum does not change any more.
+  bool complete() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Forgets the sum and which pushes it contains.
-  void Clear();
+  // Of a backup: takes elements of the gradient, one piece after the other; one that is repeated is
+  // taken already.
+  absl::Status TakeGradient(int64_t offset, std::span<const float> elements)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // How many elements have come.
+  int64_t taken() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Forgets the sum and which pushes it contains. So many are to come now; 0: unknown.
+  void Clear(int64_t expected = 0);
   // Completes the sum, which is zero if nothing was pushed. Fails if a push could not be added.
   absl::Status Seal();
 
@@ -82,6 +92,9 @@ class Partition {
   bool empty_ ABSL_GUARDED_BY(mutex_) = true;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of the state, since Clear
   KeySet keys_ ABSL_GUARDED_BY(mutex_);
+  int64_t expected_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool complete_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace shoal::server

@@ -131,11 +131,20 @@ class PartitionState {
   // non_finite includes what Add refused.
   virtual absl::StatusOr<std::vector<GradientStatistics>> Statistics() = 0;
 
-  // Copies elements of the sum, rounded as Update sees them, once Statistics has been called.
+  // Makes the sum of what is frozen in it zero, before Statistics, of one that takes no more.
+  virtual void ClearFrozen(size_t partition) = 0;
+  // Copies elements of the sum, rounded as Update sees them, once Statistics or ClearFrozen has
+  // been called.
   virtual absl::Status ReadGradient(size_t partition, int64_t begin,
                                     std::span<float> out) const = 0;
-  // sum = what another server's ReadGradient gives, of a backup, which lies on the host.
-  virtual absl::Status LoadGradient(size_t /*partition*/, const plan::UnitReader& /*gradient*/) {
+  // Of a backup, which lies on the host: elements of the sum = what another server's ReadGradient
+  // gave, or from one on all that it gives.
+  virtual absl::Status WriteGradient(size_t /*partition*/, int64_t /*begin*/,
+                                     std::span<const float> /*elements*/) {
+    return absl::UnimplementedError("a backup lies in a GPU's memory");
+  }
+  virtual absl::Status LoadGradient(size_t /*partition*/, int64_t /*begin*/,
+                                    const plan::UnitReader& /*gradient*/) {
     return absl::UnimplementedError("a backup lies in a GPU's memory");
   }
 

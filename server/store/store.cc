@@ -214,8 +214,12 @@ absl::StatusOr<std::span<const float>> Store::Read(size_t partition, StateArray 
 }
 
 absl::Status Store::LoadGradient(const plan::UnitReader& gradient) {
-  return ForEachPartition(
-      [&](size_t p) { return Trains(p) ? state_->LoadGradient(p, gradient) : absl::OkStatus(); });
+  return ForEachPartition([&](size_t p) {
+    const int64_t taken = Trains(p) ? partitions_[p]->taken() : 0;
+    return Trains(p) && taken < partitions_[p]->spec().count
+               ? state_->LoadGradient(p, taken, gradient)
+               : absl::OkStatus();
+  });
 }
 
 void Store::Drop(size_t partition) {
@@ -224,10 +228,11 @@ void Store::Drop(size_t partition) {
   state_->Drop(partition);
 }
 
-void Store::Clear() {
+void Store::Clear(std::span<const int64_t> unit_pushes) {
   for (const auto& partition : partitions_) {
     if (partition != nullptr) {
-      partition->Clear();
+      const auto unit = static_cast<size_t>(partition->spec().unit);
+      partition->Clear(unit < unit_pushes.size() ? unit_pushes[unit] : 0);
     }
   }
 }

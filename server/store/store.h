@@ -102,10 +102,11 @@ class Store {
   // Not OK once a Commit has failed: the state then is neither of the old nor of the new version.
   const absl::Status& failure() const { return failure_; }
 
-  // Of backups: takes the sealed gradient.
+  // Of backups: takes what has not come yet of the sealed gradient.
   absl::Status LoadGradient(const plan::UnitReader& gradient);
-  // Forgets gradients and which pushes were taken.
-  void Clear();
+  // Forgets gradients and which pushes were taken. By unit: how many are to come to each of its
+  // partitions; empty: unknown.
+  void Clear(std::span<const int64_t> unit_pushes = {});
   // Returns statistics by partition, ascending. The gradient then stays unchanged until Clear.
   absl::StatusOr<std::vector<PartitionStatistics>> Seal();
 

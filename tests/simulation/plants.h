@@ -39,6 +39,8 @@ inline constexpr std::array kPlants = {
     Plant{"gradient-unreplicated", "a backup commits without the gradient of the step"},
     Plant{"gradient-again", "a backup applies the gradient of the step before again"},
     Plant{"backup-left-behind", "a backup keeps the state before the step that is committed"},
+    Plant{"early-seal-misses-contribution",
+          "a gradient goes to backups before the last contribution to it"},
     Plant{"replicas-unawaited", "a step is recorded before backups have its gradient"},
     Plant{"read-old-version-at-backup", "a client reads the version before at a backup"},
     Plant{"bytes-of-one", "of the bytes of a wave those of one server are told"},

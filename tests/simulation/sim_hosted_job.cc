@@ -4,6 +4,8 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/job/shard_map_message.h"
+#include "server/copy/gradient_sender.h"
+#include "tests/simulation/process_ids.h"
 #include "tests/simulation/sim_servers.h"
 
 namespace shoal::simulation {
@@ -208,7 +210,35 @@ server::PushVerdict SimHostedJob::TakePush(const server::ClientIdentity& client,
   if (verdict.code == absl::StatusCode::kOk && !verdict.applied_before) {
     all_.on_pushed(server_, client.incarnation);
   }
+  if (verdict.complete) {
+    SendGradient(header.partition, header);
+  }
   return verdict;
+}
+
+void SimHostedJob::SendGradient(int partition, const transport::PushHeader& header) {
+  proto::TakeGradientRequest of;
+  of.set_job_id(request_.job_id());
+  of.set_run(request_.run());
+  of.set_step(header.step);
+  of.set_attempt(header.attempt);
+  const plan::PartitionSpec& spec = job.model().partitions()[static_cast<size_t>(partition)];
+  for (const std::string& address : backed_at[partition]) {
+    const auto piece = server::NextPiece(
+        spec, 0, of, [this](const auto& wanted) { return core->ReadState(wanted); });
+    SHOAL_CHECK(piece.ok() && piece->elements().size() == spec.count * sizeof(float));
+    const int backup = ServerAt(address);
+    all_.context_.network.Call<bool>(
+        all_.process(server_), all_.process(backup), {.repeats = false, .owner = here_},
+        [all = &all_, backup, piece = *piece](const auto& answer) {
+          const auto taken = all->server(backup).TakeGradient(piece);
+          if (taken.ok() && !taken->late()) {
+            all->on_gradient(backup, piece);
+          }
+          answer(taken.ok());
+        },
+        [](const auto&) {});
+  }
 }
 
 server::JobStore::Regions SimHostedJob::ExposedRegions() const {

@@ -219,6 +219,12 @@ absl::StatusOr<proto::BeginAttemptReply> SimServer::BeginAttempt(
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(wanted.job_id()));
   return job->core->BeginAttempt(wanted, [&] {
     job->FollowExtents();
+    job->backed_at.clear();
+    for (const proto::BackupPlace& place : wanted.backups()) {
+      for (const int partition : place.partitions()) {
+        job->backed_at[partition].push_back(place.address());
+      }
+    }
     all_->on_begun(index_);
     all_->barrier_workers.assign(wanted.barrier_worker().begin(), wanted.barrier_worker().end());
     fenced_.insert(wanted.lost_worker().begin(), wanted.lost_worker().end());
@@ -251,6 +257,15 @@ absl::StatusOr<proto::ReadStateReply> SimServer::ReadState(const proto::ReadStat
 absl::StatusOr<proto::ConnectStateReply> SimServer::ConnectState(
     const proto::ConnectStateRequest& /*request*/) {
   return Unimplemented("state is in the answers");
+}
+
+absl::StatusOr<proto::TakeGradientReply> SimServer::TakeGradient(
+    const proto::TakeGradientRequest& wanted) {
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(wanted.job_id()));
+  if (job->request().run() != wanted.run()) {
+    return FailedPrecondition("a gradient of another run comes");
+  }
+  return job->core->TakeGradient(wanted);
 }
 
 absl::StatusOr<proto::PrepareReply> SimServer::Prepare(const proto::PrepareRequest& wanted) {

@@ -59,6 +59,8 @@ class SimHostedJob {
   absl::Status FetchGradients(const proto::ReplicateRequest& request);
   // Lets go of what extents took that are here no more.
   void FollowExtents();
+  // Addresses of those that back partitions up, in this attempt, by partition.
+  std::map<int, std::vector<std::string>> backed_at;
   // Of weights.
   size_t regions() const { return weights_.size(); }
 
@@ -83,6 +85,8 @@ class SimHostedJob {
   template <typename Request>
   std::map<int, server::StateGiver> GiversOf(const Request& request);
   absl::StatusOr<std::string> Accept(const proto::ConnectRequest& request);
+  // To those that back it up, each for itself: what is lost they fetch later.
+  void SendGradient(int partition, const transport::PushHeader& header);
   server::PushVerdict TakePush(const server::ClientIdentity& client,
                                const transport::PushHeader& header,
                                const server::PushPayload& payload);
@@ -126,6 +130,8 @@ class SimServer final : public rpc::ParameterServerService {
   // Nobody does: state is in the answers.
   absl::StatusOr<proto::ConnectStateReply> ConnectState(
       const proto::ConnectStateRequest& request) override;
+  absl::StatusOr<proto::TakeGradientReply> TakeGradient(
+      const proto::TakeGradientRequest& request) override;
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) override;
 
   // The job that it holds; null: none.
@@ -186,6 +192,9 @@ class SimServers {
   std::function<void(int index)> on_committed = [](int) {};
   // An attempt, that had not begun.
   std::function<void(int index)> on_begun = [](int) {};
+  // A part of a gradient came to its backup.
+  std::function<void(int index, const proto::TakeGradientRequest&)> on_gradient =
+      [](int, const auto&) {};
   // A push was taken that is in no sum yet.
   std::function<void(int index, uint64_t incarnation)> on_pushed = [](int, uint64_t) {};
   // A command was carried out.

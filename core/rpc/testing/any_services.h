@@ -54,6 +54,8 @@ class AnyServer : public ParameterServerService {
   MOCK_METHOD(absl::StatusOr<proto::ReadStateReply>, ReadState, (const proto::ReadStateRequest&));
   MOCK_METHOD(absl::StatusOr<proto::ConnectStateReply>, ConnectState,
               (const proto::ConnectStateRequest&));
+  MOCK_METHOD(absl::StatusOr<proto::TakeGradientReply>, TakeGradient,
+              (const proto::TakeGradientRequest&));
   MOCK_METHOD(absl::StatusOr<proto::ConnectReply>, Connect, (const proto::ConnectRequest&));
 };
 

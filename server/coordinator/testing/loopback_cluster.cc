@@ -91,6 +91,10 @@ class EmptyServer final : public rpc::ParameterServerService {
   absl::StatusOr<proto::ReplicateReply> Replicate(const proto::ReplicateRequest&) override {
     return proto::ReplicateReply();
   }
+  absl::StatusOr<proto::TakeGradientReply> TakeGradient(
+      const proto::TakeGradientRequest&) override {
+    return proto::TakeGradientReply();
+  }
   absl::StatusOr<proto::ReadStateReply> ReadState(const proto::ReadStateRequest&) override {
     return proto::ReadStateReply();
   }

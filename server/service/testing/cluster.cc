@@ -56,6 +56,11 @@ TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Acc
                       .connect =
                           [&there](const auto& request) { return there.ConnectState(request); }};
             },
+            .connect_backup = [this](const std::string& address) -> GradientTaker {
+              return [&there = service(std::stoi(address))](const auto& request) {
+                return there.TakeGradient(request);
+              };
+            },
             .available_memory = [this]() -> absl::StatusOr<int64_t> {
               return available_memory.has_value() ? *available_memory : AvailableMemory();
             }},

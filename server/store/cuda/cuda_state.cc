@@ -49,6 +49,7 @@ class CudaState final : public PartitionState {
                    bool first) override;
   absl::Status Clear(size_t partition) override;
   absl::StatusOr<std::vector<GradientStatistics>> Statistics() override;
+  void ClearFrozen(size_t partition) override;
   absl::Status ReadGradient(size_t partition, int64_t begin, std::span<float> out) const override;
   absl::Status Update(size_t first, size_t last, std::span<const UpdateScalars> scalars,
                       std::span<const WeightsBuffers> weights) override;
@@ -132,6 +133,14 @@ absl::Status CudaState::ReadPart(size_t partition, StateArray array, int64_t beg
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
   const float* const whole = arrays_[partition].state[static_cast<size_t>(array)];
   return cuda::ReadArray(*context_, staged, whole + begin, out);
+}
+
+void CudaState::ClearFrozen(size_t partition) {
+  StagingStream& staged = StreamOf(partition);
+  absl::MutexLock lock(&staged.mutex);
+  if (context_->MakeCurrent().ok()) {  // a GPU that fails says so in Statistics
+    PutFrozenZeros(partition, staged.stream).IgnoreError();
+  }
 }
 
 absl::Status CudaState::ReadGradient(size_t partition, int64_t begin, std::span<float> out) const {

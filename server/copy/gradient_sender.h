@@ -1,0 +1,89 @@
+// Sends gradients that take no more pushes to the servers that back their partitions up, while the
+// attempt goes on, in threads of its own: whoever takes pushes waits for nobody. What has not got
+// there when the attempt is sealed those servers fetch (ReplicateRequest), so that nobody is told
+// of what fails here.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/model/partition.h"
+#include "proto/server.pb.h"
+#include "server/copy/state_copy.h"
+
+namespace shoal::server {
+
+// Brings a part of a gradient to one server. Thread-safe.
+using GradientTaker =
+    std::function<absl::StatusOr<proto::TakeGradientReply>(const proto::TakeGradientRequest&)>;
+
+// The part of a partition's gradient that begins at this element, of an open attempt, as it is read
+// by `read`.
+absl::StatusOr<proto::TakeGradientRequest> NextPiece(const plan::PartitionSpec& partition,
+                                                     int64_t offset,
+                                                     const proto::TakeGradientRequest& of,
+                                                     const StateReader& read);
+
+// DataLoss, unless they are what was sent.
+absl::StatusOr<std::vector<float>> ElementsOf(const proto::TakeGradientRequest& piece);
+
+class GradientSender {
+ public:
+  struct Options {
+    std::string job_id;
+    int64_t run = 0;
+    int threads = 2;  // a slow server holds up one
+  };
+  // `read` reads this server's gradients, `connect` reaches the server of an address.
+  GradientSender(const Options& options, StateReader read,
+                 std::function<GradientTaker(const std::string& address)> connect);
+  // Waits for what is being sent.
+  ~GradientSender();
+  GradientSender(const GradientSender&) = delete;
+  GradientSender& operator=(const GradientSender&) = delete;
+
+  // Says which attempt is open, and who backs up what. What waits of another is not sent.
+  void Begin(const proto::BeginAttemptRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Sends the gradient of a partition, in parts, one after the other.
+  void Add(const plan::PartitionSpec& partition, int64_t step, int64_t attempt)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Sends nothing more of the attempt.
+  void End() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Task {
+    plan::PartitionSpec partition;
+    std::string address;
+    proto::TakeGradientRequest of;
+  };
+
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Send(const Task& task) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool IsOpen(int64_t step, int64_t attempt) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return open_ && step == step_ && attempt == attempt_;
+  }
+
+  const Options options_;
+  const StateReader read_;
+  const std::function<GradientTaker(const std::string&)> connect_;
+  absl::Mutex mutex_;
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t attempt_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<int, std::vector<std::string>> backups_ ABSL_GUARDED_BY(mutex_);  // by partition
+  std::map<std::string, GradientTaker> takers_ ABSL_GUARDED_BY(mutex_);      // by address
+  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);  // each partition once for each backup
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace shoal::server
