@@ -275,6 +275,7 @@ class JobRun {
   bool LacksBackups() const;
   plan::ShardMap TargetOf(std::span<const int> places) const;
   plan::ShardMap MapFor(uint64_t worker) const;
+  std::function<proto::BeginAttemptRequest(int)> AttemptAt(proto::BeginAttemptRequest all) const;
   void Replicate(const std::function<void()>& then);
   std::function<void(int, const absl::Status&)> OrWithoutLost(std::function<void()> then);
 

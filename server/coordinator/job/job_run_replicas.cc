@@ -13,6 +13,7 @@
 #include "core/plan/placement/placement.h"
 #include "server/coordinator/job/call_all.h"
 #include "server/coordinator/job/job_run.h"
+#include "server/coordinator/step/expected_pushes.h"
 
 namespace shoal::server {
 namespace {
@@ -233,7 +234,31 @@ plan::ShardMap JobRun::MapFor(uint64_t worker) const {
   return plan::WithReaders(job_.shard_map, HostsOf(servers_), member.host, member.index);
 }
 
-// Backups get the gradients of the step, then it is committed.
+// What each server is told of an attempt. Where workers push packs by themselves it can tell the
+// last push to a partition, whoever runs which, and the gradient goes to backups with that one.
+std::function<proto::BeginAttemptRequest(int)> JobRun::AttemptAt(
+    proto::BeginAttemptRequest all) const {
+  std::map<int, std::vector<proto::BackupPlace>> backups;
+  const bool trains = phase_ == Phase::kBeginning && !validating_;
+  if (trains && replicas() > 1 &&
+      std::ranges::count(pushes_, proto::NextStepRequest::PUSHES_OF_PACKS) == std::ssize(pushes_)) {
+    const std::vector<int64_t> pushes = MostPushes(job_.pushes, plan_.packs());
+    all.mutable_unit_pushes()->Assign(pushes.begin(), pushes.end());
+    backups = BackupPlaces(job_.shard_map, servers_);
+  }
+  return [all, backups, held = HeldByMap()](int server) {
+    proto::BeginAttemptRequest request = all;
+    if (const auto found = held.find(server); found != held.end()) {
+      *request.mutable_held() = found->second;
+    }
+    if (const auto found = backups.find(server); found != backups.end()) {
+      request.mutable_backups()->Assign(found->second.begin(), found->second.end());
+    }
+    return request;
+  };
+}
+
+// Backups get the gradients of the step that they have not got, then it is committed.
 void JobRun::Replicate(const std::function<void()>& then) {
   if (replicas() == 1 || SHOAL_PLANTED("replicas-unawaited")) {
     then();

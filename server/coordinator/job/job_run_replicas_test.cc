@@ -177,6 +177,43 @@ TEST(ReadReplicasTest, AWorkerReadsFromTheServerOnItsHostWhatThatHas) {
   EXPECT_TRUE(looked);
 }
 
+// Of a step that is drawn too: how many packs there are is known, whoever draws them.
+TEST(ReplicasGradientTest, ComesToBackupsBeforeTheLastWorkerReports) {
+  for (const bool draw : {false, true}) {
+    for (const int stages : {1, 2}) {
+      SimOptions options = WithReplicas();
+      options.draw = draw && stages == 1;
+      options.stages = stages;
+      SimWorld world(options);
+      bool sealed = false;
+      std::map<int64_t, int> before;  // by step
+      world.servers.on_gradient = [&](int, const proto::TakeGradientRequest& piece) {
+        before[piece.step()] += sealed ? 0 : 1;
+      };
+      world.hook = [&](const char* point, int) {
+        sealed = point == std::string("prepare") || (sealed && point != std::string("begin"));
+      };
+      ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+      ExpectAllStepsOnce(world, 8);
+      EXPECT_EQ(before.size(), 8U) << draw << stages;
+    }
+  }
+}
+
+// Sums of steps are of as many packs as a worker runs, which nobody knows before.
+TEST(ReplicasGradientTest, IsFetchedAtTheEndWhereWorkersPushSums) {
+  SimOptions options = WithReplicas();
+  options.sums = true;
+  SimWorld world(options);
+  int early = 0;
+  world.servers.on_gradient = [&](int, const proto::TakeGradientRequest& piece) {
+    early += piece.step() > 1 ? 1 : 0;  // nobody has said so before the first
+  };
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ExpectAllStepsOnce(world, 8);
+  EXPECT_EQ(early, 0);
+}
+
 // Who would join meanwhile could not connect to it.
 TEST(ReplicasMoveTest, NobodyJoinsUntilTheMapIsWithoutWhoIsLost) {
   SimWorld world(WithReplicas());

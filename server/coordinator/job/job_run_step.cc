@@ -167,13 +167,7 @@ void JobRun::BeginAtServers(const std::function<void()>& then) {
     }
   };
   CallAll(
-      &rpc::ParameterServerService::BeginAttempt,
-      [request, held = HeldByMap()](int server) mutable {
-        if (const auto found = held.find(server); found != held.end()) {
-          *request.mutable_held() = found->second;
-        }
-        return request;
-      },
+      &rpc::ParameterServerService::BeginAttempt, AttemptAt(request),
       [begun](const std::vector<proto::BeginAttemptReply>&) { begun(); }, OrWithoutLost(begun));
 }
 

@@ -196,6 +196,26 @@ std::map<int, std::vector<proto::PartitionSource>> GradientSources(
   return sources;
 }
 
+std::map<int, std::vector<proto::BackupPlace>> BackupPlaces(const plan::ShardMap& map,
+                                                            const std::vector<Member>& servers) {
+  std::map<int, std::map<int, proto::BackupPlace>> at;  // by primary and backup
+  for (int id = 0; id < static_cast<int>(map.servers.size()); ++id) {
+    const std::vector<int>& holders = map.servers[static_cast<size_t>(id)];
+    for (const int backup : std::span(holders).subspan(1)) {
+      proto::BackupPlace& place = at[holders.front()][backup];
+      place.set_address(servers[static_cast<size_t>(backup)].address);
+      place.add_partitions(id);
+    }
+  }
+  std::map<int, std::vector<proto::BackupPlace>> places;
+  for (const auto& [primary, by_backup] : at) {
+    for (const auto& [backup, place] : by_backup) {
+      places[primary].push_back(place);
+    }
+  }
+  return places;
+}
+
 bool IsHeldWithout(const plan::ShardMap& map, const std::vector<Member>& servers,
                    const std::set<uint64_t>& lost) {
   return std::ranges::all_of(map.servers, [&](const std::vector<int>& holders) {

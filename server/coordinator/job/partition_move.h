@@ -83,6 +83,10 @@ PartitionMove PlanMoveTo(const plan::ShardMap& now, const plan::ShardMap& target
 std::map<int, std::vector<proto::PartitionSource>> GradientSources(
     const plan::ShardMap& map, const std::vector<Member>& servers);
 
+// Who backs up what a server is the primary of.
+std::map<int, std::vector<proto::BackupPlace>> BackupPlaces(const plan::ShardMap& map,
+                                                            const std::vector<Member>& servers);
+
 // Whether each partition has a holder that is none of those.
 bool IsHeldWithout(const plan::ShardMap& map, const std::vector<Member>& servers,
                    const std::set<uint64_t>& lost);

@@ -30,6 +30,14 @@ bool Overlap(const plan::PartitionSpec& partition, const plan::ElementRange& sha
 
 }  // namespace
 
+std::vector<int64_t> MostPushes(const PushPlan& plan, int64_t packs) {
+  std::vector<PushedWork> works;
+  for (size_t stage = 0; stage < plan.per_pack.size(); ++stage) {
+    works.push_back({.stage = stage, .packs = packs});
+  }
+  return PushesByUnit(plan, works);
+}
+
 std::vector<int64_t> ExpectedPushes(const PushPlan& plan, const std::vector<PushedWork>& works,
                                     int ranks) {
   const std::vector<int64_t> by_unit = PushesByUnit(plan, works);

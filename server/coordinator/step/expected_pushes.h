@@ -34,6 +34,10 @@ struct PushedWork {
   int64_t rounds = 1;  // that had packs: each has a sum of its own
 };
 
+// By unit: to each of its partitions, at most, of a step of so many packs. As many come only where
+// each pack is pushed by itself, and all of them are.
+std::vector<int64_t> MostPushes(const PushPlan& plan, int64_t packs);
+
 // By partition. `ranks`: how many workers share the sums, where they push shards.
 std::vector<int64_t> ExpectedPushes(const PushPlan& plan, const std::vector<PushedWork>& works,
                                     int ranks);

@@ -36,6 +36,10 @@ TEST(ExpectedPushes, EachPackAsOftenAsItsStagesPush) {
               ElementsAre(9, 9, 3, 3));
 }
 
+TEST(MostPushes, AreThoseOfPacksThatAreAllPushedByThemselves) {
+  EXPECT_THAT(MostPushes(TwoStages(), 3), ElementsAre(9, 3));
+}
+
 TEST(ExpectedPushes, ASumOnceForEachRoundThatHadPacks) {
   const auto how = NextStepRequest::PUSHES_OF_STEPS;
   EXPECT_THAT(ExpectedPushes(TwoStages(),
