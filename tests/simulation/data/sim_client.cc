@@ -1,7 +1,6 @@
 #include "tests/simulation/data/sim_client.h"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "core/base/check.h"
@@ -18,14 +17,6 @@ namespace {
 constexpr absl::Duration kIdle = absl::Milliseconds(500);
 // As a handshake with a process that cannot be reached takes.
 constexpr absl::Duration kHandshake = absl::Seconds(5);
-
-// Cheaper than asking the kernel.
-absl::StatusOr<std::shared_ptr<std::byte>> AllocatePages(int64_t bytes) {
-  constexpr std::align_val_t kPage{4096};
-  return std::shared_ptr<std::byte>(
-      static_cast<std::byte*>(operator new(static_cast<size_t>(bytes), kPage)),
-      [](std::byte* memory) { operator delete(memory, kPage); });
-}
 
 }  // namespace
 

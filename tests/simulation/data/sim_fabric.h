@@ -5,6 +5,7 @@
 // process; one that is frozen is read and written all the same.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,11 +13,17 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "core/transport/transport.h"
 #include "tests/simulation/sim_context.h"
 #include "tests/simulation/sim_process.h"
 
 namespace shoal::simulation {
+
+class SimLink;
+
+// Zeroed, and cheaper than asking the kernel.
+absl::StatusOr<std::shared_ptr<std::byte>> AllocatePages(int64_t bytes);
 
 class SimFabric {
  public:
@@ -32,13 +39,11 @@ class SimFabric {
 
  private:
   friend class SimTransport;
-  friend class SimConnection;
-  class Link;
 
   SimContext& context_;
   uint64_t next_id_ = 0;
-  std::map<std::string, std::shared_ptr<Link>> offered_;  // by offer
-  std::vector<std::weak_ptr<Link>> links_;
+  std::map<std::string, std::shared_ptr<SimLink>> offered_;  // by offer, until one accepts
+  std::vector<std::weak_ptr<SimLink>> links_;
 };
 
 }  // namespace shoal::simulation
