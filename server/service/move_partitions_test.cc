@@ -1,13 +1,16 @@
 // Partitions that change servers between two steps.
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "core/base/testing/folder.h"
 #include "core/base/testing/status.h"
+#include "core/transport/testing/forwarding_transport.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/service/testing/moves.h"
@@ -143,6 +146,54 @@ TEST_P(MovePartitionsTest, RefusesWhatCannotBeByName) {
   holders[0].push_back(one);
   EXPECT_THAT(Describe(Begin(cluster, 1, 1, 5, holders)), HasSubstr("did not come to this server"));
   ASSERT_OK(cluster.BeginAttempt(1, 1));
+}
+
+// Calls something when a handshake is about to be answered.
+class AnsweringTransport final : public transport::ForwardingTransport {
+ public:
+  AnsweringTransport(std::unique_ptr<transport::Transport> inner,
+                     const std::function<void()>& before_answer)
+      : ForwardingTransport(std::move(inner)), before_answer_(before_answer) {}
+
+  absl::StatusOr<transport::Acceptance> Accept(
+      const std::string& offer, const transport::ConnectionOptions& options) override {
+    before_answer_();
+    return ForwardingTransport::Accept(offer, options);
+  }
+
+ private:
+  const std::function<void()>& before_answer_;
+};
+
+// An attempt begins by the old map, as when a wave is given up, which lets go of what was reserved.
+TEST_P(MovePartitionsTest, AHandshakeGrantsWhatItExposesAlsoWhereThatGoesMeanwhile) {
+  std::function<void()> before_answer = [] {};
+  TestingCluster cluster(
+      folder_ / "model", 2, plan::Accumulate::kExact, 1 << 14,
+      {.wrap_server = [&before_answer](std::unique_ptr<transport::Transport> inner) {
+        return std::make_unique<AnsweringTransport>(std::move(inner), before_answer);
+      }});
+  ASSERT_OK(cluster.Configure());
+  const Holders holders = HoldersOf(cluster);
+  ASSERT_OK(cluster.service(0).Reserve(Reserve(5, holders[1])).status());
+  const auto reserved = Resident(cluster);
+  before_answer = [&] { ASSERT_OK(cluster.BeginAttempt(1, 1)); };
+  TestingClient client(&cluster.service(0), &cluster.client_transport(), 1, 1);
+  ASSERT_OK(client.Connect());
+  EXPECT_LT(Total(Resident(cluster)), Total(reserved)) << "it has not gone";
+  ASSERT_EQ(client.granted().extents_size(), 2);
+  std::map<int, int> extents;  // by partition
+  for (const proto::PartitionLocation& location : client.granted().partitions()) {
+    extents[location.partition()] = location.extent();
+  }
+  for (const plan::PartitionSpec& spec : cluster.partitions()) {
+    const bool held = std::ranges::find(holders[0], spec.id) != holders[0].end();
+    ASSERT_TRUE(extents.contains(spec.id)) << spec.id;
+    EXPECT_EQ(extents.at(spec.id), held ? 0 : 1) << spec.id;
+    const absl::Status read = client.Read(spec.id, 0, 4 * spec.count).status();
+    EXPECT_TRUE(held ? read.ok() : !absl::IsOutOfRange(read)) << spec.id << ": " << read;
+  }
+  EXPECT_FALSE(client.closed());
 }
 
 class ReplicasTest : public MovesTest {
