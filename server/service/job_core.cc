@@ -208,6 +208,14 @@ absl::StatusOr<proto::FetchReply> JobCore::Fetch(const proto::FetchRequest& requ
       from_others.insert(source.partitions().begin(), source.partitions().end());
     }
   }
+  std::set<int> wanted(reserved_.partitions().begin(), reserved_.partitions().end());
+  wanted.insert(reserved_.backups().begin(), reserved_.backups().end());
+  const auto reserved =
+      std::ranges::count_if(all, [&wanted](int partition) { return wanted.contains(partition); });
+  if (reserved != std::ssize(all)) {
+    return InvalidArgument("{} of the {} partitions that are to come are reserved", reserved,
+                           all.size());
+  }
   if (!AreHere(all, request.version())) {
     SHOAL_RETURN_IF_ERROR(fetch());
   }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "core/base/testing/folder.h"
@@ -146,6 +147,26 @@ TEST_P(MovePartitionsTest, RefusesWhatCannotBeByName) {
   holders[0].push_back(one);
   EXPECT_THAT(Describe(Begin(cluster, 1, 1, 5, holders)), HasSubstr("did not come to this server"));
   ASSERT_OK(cluster.BeginAttempt(1, 1));
+}
+
+// What an earlier wave of the wish has reserved is there for later ones, each of which says what it
+// has memory for.
+TEST_P(MovePartitionsTest, AFetchBringsNoMoreThanItsReserveAskedFor) {
+  TestingCluster cluster(folder_ / "model", 2, plan::Accumulate::kExact);
+  ASSERT_OK(cluster.Configure());
+  Holders holders = HoldersOf(cluster);
+  ASSERT_GE(holders[1].size(), 3U);
+  const auto [first, second, third] = std::tuple(holders[1][0], holders[1][1], holders[1][2]);
+  ParameterService& to = cluster.service(0);
+  ASSERT_OK(to.Reserve(Reserve(5, holders[1])).status());
+  ASSERT_OK(to.Fetch(Fetch(5, 0, 1, {first})).status());
+  holders[0].push_back(first);
+  std::erase(holders[1], first);
+  ASSERT_OK(Begin(cluster, 1, 1, 5, holders));
+  ASSERT_OK(to.Reserve(Reserve(6, {second})).status());
+  EXPECT_THAT(Describe(to.Fetch(Fetch(6, 0, 1, {second, third})).status()),
+              HasSubstr("1 of the 2 partitions that are to come are reserved"));
+  ASSERT_OK(to.Fetch(Fetch(6, 0, 1, {second})).status());
 }
 
 // Calls something when a handshake is about to be answered.
