@@ -247,8 +247,7 @@ absl::StatusOr<proto::ReadStateReply> JobCore::ReadState(const proto::ReadStateR
     return FailedPrecondition("the gradient of step {} attempt {} is wanted: {}",
                               request.version() + 1, request.attempt(), state_.Describe());
   }
-  const bool here = gradient || partition != nullptr;
-  return server::ReadState(here ? store_ : backups_, request, slot);
+  return server::ReadState(gradient || partition != nullptr ? store_ : backups_, request, slot);
 }
 
 void JobCore::DisconnectLost(const proto::BeginAttemptRequest& request) {

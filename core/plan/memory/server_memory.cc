@@ -140,12 +140,12 @@ std::vector<ServerMemory> PlanServers(const Job& job, const std::vector<Partitio
     if (job.service.read_replicas) {
       memory.weights += WeightsBytes(backups, job.service.wire_type);
     }
-    std::set<int> backups;  // servers that have its partitions too
+    std::set<int> followers;  // servers that back its partitions up
     for (const PartitionSpec& partition : held) {
       const std::vector<int>& holders = map.servers[static_cast<size_t>(partition.id)];
-      backups.insert(holders.begin() + 1, holders.end());
+      followers.insert(holders.begin() + 1, holders.end());
     }
-    memory.copies += std::ssize(backed) * kStateLinkBytes + std::ssize(backups) * kStateLinkBytes;
+    memory.copies += (std::ssize(backed) + std::ssize(followers)) * kStateLinkBytes;
     for (const auto& [primary, promoted] : backed) {
       const ServerMemory more = PlanServerMemory(promoted, /*slot_bytes=*/0, job.service, 0);
       memory.promotion = std::max(memory.promotion, more.total() - more.process);

@@ -249,7 +249,6 @@ class JobRun {
   void ReserveForMove();
   void FetchForMove();
   void EndWave(int64_t bytes);
-  void CountInGpus(const PartitionMove& move);
   void TellWave(int64_t bytes, size_t servers_before);
   void Retire(std::shared_ptr<ServerClient> control);
   void OnMoveFailed(size_t member, const absl::Status& status);

@@ -26,6 +26,22 @@ bool IsUrgent(const std::map<uint64_t, Departure>& departures) {
                              [](const auto& departure) { return !departure.second.drained; });
 }
 
+// What comes takes memory of GPUs, and what goes gives none back before all that came with it does.
+void CountInGpus(const PartitionMove& move, const LoadedJob& job,
+                 std::map<uint64_t, proto::ServerGpu>& gpus) {
+  for (const auto& [member, ids] : move.comes) {
+    std::vector<plan::PartitionSpec> comes;
+    for (const int id : ids) {
+      comes.push_back(job.pushes.partitions[static_cast<size_t>(id)]);
+    }
+    proto::ServerGpu& gpu = gpus[move.members[static_cast<size_t>(member)].incarnation];
+    if (!gpu.gpu().empty()) {
+      gpu.set_taken_bytes(gpu.taken_bytes() +
+                          plan::PlanServerGpuMemory(comes, job.job.service.accumulate).total());
+    }
+  }
+}
+
 }  // namespace
 
 // Servers may have heard of generations that this life knows nothing of.
@@ -235,7 +251,7 @@ void JobRun::EndWave(int64_t bytes) {
   environment_.reached("moved");
   TellWave(bytes, servers_before.size());
   const PartitionMove move = *std::exchange(move_, std::nullopt);
-  CountInGpus(move);
+  CountInGpus(move, job_, server_gpus_);
   ReleaseAt(*move_control_, move.leavers);
   for (const int leaver : move.leavers) {
     joiners_.loaded.erase(move.members[static_cast<size_t>(leaver)].incarnation);
@@ -253,21 +269,6 @@ void JobRun::EndWave(int64_t bytes) {
   // Last, so that its calls to those that leave go on.
   Retire(std::move(move_control_));
   OpenStep();
-}
-
-// What comes takes memory of GPUs, and what goes gives none back before all that came with it does.
-void JobRun::CountInGpus(const PartitionMove& move) {
-  for (const auto& [member, ids] : move.comes) {
-    std::vector<plan::PartitionSpec> comes;
-    for (const int id : ids) {
-      comes.push_back(job_.pushes.partitions[static_cast<size_t>(id)]);
-    }
-    proto::ServerGpu& gpu = server_gpus_[move.members[static_cast<size_t>(member)].incarnation];
-    if (!gpu.gpu().empty()) {
-      gpu.set_taken_bytes(gpu.taken_bytes() +
-                          plan::PlanServerGpuMemory(comes, job_.job.service.accumulate).total());
-    }
-  }
 }
 
 void JobRun::TellWave(int64_t bytes, size_t servers_before) {

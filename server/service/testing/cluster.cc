@@ -52,9 +52,9 @@ TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Acc
             .look_over_interval = absl::Milliseconds(5),
             .connect_server = [this](const std::string& address) -> GiverCalls {
               ParameterService& there = service(std::stoi(address));
-              return {.read = [&there](const auto& request) { return there.ReadState(request); },
-                      .connect =
-                          [&there](const auto& request) { return there.ConnectState(request); }};
+              return {
+                  .read = [&there](const auto& request) { return there.ReadState(request); },
+                  .connect = [&there](const auto& request) { return there.ConnectState(request); }};
             },
             .connect_backup = [this](const std::string& address) -> GradientTaker {
               return [&there = service(std::stoi(address))](const auto& request) {

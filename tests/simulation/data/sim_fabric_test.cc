@@ -1,6 +1,6 @@
-// The conformance suite over the simulated fabric. The suite's threads block and sleep, so here the
-// loop keeps to real time: whoever polls or waits runs what is due, one thread at a time. Tests that
-// fork are left out, since the fabric is memory of one process.
+// The conformance suite over the simulated fabric. The suite's threads block and sleep, so here
+// the loop keeps to real time: whoever polls or waits runs what is due, one thread at a time.
+// Tests that fork are left out, since the fabric is memory of one process.
 #include "tests/simulation/data/sim_fabric.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// A connection of the simulated fabric (sim_fabric.h): two ends, each of a process, and the messages
-// between them. What was posted is on its way even when the process that posted it ends.
+// A connection of the simulated fabric (sim_fabric.h): two ends, each of a process, and the
+// messages between them. What was posted is on its way even when the process that posted it ends.
 #pragma once
 
 #include <array>
