@@ -3,8 +3,11 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <sstream>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "client/grpc_server_client.h"
 #include "client/parameter_client.h"
 #include "core/base/memory/host_memory.h"
@@ -81,6 +84,12 @@ class ServerProcess {
                 },
             .open_gpu = cluster.open_gpu,
             .threads = 1,
+            .connect_server = [token](const std::string& address) -> server::StateReader {
+              return [channel = rpc::Channel::Create(address, token, rpc::Role::kServer)](
+                         const proto::ReadStateRequest& request) {
+                return channel->Call(&rpc::ParameterServerService::ReadState, request);
+              };
+            },
             .available_memory = AvailableMemory},
         &process->metrics_);
     std::vector<std::unique_ptr<rpc::Service>> services;
@@ -102,6 +111,17 @@ class ServerProcess {
   }
   int index() const { return session_->index(); }
   const std::string& address() const { return address_; }
+  // That clients have made to it.
+  int64_t connections() const {
+    int64_t connections = 0;
+    std::istringstream text(metrics_.Text());
+    for (std::string line; std::getline(text, line);) {
+      if (line.starts_with("shoal_ps_connections_total{")) {
+        connections += std::stoll(line.substr(line.rfind(' ')));
+      }
+    }
+    return connections;
+  }
   absl::StatusOr<proto::GetChecksumsReply> Checksums(const std::string& job_id) {
     proto::GetChecksumsRequest request;
     request.set_job_id(job_id);
@@ -118,9 +138,11 @@ class ServerProcess {
 
 class WorkerProcess {
  public:
+  // It connects to servers once somebody has wished what is to be wished.
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const std::string& coordinator,
                                                               const rpc::Token& token,
-                                                              const ClusterOptions& cluster) {
+                                                              const ClusterOptions& cluster,
+                                                              const absl::Notification& wished) {
     const transport::FaultOptions& faults = cluster.faults;
     auto process = std::make_unique<WorkerProcess>();
     std::vector<std::unique_ptr<rpc::Service>> services;
@@ -142,7 +164,8 @@ class WorkerProcess {
     options.incarnation = process->session_->incarnation();
     options.threads = 1;
     options.transports.encrypt = cluster.encrypted;
-    options.make_server_client = [token](const std::vector<std::string>& addresses) {
+    options.make_server_client = [token, &wished](const std::vector<std::string>& addresses) {
+      wished.WaitForNotification();
       return std::make_unique<client::GrpcServerClient>(addresses, token);
     };
     options.stage_service = &process->service_;
@@ -230,6 +253,22 @@ class Outsider {
   std::unique_ptr<client::ParameterClient> client_;
 };
 
+// Steps wait meanwhile for workers that wait for that.
+absl::Status Wish(rpc::Channel& coordinator, int servers) {
+  proto::ScaleRequest wish;
+  wish.set_servers(servers);
+  wish.set_rate(int64_t{1} << 40);  // no wave waits for it
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (servers > 0) {
+    const absl::Status wished = coordinator.Call(&rpc::CoordinatorService::Scale, wish).status();
+    if (!absl::IsFailedPrecondition(wished) || absl::Now() > deadline) {
+      return wished;
+    }
+    absl::SleepFor(absl::Milliseconds(2));  // it does not train yet
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Watch(const std::string& coordinator, const std::string& job_id,
                    const rpc::Token& token, const std::function<void()>& on_first_step,
                    ClusterRun& run) {
@@ -272,10 +311,11 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
     addresses[static_cast<size_t>(server->index())] = server->address();
     servers.push_back(std::move(server));
   }
+  absl::Notification wished;
   std::vector<std::unique_ptr<WorkerProcess>> workers;
   for (int i = 0; i < options.workers; ++i) {
     SHOAL_ASSIGN_OR_RETURN(auto worker,
-                           WorkerProcess::Start(coordinator->address(), token, options));
+                           WorkerProcess::Start(coordinator->address(), token, options, wished));
     workers.push_back(std::move(worker));
   }
   const auto channel = rpc::Channel::Create(coordinator->address(), token, rpc::Role::kCoordinator);
@@ -286,6 +326,9 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
   submit.set_validation_file(options.validation_file);
   SHOAL_ASSIGN_OR_RETURN(const proto::SubmitJobReply submitted,
                          channel->Call(&rpc::CoordinatorService::SubmitJob, submit));
+  const absl::Status wish = Wish(*channel, options.wanted_servers);
+  wished.Notify();
+  SHOAL_RETURN_IF_ERROR(wish);
   ClusterRun run;
   const auto meddle = [&] {
     if (options.stranger) {
@@ -308,14 +351,24 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
     }
   }
   run.worker_metrics = workers.front()->metrics();
+  if (options.wanted_servers > 0) {
+    SHOAL_ASSIGN_OR_RETURN(run.scaling, channel->Call(&rpc::CoordinatorService::Scale, {}));
+  }
   for (auto& server : servers) {
-    SHOAL_ASSIGN_OR_RETURN(const proto::GetChecksumsReply reply,
-                           server->Checksums(submitted.job_id()));
-    for (const proto::PartitionChecksum& partition : reply.partitions()) {
+    run.connections += server->connections();
+    const absl::StatusOr<proto::GetChecksumsReply> reply = server->Checksums(submitted.job_id());
+    if (options.wanted_servers > 0 && absl::IsNotFound(reply.status())) {
+      continue;  // it holds nothing of the job any more
+    }
+    SHOAL_RETURN_IF_ERROR(reply.status());
+    for (const proto::PartitionChecksum& partition : reply->partitions()) {
       run.checksums.resize(
           std::max(run.checksums.size(), static_cast<size_t>(partition.partition()) + 1));
       run.checksums[static_cast<size_t>(partition.partition())] = partition.hash();
     }
+  }
+  if (options.wanted_servers > 0) {
+    return run;
   }
   Outsider reader;
   SHOAL_RETURN_IF_ERROR(reader.Connect(

@@ -25,6 +25,8 @@ struct ClusterOptions {
   bool encrypted = false;       // what goes over tcp, as with TLS
   bool stranger = false;        // one that has the token and is no worker wants to push
   int lost_worker = -1;         // one that is gone after the first step, by number
+  // That the job is to have, in waves from the first step on; 0: as many as it has.
+  int wanted_servers = 0;
   // Seed 0: none. Each worker gets faults of its own.
   transport::FaultOptions faults = {.seed = 0};
   // What a worker (by number) computes on; empty: the CPU.
@@ -36,12 +38,15 @@ struct ClusterOptions {
 struct ClusterRun {
   std::vector<proto::StepEvent> steps;
   std::vector<proto::ValidationEvent> validations;
-  std::vector<proto::TraceEvent> traces;    // where options.trace asked for them
-  proto::JobEvent end;                      // done or failed
-  std::vector<uint64_t> checksums;          // of the fp32 masters, by partition
-  std::vector<std::vector<float>> weights;  // by unit, as published, read by a read-only client
-  std::string worker_metrics;               // worker 0's, as text
-  absl::Status stranger;                    // what became of it, in the middle of the run
+  std::vector<proto::TraceEvent> traces;  // where options.trace asked for them
+  proto::JobEvent end;                    // done or failed
+  std::vector<uint64_t> checksums;        // of the fp32 masters, by partition
+  proto::ScaleReply scaling;              // where it stood at the last step
+  int64_t connections = 0;                // that workers made to servers
+  // By unit, as published, read by a read-only client; none where servers have changed.
+  std::vector<std::vector<float>> weights;
+  std::string worker_metrics;  // worker 0's, as text
+  absl::Status stranger;       // what became of it, in the middle of the run
 };
 
 // Trains `job` (cluster sizes are set from the options) on a token file, from start to end.
