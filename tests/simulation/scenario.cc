@@ -156,20 +156,44 @@ std::vector<Fault> DrawMoments(const SimOptions& options, std::optional<Nanoseco
   return moments;
 }
 
-// In some seeds, from numbers of their own: the others are as they were.
-void DrawScaling(uint64_t seed, Nanoseconds horizon, Scenario& scenario) {
-  Drawer draw(seed + (uint64_t{1} << 40));
-  if (!draw.Chance(0.3)) {
+bool HasManyPartitions(const SimOptions& options) { return options.model_growth > 1; }
+
+// In some seeds, from numbers of their own: the others are as they were. Many partitions, which move
+// one by one at first, and steps enough between.
+void DrawManyPartitions(uint64_t seed, SimOptions& options) {
+  Drawer draw(seed + (uint64_t{1} << 42));
+  if (!draw.Chance(0.05)) {
     return;
   }
+  options.model_growth = 4;
+  options.servers = static_cast<int>(draw.Between(2, 4));
+  options.workers = static_cast<int>(draw.Between(1, 2));
+  options.stages = 1;
+  options.layer = false;
+  options.steps = draw.Between(10, 30);
+  options.samples = draw.Between(1, 4);
+  options.stop_after = 0;
+  options.checkpoint_every = 0;
+  options.checkpoint_seconds = 0;
+  options.jobs = 1;
+  options.min_workers = 1;
+}
+
+// In some seeds, and those with many partitions, as above.
+void DrawScaling(uint64_t seed, Nanoseconds horizon, Scenario& scenario) {
+  Drawer draw(seed + (uint64_t{1} << 40));
   SimOptions& options = scenario.options;
+  const bool waves = HasManyPartitions(options);
+  if (!draw.Chance(0.3) && !waves) {
+    return;
+  }
   options.spare_servers = static_cast<int>(draw.Between(0, 3));
   Nanoseconds wished = 0;
   for (int64_t wishes = draw.Between(1, 4); wishes > 0; --wishes) {
     scenario.faults.moments.push_back(
         {.kind = FaultKind::kScale,
          .target = fmt::format("job-{}", draw.Between(0, options.jobs - 1)),
-         .at = draw.Between(0, std::min<Nanoseconds>(horizon, 2 * kSecond)),
+         .at = draw.Between(0, std::min<Nanoseconds>(horizon, waves ? kSecond / 2 : 2 * kSecond)),
          .amount = draw.Between(1, options.servers + options.spare_servers)});
     wished = scenario.faults.moments.back().at;
   }
@@ -183,8 +207,9 @@ void DrawScaling(uint64_t seed, Nanoseconds horizon, Scenario& scenario) {
          .at = draw.Between(0, std::min<Nanoseconds>(horizon, 2 * kSecond))});
   }
   options.wave_bytes = draw.Chance(0.5) ? draw.Between(1, 2000) : options.wave_bytes;
-  options.move_rate = draw.Chance(0.4) ? int64_t{1} << 40 : 0;  // no wave waits for it
-  if (draw.Chance(0.3)) {                                       // about when state moves
+  options.wave_bytes = waves ? 1 : options.wave_bytes;
+  options.move_rate = draw.Chance(0.4) || waves ? int64_t{1} << 40 : 0;  // no wave waits for it
+  if (draw.Chance(0.3)) {                                                // about when state moves
     scenario.faults.moments.push_back({.kind = FaultKind::kDrain,
                                        .target = AnyWorker(options, draw),
                                        .at = wished + draw.Seconds(1e-3, 0.3),
@@ -195,7 +220,7 @@ void DrawScaling(uint64_t seed, Nanoseconds horizon, Scenario& scenario) {
 // In some seeds, from numbers of their own, as above.
 void DrawReplicas(uint64_t seed, SimOptions& options) {
   Drawer draw(seed + (uint64_t{1} << 41));
-  if (options.servers > 1 && draw.Chance(0.3)) {
+  if (options.servers > 1 && draw.Chance(0.3) && !HasManyPartitions(options)) {
     options.replicas = static_cast<int>(draw.Between(2, std::min(3, options.servers)));
     options.read_replicas = draw.Chance(0.5);
   }
@@ -289,6 +314,7 @@ Scenario DrawScenario(uint64_t seed) {
   Scenario scenario;
   scenario.options = DrawOptions(seed, draw);
   SimOptions& options = scenario.options;
+  DrawManyPartitions(seed, options);
   const Nanoseconds horizon = draw.Seconds(0.05, 10);
   options.limit = absl::Nanoseconds(horizon) + absl::Minutes(2);
   if (draw.Chance(0.5)) {

@@ -65,7 +65,7 @@ SimJob::SimJob(const SimOptions& options, int number, server::testing::FakeDisk&
       directory_(fmt::format("job-{}", number)),
       disk_(disk),
       steps_(options.seed, options.samples),
-      model_(options.seed * 8 + static_cast<uint64_t>(number)),
+      model_(options.seed * 8 + static_cast<uint64_t>(number), options.model_growth),
       description_(Describe()),
       message_(plan::ToMessage(description_)),
       states_{model_.Initial()} {}

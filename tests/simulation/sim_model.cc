@@ -51,9 +51,9 @@ std::span<const float> ArrayOf(const server::JobStore& store, size_t index, Stat
 
 }  // namespace
 
-SimModel::SimModel(uint64_t seed) : seed_(seed) {
-  units_ = {MakeUnit(0, plan::UnitKind::kEmbedding, "embedding", 176, 16),
-            MakeUnit(1, plan::UnitKind::kHead, "head", 80, 16)};
+SimModel::SimModel(uint64_t seed, int64_t growth) : seed_(seed) {
+  units_ = {MakeUnit(0, plan::UnitKind::kEmbedding, "embedding", 176 * growth, 16),
+            MakeUnit(1, plan::UnitKind::kHead, "head", 80 * growth, 16)};
   partitions_ = plan::BuildPartitions(units_, kPartitionBytes);
 }
 

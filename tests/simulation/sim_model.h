@@ -30,7 +30,8 @@ struct ModelState {
 
 class SimModel {
  public:
-  explicit SimModel(uint64_t seed);
+  // Of matrices that are so many times as large as they are at least.
+  SimModel(uint64_t seed, int64_t growth);
 
   const std::vector<plan::UnitSpec>& units() const { return units_; }
   const std::vector<plan::PartitionSpec>& partitions() const { return partitions_; }

@@ -64,6 +64,7 @@ std::string ToCode(const SimOptions& options) {
   SAY(min_workers);
   SAY(min_servers);
   SAY(elastic);
+  SAY(model_growth);
   SAY(wave_bytes);
   SAY(move_rate);
   SAY(max_restarts);

@@ -54,6 +54,7 @@ struct SimOptions {
   int min_workers = 1;
   int min_servers = 1;
   bool elastic = false;
+  int64_t model_growth = 1;               // 1: it has five partitions, 4: 18
   int64_t wave_bytes = int64_t{1} << 20;  // of the first wave of state that moves
   int64_t move_rate = 0;                  // of wishes
   int64_t max_restarts = 3;

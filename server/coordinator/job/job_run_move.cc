@@ -142,7 +142,7 @@ void JobRun::BeginWave(std::span<const plan::Relocation> relocations) {
     move_->map.generation = NextGeneration();  // who knows the map of before connects anew
   }
   phase_ = Phase::kMoving;
-  waves_.follow = move_->bytes_left > 0;
+  waves_.follow = move_->bytes_left > 0 && !SHOAL_PLANTED("waves-forgotten");
   waves_.began = now;
   settled_at_ = waves_.follow ? now : absl::InfiniteFuture();
   SetBytesLeft(left);
