@@ -201,6 +201,7 @@ void JobRun::ReserveForMove() {
   }
   CallForMove(&rpc::ParameterServerService::Reserve, requests, [this](const auto&) {
     environment_.reached("reserved");
+    waves_.reserved_at = environment_.clock.Now();
     SHOAL_PLANTED("state-unawaited") ? EndWave(0) : FetchForMove();
   });
 }
@@ -381,7 +382,8 @@ void JobRun::OnMapTold() {
     wave.set_pause_seconds(absl::ToDoubleSeconds(environment_.clock.Now() -
                                                  std::exchange(waves_.began, absl::Time())));
     environment_.metrics.move_pause.Observe(wave.pause_seconds());
-    waves_.pace = plan::AfterWave(waves_.pace, wave.bytes(), wave.pause_seconds());
+    const absl::Duration moved = environment_.clock.Now() - waves_.reserved_at;
+    waves_.pace = plan::AfterWave(waves_.pace, wave.bytes(), absl::ToDoubleSeconds(moved));
   }
   Change();
 }

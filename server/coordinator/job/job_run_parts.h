@@ -69,6 +69,7 @@ struct Waves {
   bool meanwhile = false;  // the newest makes backups while servers load that are to come
   int64_t ended = 0;       // of the move
   absl::Time began;        // the newest
+  absl::Time reserved_at;  // of that, all it needs: later ones of the wish need not
   absl::Time next;         // not before that, by the rate
   int64_t rate = 0;        // bytes a second, at most; 0: no bound
   plan::MovePace pace;

@@ -1,5 +1,8 @@
 // State that moves in waves with steps between, as wishes with a rate have it, under simulation.
+#include <optional>
+
 #include "core/base/testing/status.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/simulation/sim_world.h"
@@ -93,6 +96,34 @@ TEST_F(WavesTest, AWishBetweenWavesIsPlannedFromWherePartitionsAre) {
     }
     EXPECT_EQ(last.rollbacks(), 0);
   }
+}
+
+// It makes room for all waves of the wish, which says nothing of how long the next one takes.
+TEST_F(WavesTest, ALongReserveMakesNoSmallWave) {
+  SimOptions options = Options(/*steps=*/60);
+  options.model_growth = 4;
+  options.wave_bytes = 2 * 64 * 12;          // two partitions
+  std::optional<simulation::Fault> held_up;  // the answer
+  const auto run = [&](const std::vector<simulation::Fault>& faults) {
+    SimWorld world(options, simulation::Faults::FromList(options.seed, faults));
+    world.hook = [&, before = world.hook](const char* point, int index) {
+      before(point, index);
+      if (point == std::string_view("reserve") && !held_up.has_value()) {
+        held_up = {simulation::FaultKind::kClog, fmt::format("server-{}>coordinator", index),
+                   world.loop.now(), 1'000'000'000};
+      }
+    };
+    world.At("committed", 2, [&] { EXPECT_TRUE(world.Scale(Wish(3)).ok()); });
+    EXPECT_THAT(world.RunAndCheck(), IsEmpty());
+    Look(world);
+  };
+  run({});
+  ASSERT_TRUE(held_up.has_value());
+  EXPECT_LT(last.waves(0).pause_seconds(), 0.1);
+  run({*held_up});
+  EXPECT_GT(last.waves(0).pause_seconds(), 1);
+  ASSERT_GE(last.waves_size(), 2);
+  EXPECT_EQ(last.waves(1).bytes(), 2 * last.waves(0).bytes());
 }
 
 // By the very next map workers go on with the connections that they have.
