@@ -112,5 +112,15 @@ TEST_F(TrainLora, AnAdapterIsExportedAloneOrMergedAndGoneOnFrom) {
   EXPECT_THAT(of_none.errors, HasSubstr("has no adapters: export it without --merge"));
 }
 
+// As PEFT scales them by itself.
+TEST_F(TrainLora, RankStabilizedAdaptersAreExportedAsSuch) {
+  ASSERT_EQ(TrainTo("first", {"lora.rank=8", "lora.rslora=true"}).exit_code, 0);
+  for (const std::string& folder : {Adapter("first"), Export("first", "alone")}) {
+    const auto config = nlohmann::json::parse(ReadFile(folder + "/adapter_config.json").value());
+    EXPECT_EQ(config["use_rslora"], true);
+    EXPECT_EQ(config["lora_alpha"], 16);
+  }
+}
+
 }  // namespace
 }  // namespace shoal::cli

@@ -240,6 +240,7 @@ absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& 
         formats::WritePeftAdapter(output, manifest.spec, read,
                                   {.dtype = options.dtype,
                                    .base_model = options.config_folder,
+                                   .rank_stabilized = options.rslora,
                                    .tokenizer_folder = options.tokenizer_folder}));
   } else {
     plan::ModelSpec merged = manifest.spec;
@@ -265,6 +266,7 @@ absl::Status ReplaceExport(const std::string& checkpoint, const std::string& out
       {.dtype = job.checkpoint.export_type == plan::ExportType::kBf16 ? DType::kBF16 : DType::kF32,
        .tokenizer_folder = job.model,
        .config_folder = job.model,
+       .rslora = job.lora.rslora,
        .chat_template = job.data.chat_template}));
   std::filesystem::remove_all(output, error);
   std::filesystem::rename(fresh, output, error);

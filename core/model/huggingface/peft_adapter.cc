@@ -140,6 +140,12 @@ absl::StatusOr<double> ValueOf(const std::map<std::string, double>& pattern, con
   return found == nullptr ? other : found->second;
 }
 
+// Of alpha, to get the scale.
+double Divisor(int64_t rank, bool rank_stabilized) {
+  const auto r = static_cast<double>(rank);
+  return rank_stabilized ? std::sqrt(r) : r;
+}
+
 // `rank`: that of the module's tensors.
 absl::StatusOr<plan::ModuleAdapter> AdapterOf(const AdapterConfig& config,
                                               const std::string& module, int64_t rank) {
@@ -147,12 +153,17 @@ absl::StatusOr<plan::ModuleAdapter> AdapterOf(const AdapterConfig& config,
                          ValueOf(config.alphas, "alpha_pattern", module, config.alpha));
   SHOAL_ASSIGN_OR_RETURN(const double said, ValueOf(config.ranks, "rank_pattern", module,
                                                     static_cast<double>(config.rank)));
-  const auto r = static_cast<double>(rank);
-  if (said != r) {
+  if (said != static_cast<double>(rank)) {
     return InvalidArgument("r and rank_pattern say {} of {}, whose tensors have rank {}", said,
                            module, rank);
   }
-  return plan::ModuleAdapter{rank, alpha / (config.rank_stabilized ? std::sqrt(r) : r)};
+  return plan::ModuleAdapter{rank, alpha / Divisor(rank, config.rank_stabilized)};
+}
+
+// The inverse, without the last bits that dividing and multiplying leave.
+double AlphaOf(const plan::ModuleAdapter& adapter, bool rank_stabilized) {
+  const double alpha = adapter.scale * Divisor(adapter.rank, rank_stabilized);
+  return Json::parse(fmt::format("{:.12g}", alpha)).get<double>();
 }
 
 // Of the module's last part: whether all that have it have an adapter.
@@ -176,11 +187,11 @@ std::vector<std::string> ModulesOf(plan::ModelSpec spec) {
   return modules;
 }
 
-Json AdapterConfigOf(const plan::ModelSpec& spec, const std::string& base_model) {
+Json AdapterConfigOf(const plan::ModelSpec& spec, const PeftWriteOptions& options) {
   const plan::ModuleAdapters adapters = plan::AdaptersByModule(spec);
   const std::vector<std::string> modules = ModulesOf(spec);
-  const auto alpha_of = [](const plan::ModuleAdapter& adapter) {
-    return adapter.scale * static_cast<double>(adapter.rank);
+  const auto alpha_of = [&options](const plan::ModuleAdapter& adapter) {
+    return AlphaOf(adapter, options.rank_stabilized);
   };
   const plan::ModuleAdapter& first = adapters.begin()->second;
   std::set<std::string> targets;
@@ -198,7 +209,7 @@ Json AdapterConfigOf(const plan::ModelSpec& spec, const std::string& base_model)
   }
   return {{"peft_type", "LORA"},
           {"task_type", "CAUSAL_LM"},
-          {"base_model_name_or_path", base_model},
+          {"base_model_name_or_path", options.base_model},
           {"r", first.rank},
           {"lora_alpha", alpha_of(first)},
           {"lora_dropout", 0.0},
@@ -211,7 +222,7 @@ Json AdapterConfigOf(const plan::ModelSpec& spec, const std::string& base_model)
           {"inference_mode", true},
           {"modules_to_save", nullptr},
           {"use_dora", false},
-          {"use_rslora", false}};
+          {"use_rslora", options.rank_stabilized}};
 }
 
 }  // namespace
@@ -318,7 +329,7 @@ absl::Status WritePeftAdapter(const std::string& folder, const plan::ModelSpec& 
     SHOAL_RETURN_IF_ERROR(CopyTokenizerFiles(options.tokenizer_folder, folder));
   }
   return WriteFileAtomically(folder + "/adapter_config.json",
-                             AdapterConfigOf(spec, options.base_model).dump(2) + "\n");
+                             AdapterConfigOf(spec, options).dump(2) + "\n");
 }
 
 }  // namespace shoal::formats

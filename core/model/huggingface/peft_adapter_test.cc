@@ -103,6 +103,25 @@ TEST_F(PeftAdapterTest, TheScaleIsThatOfTheConfiguration) {
                            "them");
 }
 
+TEST_F(PeftAdapterTest, IsWrittenByEitherScale) {
+  for (const double alpha : {16.0, 0.1}) {
+    for (const bool rslora : {true, false}) {
+      config_["lora_alpha"] = alpha;
+      config_["use_rslora"] = rslora;
+      const auto adapter = Open().value();
+      const std::string folder = folder_.path() + "/written";
+      const auto read = [&](int unit, int64_t offset, std::span<float> out) {
+        return adapter->ReadUnit(unit, offset, out);
+      };
+      ASSERT_OK(WritePeftAdapter(folder, adapter->spec(), read, {.rank_stabilized = rslora}));
+      const Json config = Json::parse(ReadFile(folder + "/adapter_config.json").value());
+      EXPECT_EQ(config["use_rslora"], rslora);
+      EXPECT_EQ(config["lora_alpha"], alpha);
+      EXPECT_EQ(PeftAdapter::Open(folder, base_).value()->spec(), adapter->spec());
+    }
+  }
+}
+
 TEST_F(PeftAdapterTest, WhatIsOfTrainingAloneChangesNothing) {
   const auto before = Open().value()->spec();
   config_.update({{"lora_dropout", 0.5},
