@@ -188,7 +188,6 @@ struct TrainOptions {
 struct LoraOptions {
   // Of train, where a job with adapters does not say them.
   static constexpr double kLearningRate = 2e-4;
-  static constexpr double kWeightDecay = 0;
 
   int64_t rank = 0;     // 0: none, unless `from` says
   double alpha = 16;    // what they add is scaled by alpha / rank
@@ -205,6 +204,9 @@ enum class Reference { kAuto, kPrecompute, kNone };
 
 // What is learnt of pairs of replies, with Objective::kDpo.
 struct PreferenceOptions {
+  // Of train, where a job of pairs does not say it: that of TRL's own commands.
+  static constexpr double kLearningRate = 5e-7;
+
   PreferenceLoss loss = PreferenceLoss::kSigmoid;
   double beta = 0.1;
   double label_smoothing = 0.1;  // of robust

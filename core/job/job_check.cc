@@ -2,35 +2,10 @@
 
 #include "core/base/status.h"
 #include "core/job/job_schema.h"
+#include "core/job/method_check.h"
 
 namespace shoal::plan {
 namespace {
-
-// The place to name for a contradiction between two keys: where the last one was given.
-std::string Place(const JobSources& sources, const std::string& a, const std::string& b,
-                  const std::string& file_name) {
-  const auto first = sources.find(a);
-  const auto second = sources.find(b);
-  if (first == sources.end() && second == sources.end()) {
-    return file_name;
-  }
-  if (first == sources.end() ||
-      (second != sources.end() && second->second.level > first->second.level)) {
-    return second->second.where;
-  }
-  return first->second.where;
-}
-
-const JobSource* Highest(const JobSources& sources, const std::vector<std::string>& paths) {
-  const JobSource* highest = nullptr;
-  for (const std::string& path : paths) {
-    const auto found = sources.find(path);
-    if (found != sources.end() && (highest == nullptr || found->second.level > highest->level)) {
-      highest = &found->second;
-    }
-  }
-  return highest;
-}
 
 // Settles on processes started here or a running coordinator, never both.
 absl::Status SettleCluster(Job& job, const proto::ClusterOptions& cluster,
@@ -174,17 +149,9 @@ absl::Status CheckPipeline(const Job& job, const JobSources& sources,
   return absl::OkStatus();
 }
 
-// Makes the refusal of a key for another one.
-auto Contradicts(const JobSources& sources, const std::string& file_name) {
-  return [&](const char* key, const char* with, const char* why) {
-    return InvalidArgument("{}: {} contradicts {}: {}", Place(sources, key, with, file_name), key,
-                           with, why);
-  };
-}
-
 absl::Status CheckTrain(TrainOptions& train, const JobSources& sources,
                         const std::string& file_name) {
-  const auto contradicts = Contradicts(sources, file_name);
+  const Contradicts contradicts(sources, file_name);
   const JobSource* steps = Highest(sources, {"train.steps"});
   const JobSource* epochs = Highest(sources, {"train.epochs"});
   if (train.epochs > 0 && steps != nullptr && epochs != nullptr) {
@@ -221,35 +188,6 @@ absl::Status CheckTrain(TrainOptions& train, const JobSources& sources,
   if (train.schedule != LearningRateSchedule::kPolynomial &&
       train.decay_power != defaults.decay_power) {
     return contradicts("train.decay_power", "train.schedule", "only polynomial has it");
-  }
-  return absl::OkStatus();
-}
-
-// An adapter that is gone on from says all else itself, and without one a rank is what is needed.
-// What adapters want of train is its default for them.
-absl::Status SettleLora(const LoraOptions& lora, const JobSources& sources,
-                        const std::string& file_name, TrainOptions& train) {
-  const LoraOptions defaults;
-  const std::pair<const char*, bool> others[] = {
-      {"lora.rank", lora.rank != defaults.rank},
-      {"lora.alpha", lora.alpha != defaults.alpha},
-      {"lora.rslora", lora.rslora != defaults.rslora},
-      {"lora.targets", lora.targets != defaults.targets},
-  };
-  for (const auto& [key, is_own] : others) {
-    if (!lora.from.empty() && is_own) {
-      return Contradicts(sources, file_name)(key, "lora.from", "the adapter there says it");
-    }
-    const bool says = sources.contains(key) && (is_own || !sources.contains("lora.rank"));
-    if (lora.from.empty() && lora.rank == 0 && says) {
-      return InvalidArgument("{}: {} needs lora.rank", Place(sources, key, key, file_name), key);
-    }
-  }
-  if (lora.enabled() && !sources.contains("train.learning_rate")) {
-    train.learning_rate = LoraOptions::kLearningRate;
-  }
-  if (lora.enabled() && !sources.contains("train.weight_decay")) {
-    train.weight_decay = LoraOptions::kWeightDecay;
   }
   return absl::OkStatus();
 }
@@ -291,7 +229,7 @@ absl::Status CheckObjective(const Job& job, const JobSources& sources,
                            Place(sources, "data.date", "data.date", file_name),
                            data.date.substr(0, 60));
   }
-  const auto contradicts = Contradicts(sources, file_name);
+  const Contradicts contradicts(sources, file_name);
   const char* const with = "train.objective";
   if (job.train.objective != Objective::kPretrain) {
     return data.documents == Documents::kPack
@@ -313,61 +251,11 @@ absl::Status CheckObjective(const Job& job, const JobSources& sources,
              : contradicts("data.oversize", with, "pretrain cuts documents, and none is too long");
 }
 
-// What is said of pairs goes with them alone, and a loss with what it compares with.
-absl::Status CheckPreference(const Job& job, const JobSources& sources,
-                             const std::string& file_name) {
-  const PreferenceOptions& preference = job.preference;
-  const PreferenceOptions defaults;
-  const auto contradicts = Contradicts(sources, file_name);
-  const bool pairs = job.train.objective == Objective::kDpo;
-  using Loss = PreferenceLoss;
-  const std::pair<const char*, bool> of_losses[] = {
-      {"preference.loss", pairs || preference.loss == defaults.loss},
-      {"preference.beta", pairs || preference.beta == defaults.beta},
-      {"preference.sft_weight", pairs || preference.sft_weight == defaults.sft_weight},
-      {"preference.reference", pairs || preference.reference == defaults.reference},
-      {"preference.label_smoothing",
-       preference.loss == Loss::kRobust || preference.label_smoothing == defaults.label_smoothing},
-      {"preference.gamma", preference.loss == Loss::kSimpo || preference.gamma == defaults.gamma},
-      {"preference.lambda",
-       preference.loss == Loss::kOrpo || preference.lambda == defaults.lambda}};
-  for (const auto& [key, fits] : of_losses) {
-    if (!fits) {
-      return pairs ? contradicts(key, "preference.loss", "it is of another loss")
-                   : contradicts(key, "train.objective", "it is of pairs, for dpo");
-    }
-  }
-  if (!pairs) {
-    return absl::OkStatus();
-  }
-  if (preference.reference == Reference::kPrecompute && !preference.has_reference()) {
-    return contradicts("preference.reference", "preference.loss", "this loss has none");
-  }
-  if (preference.reference == Reference::kNone && preference.has_reference()) {
-    return contradicts("preference.reference", "preference.loss", "only simpo and orpo need none");
-  }
-  if (job.data.train_on != TrainOn::kAll) {
-    return contradicts("data.train_on", "train.objective",
-                       "what is learnt of pairs is what was chosen");
-  }
-  return job.emulate.enabled() ? contradicts("train.objective", "emulate.shape",
-                                             "nothing is computed, and so no pair is compared")
-                               : absl::OkStatus();
-}
-
-// What other objectives have in place of a default.
-void SettleDefaults(const proto::TrainOptions& said, TrainOptions& train) {
-  if (train.objective == Objective::kDpo) {
-    train.learning_rate = said.has_learning_rate() ? train.learning_rate : 5e-7;
-    train.weight_decay = said.has_weight_decay() ? train.weight_decay : 0;
-  }
-}
-
 // What is of validations goes with one, and that with what forward alone is made for.
 absl::Status CheckValidation(const Job& job, const JobSources& sources,
                              const std::string& file_name) {
   const ValidationOptions& validation = job.data.validation;
-  const auto contradicts = Contradicts(sources, file_name);
+  const Contradicts contradicts(sources, file_name);
   if (!validation.enabled()) {
     const std::pair<const char*, bool> needs[] = {
         {"data.validation.every_steps", validation.every_steps > 0},
@@ -432,12 +320,12 @@ absl::Status CheckJob(Job& job, const proto::Job& said, const JobSources& source
                       const std::string& file_name) {
   SHOAL_RETURN_IF_ERROR(CheckRecompute(said, sources, file_name));
   SHOAL_RETURN_IF_ERROR(SettleCluster(job, said.cluster(), sources));
-  SettleDefaults(said.train(), job.train);
+  SHOAL_RETURN_IF_ERROR(SettleLora(job, said.lora(), sources, file_name));
+  SettleDefaults(sources, job);
   const TrainOptions& train = job.train;
   SHOAL_RETURN_IF_ERROR(SettleMixture(job.data, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckTrain(job.train, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckOptimizer(job, sources, file_name));
-  SHOAL_RETURN_IF_ERROR(SettleLora(job.lora, sources, file_name, job.train));
   if (train.minimum_learning_rate > train.learning_rate) {
     return InvalidArgument(
         "{}: train.minimum_learning_rate ({}) is more than train.learning_rate ({})",

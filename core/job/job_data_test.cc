@@ -110,45 +110,5 @@ TEST(ValidationOptions, AreDueAtTheirStepsAndAfterTheLast) {
   EXPECT_EQ(due({.path = "x", .every_steps = 7, .at_start = true}), (Steps{0, 7}));
 }
 
-constexpr const char* kDpo = "train.objective=dpo";
-
-TEST(JobPreference, IsOfPairsAlone) {
-  auto job = Parse({kDpo, "preference.loss=hinge", "preference.beta=0.5"});
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->preference.loss, PreferenceLoss::kHinge);
-  EXPECT_EQ(job->preference.beta, 0.5);
-  EXPECT_EQ(RefusedKeys({"preference.beta=0.5"}),
-            "--set preference.beta=0.5: preference.beta contradicts train.objective: it is of "
-            "pairs, for dpo");
-  EXPECT_EQ(RefusedKeys({kDpo, "preference.gamma=1"}),
-            "--set preference.gamma=1: preference.gamma contradicts preference.loss: it is of "
-            "another loss");
-  EXPECT_EQ(RefusedKeys({kDpo, "preference.reference=adapter-off"}),
-            "--set preference.reference=adapter-off: preference.reference is 'adapter-off', "
-            "expected one of auto, precompute, none");
-  EXPECT_THAT(RefusedKeys({kDpo, "preference.reference=none"}),
-              HasSubstr("only simpo and orpo need none"));
-  EXPECT_THAT(RefusedKeys({kDpo, "preference.loss=simpo", "preference.reference=precompute"}),
-              HasSubstr("this loss has none"));
-  EXPECT_THAT(RefusedKeys({kDpo, "data.train_on=last"}),
-              HasSubstr("data.train_on contradicts train.objective: what is learnt of pairs"));
-  EXPECT_THAT(RefusedKeys({kDpo, "emulate.shape=1.5b"}),
-              HasSubstr("train.objective contradicts emulate.shape: nothing is computed"));
-}
-
-TEST(JobPreference, HasDefaultsOfItsOwn) {
-  auto job = Parse({kDpo});
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->train.learning_rate, 5e-7);
-  EXPECT_EQ(job->train.weight_decay, 0);
-  job = Parse({kDpo, "train.learning_rate=1e-4", "train.weight_decay=0.1"});
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->train.learning_rate, 1e-4) << "as it is said, though it is the default of others";
-  EXPECT_EQ(job->train.weight_decay, 0.1);
-  const auto again = FromMessage(ToMessage(*job), "the job");
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(*again, *job);
-}
-
 }  // namespace
 }  // namespace shoal::plan

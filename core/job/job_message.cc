@@ -277,6 +277,10 @@ proto::Job ToMessage(const Job& job) {
   }
   if (!job.lora.from.empty()) {
     message.mutable_lora()->set_from(job.lora.from);
+    message.mutable_lora()->clear_rank();  // that adapter says it, and what follows
+    message.mutable_lora()->clear_alpha();
+    message.mutable_lora()->clear_rslora();
+    message.mutable_lora()->clear_targets();
   }
   for (const ParameterGroup& group : job.train.groups) {
     proto::ParameterGroup& to = *message.mutable_train()->add_groups();

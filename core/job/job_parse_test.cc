@@ -287,17 +287,6 @@ TEST(ParseJob, RefusesContradictions) {
   const Job job = MustParse(kExample, {"train.epochs=2"});
   EXPECT_EQ(job.train.epochs, 2) << "an override wins";
   EXPECT_EQ(MustParse(ToYaml(job)), job);
-  EXPECT_EQ(RefusalOf("lora: {alpha: 16}"), "job.yaml:3: lora.alpha needs lora.rank");
-  EXPECT_EQ(RefusalOf("lora: {rank: 0, alpha: 32}"), "job.yaml:3: lora.alpha needs lora.rank");
-  EXPECT_EQ(RefusalOf("lora: {from: a, rank: 4}"),
-            "job.yaml:3: lora.rank contradicts lora.from: the adapter there says it");
-  EXPECT_EQ(MustParse(kMinimal + "lora: {rank: 8}", {"lora.rank=0"}).lora.enabled(), false);
-  const TrainOptions adapted = MustParse(kMinimal + "lora: {rank: 8}").train;
-  EXPECT_EQ(std::pair(adapted.learning_rate, adapted.weight_decay), std::pair(2e-4, 0.0));
-  const TrainOptions said =
-      MustParse(kMinimal + "lora: {from: a}\ntrain: {learning_rate: 1e-4, weight_decay: 0.1}")
-          .train;
-  EXPECT_EQ(said, TrainOptions());
   EXPECT_EQ(RefusalOf("train: {decay_steps: 5}"),
             "job.yaml:3: train.decay_steps contradicts train.schedule: only wsd has it");
   EXPECT_THAT(RefusalOf("train: {schedule: wsd, decay_power: 2}"),

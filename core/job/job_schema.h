@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "core/job/job.h"
+#include "core/job/job_sources.h"
 #include "proto/job.pb.h"
 #include "yaml-cpp/yaml.h"
 
@@ -53,14 +54,6 @@ std::string PrintValue(const Section& section, const FieldDescriptor& field);
 
 // Returns the message's job, except the number of processes, which CheckJob settles.
 Job JobOf(const proto::Job& message);
-
-// The source of a key's value.
-struct JobSource {
-  enum Level { kFile, kOverride };
-  Level level = kFile;
-  std::string where;  // "job.yaml:7" or "--set a.b=c"
-};
-using JobSources = std::map<std::string, JobSource>;  // by path, for the keys that were given
 
 // Settles the form of the cluster from what is said of it, and refuses contradictions, naming both
 // keys.

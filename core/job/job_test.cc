@@ -229,9 +229,10 @@ Job RandomJob(Random& random) {
     AddValidation(random, job);
   }
   job.train.groups = RandomGroups(random);
-  if (random.Below(4) == 0) {
+  const uint64_t adapters = job.emulate.enabled() ? 0 : random.Below(3);
+  if (adapters == 1) {
     job.lora.from = RandomText(random);
-  } else if (random.Below(2) == 0) {
+  } else if (adapters == 2) {
     job.lora.rank = random.Between(1, 4096);
     job.lora.alpha = 0.5 + static_cast<double>(random.Below(9));
     job.lora.rslora = random.Below(2) == 0;

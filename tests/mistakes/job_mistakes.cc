@@ -121,6 +121,13 @@ std::vector<Mistake> Adapters() {
             {"{at}/job.yaml:7: lora.targets: 'lm_head' matches no matrix"}),
       InJob("AlphaWithoutARank", "lora: {alpha: 32}\n",
             {"{at}/job.yaml:7: lora.alpha needs lora.rank"}),
+      InJob("DefaultAlphaOfAnotherAdapter", "lora: {from: x, alpha: 16}\n",
+            {"{at}/job.yaml:7: lora.alpha contradicts lora.from: the adapter there says it"}),
+      InJob("AdaptersOfNoTarget", "lora: {rank: 4, targets: []}\n",
+            {"{at}/job.yaml:7: lora.targets is empty: name matrices, or leave it out for all"}),
+      InJob("EmulatedAdapters", "lora: {rank: 4}\nemulate: {shape: 25m}\n",
+            {"{at}/job.yaml:7: lora.rank contradicts emulate.shape: its time is that of training "
+             "the whole model"}),
       InJob("RankOfAnotherAdapter", "lora: {rank: 4, from: x}\n",
             {"{at}/job.yaml:7: lora.rank contradicts lora.from: the adapter there says it"}),
       {.name = "GroupOfTheModelBesideAdapters",

@@ -1,0 +1,120 @@
+// What a job may say of adapters and of pairs, and what it has with them unsaid.
+#include "core/job/method_check.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/job/job.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/job.pb.h"
+
+namespace shoal::plan {
+namespace {
+
+using testing::HasSubstr;
+
+// The third line and those after it are `more`.
+absl::StatusOr<Job> ParseMethod(const std::vector<std::string>& overrides,
+                                const std::string& more = "") {
+  return ParseJob("model: m\ndata: {train: t}\n" + more, "job.yaml", overrides);
+}
+std::string RefusedMethod(const std::vector<std::string>& overrides, const std::string& more = "") {
+  return std::string(ParseMethod(overrides, more).status().message());
+}
+std::string RefusedLine(const std::string& line) { return RefusedMethod({}, line); }
+
+TEST(JobLora, RefusesWhatAdaptersCannotHave) {
+  EXPECT_EQ(RefusedLine("lora: {alpha: 16}"), "job.yaml:3: lora.alpha needs lora.rank");
+  EXPECT_EQ(RefusedLine("lora: {rank: 0, alpha: 32}"), "job.yaml:3: lora.alpha needs lora.rank");
+  EXPECT_EQ(RefusedLine("lora: {rank: 4, targets: []}"),
+            "job.yaml:3: lora.targets is empty: name matrices, or leave it out for all");
+  EXPECT_EQ(RefusedLine("lora: {rank: 4}\nemulate: {shape: 1.5b}"),
+            "job.yaml:3: lora.rank contradicts emulate.shape: its time is that of training the "
+            "whole model");
+  EXPECT_EQ(RefusedLine("lora: {from: a}\nemulate: {shape: 1.5b}"),
+            "job.yaml:3: lora.from contradicts emulate.shape: its time is that of training the "
+            "whole model");
+}
+
+// A value counts as said though it is the default.
+TEST(JobLora, AnAdapterThatIsGoneOnFromSaysTheRest) {
+  for (const std::string key : {"rank: 4", "alpha: 16", "rslora: false", "targets: [all-linear]"}) {
+    EXPECT_EQ(RefusedLine("lora: {from: a, " + key + "}"),
+              "job.yaml:3: lora." + key.substr(0, key.find(':')) +
+                  " contradicts lora.from: the adapter there says it");
+  }
+}
+
+TEST(JobLora, AnOverrideOfTheRankTurnsItOff) {
+  const auto job = ParseMethod({"lora.rank=0"}, "lora: {rank: 8, alpha: 32, targets: [mlp]}");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->lora, LoraOptions());
+  EXPECT_EQ(job->train, TrainOptions());
+  EXPECT_EQ(RefusedMethod({"lora.alpha=8"}, "lora: {rank: 0}"),
+            "--set lora.alpha=8: lora.alpha needs lora.rank");
+}
+
+TEST(JobLora, IsReadBackAsItIs) {
+  for (const char* lora : {"lora: {rank: 8, alpha: 32, rslora: true, targets: [mlp]}",
+                           "lora: {from: a}", "lora: {rank: 0}", ""}) {
+    const auto job = ParseMethod({}, lora);
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(ParseJob(ToYaml(*job), "again.yaml").value(), *job) << lora;
+    EXPECT_EQ(FromMessage(ToMessage(*job), "the job").value(), *job) << lora;
+  }
+}
+
+TEST(JobLora, HasDefaultsOfItsOwn) {
+  const TrainOptions adapted = ParseMethod({"lora.rank=8"}).value().train;
+  EXPECT_EQ(std::pair(adapted.learning_rate, adapted.weight_decay), std::pair(2e-4, 0.0));
+  const TrainOptions said =
+      ParseMethod({}, "lora: {from: a}\ntrain: {learning_rate: 1e-4, weight_decay: 0.1}")
+          .value()
+          .train;
+  EXPECT_EQ(said, TrainOptions()) << "as it is said, though it is the default of others";
+}
+
+constexpr const char* kDpo = "train.objective=dpo";
+
+TEST(JobPreference, IsOfPairsAlone) {
+  auto job = ParseMethod({kDpo, "preference.loss=hinge", "preference.beta=0.5"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->preference.loss, PreferenceLoss::kHinge);
+  EXPECT_EQ(job->preference.beta, 0.5);
+  EXPECT_EQ(RefusedMethod({"preference.beta=0.5"}),
+            "--set preference.beta=0.5: preference.beta contradicts train.objective: it is of "
+            "pairs, for dpo");
+  EXPECT_EQ(RefusedMethod({kDpo, "preference.gamma=1"}),
+            "--set preference.gamma=1: preference.gamma contradicts preference.loss: it is of "
+            "another loss");
+  EXPECT_EQ(RefusedMethod({kDpo, "preference.reference=adapter-off"}),
+            "--set preference.reference=adapter-off: preference.reference is 'adapter-off', "
+            "expected one of auto, precompute, none");
+  EXPECT_THAT(RefusedMethod({kDpo, "preference.reference=none"}),
+              HasSubstr("only simpo and orpo need none"));
+  EXPECT_THAT(RefusedMethod({kDpo, "preference.loss=simpo", "preference.reference=precompute"}),
+              HasSubstr("this loss has none"));
+  EXPECT_THAT(RefusedMethod({kDpo, "data.train_on=last"}),
+              HasSubstr("data.train_on contradicts train.objective: what is learnt of pairs"));
+  EXPECT_THAT(RefusedMethod({kDpo, "emulate.shape=1.5b"}),
+              HasSubstr("train.objective contradicts emulate.shape: nothing is computed"));
+}
+
+TEST(JobPreference, HasDefaultsOfItsOwn) {
+  auto job = ParseMethod({kDpo});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.learning_rate, 5e-7);
+  EXPECT_EQ(job->train.weight_decay, 0);
+  job = ParseMethod({kDpo, "train.learning_rate=1e-4", "train.weight_decay=0.1"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.learning_rate, 1e-4) << "as it is said, though it is the default of others";
+  EXPECT_EQ(job->train.weight_decay, 0.1);
+  const auto again = FromMessage(ToMessage(*job), "the job");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(*again, *job);
+}
+
+}  // namespace
+}  // namespace shoal::plan
