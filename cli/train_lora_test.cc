@@ -60,8 +60,20 @@ TEST_F(TrainLora, AdaptersHaveTheSameBitsOnAnyWorkersAndAfterAResume) {
     EXPECT_EQ(Shoal({"checkpoint", "hash", folder_ + "/" + name}).output,
               Shoal({"checkpoint", "hash", folder_ + "/undisturbed"}).output);
   }
-  const ProgramResult other = TrainTo("resumed", {"lora.rank=8"}, {"--resume", "--steps", "9"});
-  EXPECT_EQ(other.exit_code, 2) << other.errors;
+  const auto refused = [&](std::vector<std::string> others) {
+    others.emplace_back("train.steps=9");
+    const ProgramResult other = TrainTo("resumed", others, {"--resume"});
+    EXPECT_EQ(other.exit_code, 2) << other.errors;
+    return other.errors;
+  };
+  EXPECT_THAT(refused({"lora.rank=8"}),
+              HasSubstr("goes on with the adapters that are there: lora.rank (4 in the "
+                        "checkpoint's job, 8 now); take these values back"));
+  EXPECT_THAT(refused({}), HasSubstr("lora.rank (4 in the checkpoint's job, 0 now)"));
+  EXPECT_THAT(refused({"lora.rank=4", "lora.targets=[mlp]", "lora.alpha=8"}),
+              HasSubstr("lora.alpha (16 in the checkpoint's job, 8 now), lora.targets ("));
+  EXPECT_THAT(refused({"lora.from=" + Adapter("undisturbed")}),
+              HasSubstr("lora.from (none in the checkpoint's job, "));
 }
 
 TEST_F(TrainLora, AnAdapterIsExportedAloneOrMergedAndGoneOnFrom) {
@@ -103,6 +115,19 @@ TEST_F(TrainLora, AnAdapterIsExportedAloneOrMergedAndGoneOnFrom) {
   EXPECT_GT(eval({"--model", folder_ + "/model"}), adapted + 0.02);
 
   const double trained = first_loss("again", {"lora.from=" + Adapter("first")});
+  const auto go_on = [&](const std::string& from) {
+    return TrainTo("again", {"lora.from=" + from, "train.steps=9"}, {"--resume"});
+  };
+  const ProgramResult gone = go_on(folder_ + "/gone");
+  EXPECT_EQ(gone.exit_code, 2) << gone.errors;
+  EXPECT_THAT(gone.errors, HasSubstr("/gone/adapter_config.json: No such file or directory; a run "
+                                     "that goes on reads it again: say where it lies now"));
+  ASSERT_EQ(TrainTo("of-rank-2", {"lora.rank=2"}).exit_code, 0);
+  const ProgramResult other = go_on(Adapter("of-rank-2"));
+  EXPECT_EQ(other.exit_code, 2) << other.errors;
+  EXPECT_THAT(other.errors, HasSubstr("is a checkpoint of other adapters than lora.* of the job"));
+  const ProgramResult elsewhere = go_on(alone);
+  EXPECT_EQ(elsewhere.exit_code, 0) << elsewhere.errors;
   EXPECT_NEAR(first_loss("of-merged", {"model=" + merged}), trained, 1e-5 * trained);
   EXPECT_GT(first_loss("anew", {}), trained + 0.02) << "of the model without an adapter";
 

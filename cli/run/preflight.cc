@@ -158,6 +158,10 @@ absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job, const std::stri
   const auto model = formats::HfModel::Open(job.model);
   SHOAL_RETURN_IF_ERROR(AtKey(model.status(), "model", job_file, overrides));
   auto adapted = plan::WithJobAdapters((*model)->spec(), job);
+  if (absl::IsNotFound(adapted.status())) {
+    adapted = NotFound("{}; a run that goes on reads it again: say where it lies now",
+                       Message(adapted.status()));
+  }
   SHOAL_RETURN_IF_ERROR(AtKey(adapted.status(), plan::KeyOfAdapters(job), job_file, overrides));
   return adapted;
 }
@@ -248,6 +252,7 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
   }
   std::vector<std::string> lines;
   std::vector<std::string> refused;
+  std::vector<std::string> of_adapters;
   for (const plan::JobDifference& difference : plan::Differences(*before, now)) {
     const auto shown = [](const std::string& value) { return value.empty() ? "none" : value; };
     const std::string values = fmt::format("{} in the checkpoint's job, {} now",
@@ -269,6 +274,17 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
         difference.key == "train.minibatch_samples" || difference.key == "plan.pack_groups") {
       refused.push_back(fmt::format("{} ({})", difference.key, values));
     }
+    // Their folder may lie elsewhere now.
+    const bool elsewhere =
+        difference.key == "lora.from" && !difference.first.empty() && !difference.second.empty();
+    if (difference.key.starts_with("lora.") && !elsewhere) {
+      of_adapters.push_back(fmt::format("{} ({})", difference.key, values));
+    }
+  }
+  if (!of_adapters.empty()) {
+    return FailedPrecondition(
+        "--resume from {} goes on with the adapters that are there: {}; take these values back",
+        checkpoint.path, absl::StrJoin(of_adapters, ", "));
   }
   if (!refused.empty() && !accept) {
     return FailedPrecondition(

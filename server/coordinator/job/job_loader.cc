@@ -77,7 +77,14 @@ class CheckpointFolder final : public CheckpointFiles {
     SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                            Checkpoint::Open(newest->path));
     const Manifest& manifest = checkpoint->manifest();
-    if (manifest.spec != spec_) {
+    if (plan::ModelSpec of_job = spec_; manifest.spec != of_job) {
+      of_job.adapters = manifest.spec.adapters;
+      if (manifest.spec == of_job) {
+        return InvalidArgument(
+            "{} is a checkpoint of other adapters than lora.* of the job says; take back what its "
+            "job.yaml says, or name another checkpoint.directory",
+            newest->path);
+      }
       return InvalidArgument(
           "{} is a checkpoint of another model than the job's; name the right model or another "
           "checkpoint.directory",
