@@ -125,9 +125,9 @@ checkpoint: {{directory: checkpoints}}
   std::string HashOf(const std::string& name) const {
     return Shoal({"checkpoint", "hash", folder_ + "/" + name}).output;
   }
-  // Beside the token file; empty: there is none.
+  // Beside a token file; empty: there is none.
   std::string ReferenceFile() const {
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder_)) {
       if (entry.path().extension() == ".f64") {
         return entry.path().string();
       }
@@ -247,6 +247,33 @@ TEST_F(TrainPreference, ValidatesOnPairs) {
   EXPECT_NEAR(validations[0]["loss"], std::log(2.0), 1e-5);
   EXPECT_EQ(validations[0]["rewards/margins"], 0);
   EXPECT_NE(validations[1]["rewards/margins"], 0);
+  EXPECT_EQ(fs::file_size(ReferenceFile()), 32 + 24 * 2 * sizeof(double)) << "both in one file";
+}
+
+TEST_F(TrainPreference, AdaptersAreTheSameHoweverTheyAreRun) {
+  for (const std::string reference : {"precompute"}) {
+    SCOPED_TRACE(reference);
+    std::vector<std::string> keys = {"train.steps=6", "service.accumulate=exact", "lora.rank=4",
+                                     "preference.reference=" + reference};
+    const std::vector<json> steps = Lines(reference, keys);
+    ASSERT_EQ(steps.size(), 6u);
+    EXPECT_NE(steps.back()["rewards/margins"], 0) << "the adapters do something";
+    for (const auto& [name, more] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+             {"alone", {"cluster.local.workers=1", "cluster.local.servers=1"}},
+             {"drawn", {"plan.assignment=dynamic", "cluster.local.workers=3"}},
+             {"residency", {"train.residency=layer", "train.prefetch_units=0"}}}) {
+      SCOPED_TRACE(name);
+      std::vector<std::string> others = keys;
+      others.insert(others.end(), more.begin(), more.end());
+      const std::vector<json> run = Lines(reference + name, others);
+      ASSERT_EQ(run.size(), steps.size());
+      for (size_t i = 0; i < steps.size(); ++i) {
+        EXPECT_EQ(run[i]["loss"], steps[i]["loss"]) << i;
+        EXPECT_EQ(run[i]["rewards/margins"], steps[i]["rewards/margins"]) << i;
+      }
+      EXPECT_EQ(HashOf(reference + name), HashOf(reference));
+    }
+  }
 }
 
 }  // namespace

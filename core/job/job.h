@@ -204,8 +204,9 @@ enum class Reference { kAuto, kPrecompute, kNone };
 
 // What is learnt of pairs of replies, with Objective::kDpo.
 struct PreferenceOptions {
-  // Of train, where a job of pairs does not say it: that of TRL's own commands.
+  // Of train, where a job of pairs does not say it: those of TRL's own commands.
   static constexpr double kLearningRate = 5e-7;
+  static constexpr double kLearningRateOfAdapters = 5e-6;
 
   PreferenceLoss loss = PreferenceLoss::kSigmoid;
   double beta = 0.1;

@@ -54,8 +54,9 @@ void SettleDefaults(const JobSources& sources, Job& job) {
     return;
   }
   if (!sources.contains("train.learning_rate")) {
-    job.train.learning_rate =
-        adapts ? LoraOptions::kLearningRate : PreferenceOptions::kLearningRate;
+    job.train.learning_rate = !pairs   ? LoraOptions::kLearningRate
+                              : adapts ? PreferenceOptions::kLearningRateOfAdapters
+                                       : PreferenceOptions::kLearningRate;
   }
   if (!sources.contains("train.weight_decay")) {
     job.train.weight_decay = 0;

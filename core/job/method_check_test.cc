@@ -107,6 +107,10 @@ TEST(JobPreference, HasDefaultsOfItsOwn) {
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->train.learning_rate, 5e-7);
   EXPECT_EQ(job->train.weight_decay, 0);
+  job = ParseMethod({kDpo, "lora.rank=4"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.learning_rate, 5e-6);
+  EXPECT_EQ(job->train.weight_decay, 0);
   job = ParseMethod({kDpo, "train.learning_rate=1e-4", "train.weight_decay=0.1"});
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->train.learning_rate, 1e-4) << "as it is said, though it is the default of others";
