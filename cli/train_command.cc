@@ -238,7 +238,9 @@ class Training {
     }
     std::ranges::for_each(DataWarnings(job_, spec_, data_.train.summary),
                           [this](const std::string& warning) { Warn(warning); });
-    return SettleEpochs();
+    SHOAL_RETURN_IF_ERROR(SettleEpochs());
+    plan::SettleReference(job_, data_.train.summary.samples);
+    return absl::OkStatus();
   }
 
   absl::Status SettleEpochs() {

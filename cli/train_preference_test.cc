@@ -251,7 +251,7 @@ TEST_F(TrainPreference, ValidatesOnPairs) {
 }
 
 TEST_F(TrainPreference, AdaptersAreTheSameHoweverTheyAreRun) {
-  for (const std::string reference : {"precompute"}) {
+  for (const std::string reference : {"precompute", "adapter-off"}) {
     SCOPED_TRACE(reference);
     std::vector<std::string> keys = {"train.steps=6", "service.accumulate=exact", "lora.rank=4",
                                      "preference.reference=" + reference};
@@ -274,6 +274,52 @@ TEST_F(TrainPreference, AdaptersAreTheSameHoweverTheyAreRun) {
       EXPECT_EQ(HashOf(reference + name), HashOf(reference));
     }
   }
+}
+
+TEST_F(TrainPreference, WithoutNewAdaptersTheModelIsThatBeforeStepOne) {
+  const std::vector<std::string> keys = {"lora.rank=4",
+                                         "train.learning_rate=1e-2",
+                                         "service.accumulate=exact",
+                                         "data.validation.fraction=0.25",
+                                         "data.validation.every_steps=10",
+                                         "data.validation.at_start=true"};
+  const auto lines = [&](const std::string& reference, const std::string& event) {
+    std::vector<std::string> with = keys;
+    with.push_back("preference.reference=" + reference);
+    return Lines(reference + "-" + event, with, event);
+  };
+  for (const std::string event : {"step", "validation"}) {
+    const std::vector<json> off = lines("adapter-off", event);
+    EXPECT_EQ(ReferenceFile().empty(), event == "step");
+    const std::vector<json> kept = lines("precompute", event);
+    EXPECT_FALSE(ReferenceFile().empty());
+    ASSERT_EQ(off.size(), event == "step" ? 20u : 3u);
+    ASSERT_EQ(kept.size(), off.size());
+    EXPECT_NEAR(off[0]["loss"], std::log(2.0), 1e-5);
+    EXPECT_GT(std::abs(off.back()["loss"].get<double>() - std::log(2.0)), 1e-3);
+    for (size_t i = 0; i < off.size(); ++i) {
+      for (const char* key : {"loss", "rewards/chosen", "rewards/rejected", "rewards/margins"}) {
+        EXPECT_NEAR(off[i][key], kept[i][key], 1e-6) << key << " of " << event << " " << i;
+      }
+    }
+  }
+}
+
+// What was chosen for a run stays so where it goes on for more passes.
+TEST_F(TrainPreference, NewAdaptersAreLeftOutInOnePassByThemselves) {
+  const std::vector<std::string> keys = {"lora.rank=4", "service.accumulate=exact"};
+  const auto with_steps = [&](const char* steps) {
+    std::vector<std::string> with = keys;
+    with.push_back(steps);
+    return with;
+  };
+  ASSERT_EQ(Train("one", with_steps("train.steps=6")).exit_code, 0);
+  EXPECT_TRUE(ReferenceFile().empty());
+  const ProgramResult more = Train("one", with_steps("train.steps=7"), {"--resume"});
+  EXPECT_EQ(more.exit_code, 0) << more.errors;
+  EXPECT_TRUE(ReferenceFile().empty());
+  ASSERT_EQ(Train("two", with_steps("train.steps=7")).exit_code, 0);
+  EXPECT_FALSE(ReferenceFile().empty());
 }
 
 }  // namespace

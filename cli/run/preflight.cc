@@ -245,6 +245,11 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
   if (job.data.date.empty()) {
     job.data.date = before->data.date;
   }
+  if (job.train.objective == plan::Objective::kDpo &&
+      job.preference.reference == plan::Reference::kAuto && before->preference.has_reference()) {
+    job.preference.reference = before->preference.precomputes() ? plan::Reference::kPrecompute
+                                                                : plan::Reference::kAdapterOff;
+  }
   plan::Job now = job;
   if (now.train.epochs > 0) {  // the checkpoint has the steps that they were
     now.train.epochs = before->train.epochs;

@@ -167,6 +167,19 @@ absl::Status SettleEpochs(TrainOptions& train, int64_t samples) {
   return CheckSchedule(train);
 }
 
+void SettleReference(Job& job, int64_t samples) {
+  const TrainOptions& train = job.train;
+  PreferenceOptions& preference = job.preference;
+  if (train.objective != Objective::kDpo || preference.reference != Reference::kAuto ||
+      !preference.has_reference()) {
+    return;
+  }
+  const bool off = job.lora.rank > 0 && train.steps <= samples / train.minibatch_samples &&
+                   !job.cluster.pipeline.enabled() &&
+                   train.synchronization == Synchronization::kStep;
+  preference.reference = off ? Reference::kAdapterOff : Reference::kPrecompute;
+}
+
 absl::Status CheckSchedule(const TrainOptions& train) {
   if (train.warmup_steps > train.steps) {
     return InvalidArgument("train.warmup_steps ({}) is more than train.steps ({})",

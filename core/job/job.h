@@ -186,7 +186,7 @@ struct TrainOptions {
 
 // Low-rank adapters, which train in place of the model.
 struct LoraOptions {
-  // Of train, where a job with adapters does not say them.
+  // Of train, where a job with adapters does not say it.
   static constexpr double kLearningRate = 2e-4;
 
   int64_t rank = 0;     // 0: none, unless `from` says
@@ -200,7 +200,7 @@ struct LoraOptions {
 };
 
 enum class PreferenceLoss { kSigmoid, kHinge, kIpo, kRobust, kSimpo, kOrpo };
-enum class Reference { kAuto, kPrecompute, kNone };
+enum class Reference { kAuto, kPrecompute, kNone, kAdapterOff };
 
 // What is learnt of pairs of replies, with Objective::kDpo.
 struct PreferenceOptions {
@@ -220,6 +220,8 @@ struct PreferenceOptions {
   bool has_reference() const {
     return loss != PreferenceLoss::kSimpo && loss != PreferenceLoss::kOrpo;
   }
+  // Whether that is taken before step 1 and kept.
+  bool precomputes() const { return has_reference() && reference != Reference::kAdapterOff; }
   bool operator==(const PreferenceOptions&) const = default;
 };
 
@@ -426,6 +428,10 @@ absl::Status CheckSchedule(const TrainOptions& train);
 // Puts the steps of `epochs` passes over so many samples in place of the epochs; a last minibatch
 // that is not full is filled from the next pass. InvalidArgument where the schedule is longer.
 absl::Status SettleEpochs(TrainOptions& train, int64_t samples);
+
+// Puts what preference.reference auto is of a job with such steps and so many samples in its place:
+// adapter-off for new adapters and at most one pass over the data, where a step runs as it needs.
+void SettleReference(Job& job, int64_t samples);
 
 // Learning rate of optimizer step `step` (the first is 1): linear warm-up to learning_rate, then
 // the schedule. Those that end with the steps would reach minimum_learning_rate one step after the

@@ -310,6 +310,9 @@ std::optional<std::pair<std::string, std::string>> HindersSchedules(const Job& j
   if (job.train.synchronization == Synchronization::kLayer) {
     return std::pair("train.synchronization", std::string(Name(job.train.synchronization)));
   }
+  if (job.preference.reference == Reference::kAdapterOff) {
+    return std::pair("preference.reference", "adapter-off");
+  }
   if (job.emulate.enabled()) {
     return std::pair("emulate.shape", job.emulate.shape);
   }

@@ -112,6 +112,14 @@ PreferenceOptions RandomPreference(Random& random) {
   return preference;
 }
 
+// Of a job that is to have new adapters.
+Reference RandomReference(Random& random, const Job& job) {
+  const bool may_be_off = job.train.objective == Objective::kDpo &&
+                          job.preference.has_reference() && !job.cluster.pipeline.enabled() &&
+                          job.train.synchronization == Synchronization::kStep;
+  return may_be_off && random.Below(2) == 0 ? Reference::kAdapterOff : job.preference.reference;
+}
+
 Job RandomJob(Random& random) {
   Job job;
   job.model = RandomText(random);
@@ -233,6 +241,7 @@ Job RandomJob(Random& random) {
   if (adapters == 1) {
     job.lora.from = RandomText(random);
   } else if (adapters == 2) {
+    job.preference.reference = RandomReference(random, job);
     job.lora.rank = random.Between(1, 4096);
     job.lora.alpha = 0.5 + static_cast<double>(random.Below(9));
     job.lora.rslora = random.Below(2) == 0;

@@ -63,7 +63,40 @@ void SettleDefaults(const JobSources& sources, Job& job) {
   }
 }
 
-// What is said of pairs goes with them alone, and a loss with what it compares with.
+namespace {
+
+// What a loss compares with goes with the loss, and with how the job runs.
+absl::Status CheckReference(const Job& job, const JobSources& sources,
+                            const std::string& file_name) {
+  const Contradicts contradicts(sources, file_name);
+  const PreferenceOptions& preference = job.preference;
+  const char* const key = "preference.reference";
+  if (preference.reference == Reference::kNone && preference.has_reference()) {
+    return contradicts(key, "preference.loss", "only simpo and orpo need none");
+  }
+  const bool off = preference.reference == Reference::kAdapterOff;
+  if ((off || preference.reference == Reference::kPrecompute) && !preference.has_reference()) {
+    return contradicts(key, "preference.loss", "this loss has none");
+  }
+  if (off && !job.lora.enabled()) {
+    return InvalidArgument("{}: {} adapter-off needs adapters: say lora.rank",
+                           Place(sources, key, key, file_name), key);
+  }
+  if (off && !job.lora.from.empty()) {
+    return contradicts(key, "lora.from",
+                       "without that adapter the model is not what it is before step 1; say "
+                       "precompute");
+  }
+  return off && job.train.synchronization == Synchronization::kLayer
+             ? contradicts(key, "train.synchronization",
+                           "adapter-off has passes of its own, and workers wait for each other at "
+                           "every layer; say precompute")
+             : absl::OkStatus();
+}
+
+}  // namespace
+
+// What is said of pairs goes with them alone.
 absl::Status CheckPreference(const Job& job, const JobSources& sources,
                              const std::string& file_name) {
   const PreferenceOptions& preference = job.preference;
@@ -90,12 +123,7 @@ absl::Status CheckPreference(const Job& job, const JobSources& sources,
   if (!pairs) {
     return absl::OkStatus();
   }
-  if (preference.reference == Reference::kPrecompute && !preference.has_reference()) {
-    return contradicts("preference.reference", "preference.loss", "this loss has none");
-  }
-  if (preference.reference == Reference::kNone && preference.has_reference()) {
-    return contradicts("preference.reference", "preference.loss", "only simpo and orpo need none");
-  }
+  SHOAL_RETURN_IF_ERROR(CheckReference(job, sources, file_name));
   if (job.data.train_on != TrainOn::kAll) {
     return contradicts("data.train_on", "train.objective",
                        "what is learnt of pairs is what was chosen");

@@ -89,9 +89,9 @@ TEST(JobPreference, IsOfPairsAlone) {
   EXPECT_EQ(RefusedMethod({kDpo, "preference.gamma=1"}),
             "--set preference.gamma=1: preference.gamma contradicts preference.loss: it is of "
             "another loss");
-  EXPECT_EQ(RefusedMethod({kDpo, "preference.reference=adapter-off"}),
-            "--set preference.reference=adapter-off: preference.reference is 'adapter-off', "
-            "expected one of auto, precompute, none");
+  EXPECT_EQ(RefusedMethod({kDpo, "preference.reference=adapter"}),
+            "--set preference.reference=adapter: preference.reference is 'adapter', expected one "
+            "of auto, precompute, none, adapter-off");
   EXPECT_THAT(RefusedMethod({kDpo, "preference.reference=none"}),
               HasSubstr("only simpo and orpo need none"));
   EXPECT_THAT(RefusedMethod({kDpo, "preference.loss=simpo", "preference.reference=precompute"}),
@@ -100,6 +100,51 @@ TEST(JobPreference, IsOfPairsAlone) {
               HasSubstr("data.train_on contradicts train.objective: what is learnt of pairs"));
   EXPECT_THAT(RefusedMethod({kDpo, "emulate.shape=1.5b"}),
               HasSubstr("train.objective contradicts emulate.shape: nothing is computed"));
+}
+
+TEST(JobPreference, ComparesWithTheModelWithoutNewAdaptersAlone) {
+  const std::string off = "preference.reference=adapter-off";
+  const auto job = ParseMethod({kDpo, off, "lora.rank=4"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->preference.reference, Reference::kAdapterOff);
+  EXPECT_EQ(RefusedMethod({kDpo, off}),
+            "--set preference.reference=adapter-off: preference.reference adapter-off needs "
+            "adapters: say lora.rank");
+  EXPECT_EQ(RefusedMethod({off, "lora.rank=4"}),
+            "--set preference.reference=adapter-off: preference.reference contradicts "
+            "train.objective: it is of pairs, for dpo");
+  EXPECT_THAT(RefusedMethod({kDpo, off, "lora.from=a"}),
+              HasSubstr("preference.reference contradicts lora.from: without that adapter"));
+  EXPECT_THAT(RefusedMethod({kDpo, off, "lora.rank=4", "preference.loss=simpo"}),
+              HasSubstr("this loss has none"));
+  EXPECT_THAT(RefusedMethod({kDpo, off, "lora.rank=4", "train.synchronization=layer"}),
+              HasSubstr("preference.reference contradicts train.synchronization: adapter-off has"));
+  EXPECT_THAT(RefusedMethod({kDpo, off, "lora.rank=4", "cluster.local.workers=2",
+                             "cluster.pipeline.stages=2"}),
+              HasSubstr("cluster.pipeline.stages contradicts preference.reference adapter-off"));
+}
+
+TEST(SettleReference, IsWithoutAdaptersForNewOnesInOnePass) {
+  // Of 100 samples, in minibatches of 32.
+  const auto settled = [](std::vector<std::string> keys) {
+    keys.insert(keys.end(), {"train.minibatch_samples=32"});
+    Job job = ParseMethod(keys).value();
+    SettleReference(job, 100);
+    return job.preference.reference;
+  };
+  EXPECT_EQ(settled({kDpo, "lora.rank=4", "train.steps=3"}), Reference::kAdapterOff);
+  EXPECT_EQ(settled({kDpo, "lora.rank=4", "train.steps=4"}), Reference::kPrecompute);
+  EXPECT_EQ(settled({kDpo, "train.steps=3"}), Reference::kPrecompute);
+  EXPECT_EQ(settled({kDpo, "lora.from=a", "train.steps=3"}), Reference::kPrecompute);
+  EXPECT_EQ(settled({kDpo, "lora.rank=4", "train.steps=3", "train.synchronization=layer"}),
+            Reference::kPrecompute);
+  EXPECT_EQ(settled({kDpo, "lora.rank=4", "train.steps=3", "train.recompute=full"}),
+            Reference::kPrecompute);
+  EXPECT_EQ(settled({kDpo, "lora.rank=4", "train.steps=3", "preference.reference=precompute"}),
+            Reference::kPrecompute);
+  EXPECT_EQ(settled({kDpo, "lora.rank=4", "train.steps=3", "preference.loss=orpo"}),
+            Reference::kAuto);
+  EXPECT_EQ(settled({"lora.rank=4", "train.steps=3"}), Reference::kAuto);
 }
 
 TEST(JobPreference, HasDefaultsOfItsOwn) {

@@ -128,6 +128,9 @@ std::vector<Mistake> Adapters() {
       InJob("EmulatedAdapters", "lora: {rank: 4}\nemulate: {shape: 25m}\n",
             {"{at}/job.yaml:7: lora.rank contradicts emulate.shape: its time is that of training "
              "the whole model"}),
+      InJob("AdaptersOffWithoutAny",
+            "train: {objective: dpo}\npreference: {reference: adapter-off}\n",
+            {"{at}/job.yaml:8: preference.reference adapter-off needs adapters: say lora.rank"}),
       InJob("RankOfAnotherAdapter", "lora: {rank: 4, from: x}\n",
             {"{at}/job.yaml:7: lora.rank contradicts lora.from: the adapter there says it"}),
       {.name = "GroupOfTheModelBesideAdapters",

@@ -16,6 +16,19 @@
 namespace shoal::worker {
 namespace {
 
+// The uses of a microbatch, behind those of what its pairs are compared with where that is made of
+// the model without adapters.
+std::vector<int> WithReference(const JobContext& context, const std::vector<int>& uses) {
+  std::vector<int> all;
+  if (context.job.preference.reference == plan::Reference::kAdapterOff) {
+    plan::ModelSpec alone = context.spec;
+    alone.adapters.clear();
+    all = plan::EvaluationUses(alone, plan::AllUnits(alone));
+  }
+  all.insert(all.end(), uses.begin(), uses.end());
+  return all;
+}
+
 class PlainRunner final : public StepRunner {
  public:
   PlainRunner(const JobContext& context, std::unique_ptr<MicrobatchModel> model, Device* device,
@@ -24,7 +37,7 @@ class PlainRunner final : public StepRunner {
         model_(std::move(model)),
         device_(device),
         compute_(compute),
-        use_order_(plan::UseOrder(context.spec)) {
+        use_order_(WithReference(context, plan::UseOrder(context.spec))) {
     if (context.job.plan.assignment == plan::Assignment::kDynamic) {
       drawer_ = std::make_unique<MicrobatchDrawer>(context.options.draw,
                                                    context.options.incarnation, *context.clock);
@@ -97,7 +110,8 @@ absl::Status PlainRunner::Run(const proto::StepWork& work, double loss_scale, St
 
 // Forward and loss of each, which is reported as of any pack.
 absl::Status PlainRunner::Validate(const proto::StepWork& work, const Step& step) {
-  const std::vector<int> each = plan::EvaluationUses(context_.spec, plan::AllUnits(context_.spec));
+  const std::vector<int> each =
+      WithReference(context_, plan::EvaluationUses(context_.spec, plan::AllUnits(context_.spec)));
   std::vector<int> uses;
   for (int i = 0; i < work.microbatches_size(); ++i) {
     uses.insert(uses.end(), each.begin(), each.end());
@@ -253,6 +267,7 @@ void ReportPack(int64_t number, const plan::MicrobatchSize& size, const Microbat
   pack.set_targets(result.targets);
   pack.mutable_log_probabilities()->Assign(result.log_probabilities.begin(),
                                            result.log_probabilities.end());
+  pack.mutable_references()->Assign(result.references.begin(), result.references.end());
 }
 
 }  // namespace shoal::worker

@@ -1,7 +1,9 @@
 #include "worker/model/microbatch_model.h"
 
+#include <functional>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "core/base/status.h"
 #include "core/plan/schedule/stage_units.h"
 #include "worker/model/access/unit_walk.h"
@@ -23,7 +25,9 @@ class TransformerModel final : public MicrobatchModel {
       SHOAL_RETURN_IF_ERROR(WalkUnits(spec(), source, sink, nullptr));
       return MicrobatchResult();
     }
-    return RunMicrobatch(*transformer_, batch, loss_scale, source, sink);
+    return Compared(batch, source, [&](const PackedBatch& compared) {
+      return RunMicrobatch(*transformer_, compared, loss_scale, source, sink);
+    });
   }
 
   absl::StatusOr<MicrobatchResult> Evaluate(const PackedBatch& batch, UnitSource& source) override {
@@ -34,10 +38,34 @@ class TransformerModel final : public MicrobatchModel {
       }
       return MicrobatchResult();
     }
-    return EvaluateLoss(*transformer_, batch, source);
+    return Compared(batch, source, [&](const PackedBatch& compared) {
+      return EvaluateLoss(*transformer_, compared, source);
+    });
   }
 
  private:
+  using Result = absl::StatusOr<MicrobatchResult>;
+
+  // Runs a batch with what its pairs are compared with, which is made before where it is of the
+  // model without adapters.
+  Result Compared(const PackedBatch& batch, UnitSource& source,
+                  const std::function<Result(const PackedBatch&)>& run) {
+    if (!batch.preference.has_value() ||
+        batch.preference->reference != plan::Reference::kAdapterOff) {
+      return run(batch);
+    }
+    PackedBatch compared = batch;
+    {
+      transformer_->UseAdapters(false);
+      const absl::Cleanup again = [this] { transformer_->UseAdapters(true); };
+      SHOAL_ASSIGN_OR_RETURN(MicrobatchResult alone, EvaluateLoss(*transformer_, batch, source));
+      compared.references = std::move(alone.log_probabilities);
+    }
+    SHOAL_ASSIGN_OR_RETURN(MicrobatchResult result, run(compared));
+    result.references = std::move(compared.references);
+    return result;
+  }
+
   const std::unique_ptr<Transformer> transformer_;
 };
 

@@ -17,11 +17,13 @@ class MicrobatchModel {
   // The model whose weights travel.
   virtual const plan::ModelSpec& spec() const = 0;
   virtual const std::vector<plan::UnitSpec>& units() const = 0;
-  // Same as RunMicrobatch (runner.h). A batch without tokens also walks over the units, with
-  // nothing to compute: if workers wait for each other at layers, each must reach all of them.
+  // Same as RunMicrobatch (runner.h); of pairs that are compared with the model without its
+  // adapters, after a forward pass and loss of that, whose sums are in the result. A batch without
+  // tokens also walks over the units, with nothing to compute: if workers wait for each other at
+  // layers, each must reach all of them.
   virtual absl::StatusOr<MicrobatchResult> Run(const PackedBatch& batch, double loss_scale,
                                                UnitSource& source, GradientSink& sink) = 0;
-  // Same as EvaluateLoss; and of a batch without tokens as above.
+  // Same as EvaluateLoss; of such pairs, and of a batch without tokens, as above.
   virtual absl::StatusOr<MicrobatchResult> Evaluate(const PackedBatch& batch,
                                                     UnitSource& source) = 0;
 };

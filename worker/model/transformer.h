@@ -50,7 +50,11 @@ class Transformer {
   const std::vector<plan::UnitSpec>& units() const { return units_; }
   const BlockLayout& layout(int unit) const { return layouts_[static_cast<size_t>(unit) - 1]; }
   // Of a block's adapters: their unit, -1 where it has none, and what is where in it.
-  int adapter_unit(int unit) const { return plan::AdapterUnit(spec_, unit - 1); }
+  int adapter_unit(int unit) const {
+    return uses_adapters_ ? plan::AdapterUnit(spec_, unit - 1) : -1;
+  }
+  // Whether they are part of the model, as they are at first; false: it computes without them.
+  void UseAdapters(bool use) { uses_adapters_ = use; }
   const plan::AdapterLayout& adapter_layout(int unit) const {
     return adapter_layouts_[static_cast<size_t>(unit) - 1];
   }
@@ -87,6 +91,7 @@ class Transformer {
   const std::vector<plan::UnitSpec> units_;
   const std::vector<BlockLayout> layouts_;  // of the blocks
   const std::vector<plan::AdapterLayout> adapter_layouts_;
+  bool uses_adapters_ = true;
   ComputeDevice compute_device_;
   RotaryTables rotary_;
   Workspace workspace_;

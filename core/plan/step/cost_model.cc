@@ -4,15 +4,21 @@ namespace shoal::plan {
 
 CostModel TokenCost() { return {.per_token = 1}; }
 
-CostModel FlopCost(const ModelSpec& spec) {
-  // ForwardFlops is a s + b s^2, so two values give both coefficients. A backward pass costs twice
-  // as much, but for matrices that have adapters or stand beside some: they have no gradient.
+CostModel ForwardCost(const ModelSpec& spec) {
+  // ForwardFlops is a s + b s^2, so two values give both coefficients.
   const double one = ForwardFlops(spec, 1);
   const double two = ForwardFlops(spec, 2);
   const double squared = (two - 2 * one) / 2;
+  return {.per_token = one - squared, .per_squared_token = squared};
+}
+
+CostModel FlopCost(const ModelSpec& spec) {
+  // A backward pass costs twice as much, but for matrices that have adapters or stand beside some:
+  // they have no gradient.
+  const CostModel forward = ForwardCost(spec);
   const double passes = spec.adapters.empty() ? 3 : 2;
-  return CostModel{.per_token = passes * (one - squared) + 3 * AdapterFlops(spec),
-                   .per_squared_token = 3 * squared};
+  return {.per_token = passes * forward.per_token + 3 * AdapterFlops(spec),
+          .per_squared_token = 3 * forward.per_squared_token};
 }
 
 double AdapterFlops(const ModelSpec& spec) {

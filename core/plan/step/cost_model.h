@@ -39,6 +39,8 @@ struct CostModel {
 CostModel TokenCost();
 // Returns forward and backward FLOPs for the model's shape; of adapters, what training these takes.
 CostModel FlopCost(const ModelSpec& spec);
+// Returns those of a forward pass without adapters.
+CostModel ForwardCost(const ModelSpec& spec);
 // Returns the FLOPs of a token in one pass through all adapters; its backward pass takes two.
 double AdapterFlops(const ModelSpec& spec);
 

@@ -55,9 +55,11 @@ absl::Status PackLedger::Done(int group, size_t stage, const PackResult& result)
     return Aborted("it reports {} tokens and {} targets of pack {}, which has {} and {}",
                    result.tokens, result.targets, result.number, pack.tokens, pack.targets);
   }
-  if (!result.log_probabilities.empty() && result.log_probabilities.size() != 2 * pack.samples) {
-    return Aborted("it reports {} log-probabilities of pack {}, which has {} samples",
-                   result.log_probabilities.size(), result.number, pack.samples);
+  for (const std::vector<double>* of_pairs : {&result.log_probabilities, &result.references}) {
+    if (!of_pairs->empty() && of_pairs->size() != 2 * pack.samples) {
+      return Aborted("it reports {} log-probabilities of pack {}, which has {} samples",
+                     of_pairs->size(), result.number, pack.samples);
+    }
   }
   if (pack.stages[stage]) {
     pack.loss_sum += SHOAL_PLANTED("loss-twice") ? result.loss_sum : 0;
@@ -67,6 +69,7 @@ absl::Status PackLedger::Done(int group, size_t stage, const PackResult& result)
   pack.loss_sum += result.loss_sum;
   if (!result.log_probabilities.empty()) {
     pack.log_probabilities = result.log_probabilities;
+    pack.references = result.references;
   }
   ++of(group).ran[stage];
   undone_ -= --pack.missing == 0 ? 1 : 0;
@@ -85,6 +88,7 @@ std::vector<int64_t> PackLedger::TakeBack(int group) {
       pack.group = -1;
       pack.loss_sum = 0;
       pack.log_probabilities.clear();
+      pack.references.clear();
       pack.stages.assign(stages_, false);
       pack.missing = stages_;
       waiting.push_back(static_cast<int64_t>(number));

@@ -19,6 +19,8 @@ struct PackResult {
   int64_t targets = 0;
   // Of pairs, of their replies: two of each sample; nothing of stages without the head.
   std::vector<double> log_probabilities = {};
+  // What the model without its adapters gives them, where that is asked; likewise.
+  std::vector<double> references = {};
 };
 
 class PackLedger {
@@ -44,6 +46,9 @@ class PackLedger {
   const std::vector<double>& LogProbabilities(int64_t number) const {
     return packs_[static_cast<size_t>(number)].log_probabilities;
   }
+  const std::vector<double>& References(int64_t number) const {
+    return packs_[static_cast<size_t>(number)].references;
+  }
 
  private:
   struct Pack {
@@ -53,6 +58,7 @@ class PackLedger {
     int group = -1;  // that has it, or has run it; -1: it waits
     double loss_sum = 0;
     std::vector<double> log_probabilities;
+    std::vector<double> references;
     std::vector<bool> stages;  // that have run it
     size_t missing = 0;        // stages that have not
   };

@@ -381,6 +381,13 @@ TEST(FlopCost, OfAdaptersIsWithoutTheGradientOfTheModelsMatrices) {
   EXPECT_LT(adapted.per_token, full.per_token * 0.70);
 }
 
+TEST(ForwardCost, IsAThirdOfTrainingTheWholeModel) {
+  const ModelSpec model = *NamedShape("1.5b");
+  const CostModel forward = ForwardCost(*WithAdapters(model, {"all-linear"}, /*rank=*/16, 1));
+  EXPECT_DOUBLE_EQ(forward.per_token, FlopCost(model).per_token / 3);
+  EXPECT_DOUBLE_EQ(forward.per_squared_token, FlopCost(model).per_squared_token / 3);
+}
+
 TEST(Lengths, HaveTheQuantilesTheyAreKnownFor) {
   struct Known {
     const char* name;

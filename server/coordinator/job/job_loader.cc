@@ -252,6 +252,17 @@ class DatasetSteps final : public StepPlanner {
   const std::unique_ptr<formats::TokenFile> validation_;
 };
 
+// What a step computes: of pairs that are compared with the model without adapters, that too.
+plan::CostModel FlopsOf(const plan::Job& job, const plan::ModelSpec& spec) {
+  plan::CostModel flops = plan::FlopCost(spec);
+  if (job.preference.reference == plan::Reference::kAdapterOff) {
+    const plan::CostModel alone = plan::ForwardCost(spec);
+    flops.per_token += alone.per_token;
+    flops.per_squared_token += alone.per_squared_token;
+  }
+  return flops;
+}
+
 // What balances until measurements say more, if the job wants them to.
 plan::CostModel CostOf(const plan::Job& job, const plan::ModelSpec& spec) {
   if (job.plan.cost == plan::CostSource::kTokens) {
@@ -339,7 +350,7 @@ absl::Status LoadPairs(const proto::SubmitJobRequest& request, const plan::Rope&
   }
   loaded.pairs =
       std::make_unique<JobPairs>(job.preference, std::move(train), std::move(validation));
-  if (!job.preference.has_reference()) {
+  if (!job.preference.precomputes()) {
     return absl::OkStatus();
   }
   const bool by_length = rope.scaling && rope.scaling->type == plan::RopeType::kLongRope;
@@ -448,7 +459,7 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
   }
   SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, plan::ReadJobModel(job));
   if (!job.emulate.enabled()) {
-    loaded.flops = plan::FlopCost(spec);
+    loaded.flops = FlopsOf(job, spec);
   }
   SHOAL_ASSIGN_OR_RETURN(const formats::SpecialTokens special,
                          formats::ReadSpecialTokens(job.model));

@@ -257,7 +257,8 @@ absl::Status JobRun::TakeResults(
                        .tokens = result.tokens(),
                        .targets = result.targets(),
                        .log_probabilities = {result.log_probabilities().begin(),
-                                             result.log_probabilities().end()}});
+                                             result.log_probabilities().end()},
+                       .references = {result.references().begin(), result.references().end()}});
     if (!taken.ok()) {
       return Annotate(taken, names_[worker]);
     }

@@ -28,12 +28,24 @@ std::vector<const plan::Microbatch*> PacksOf(const plan::StepPlan& plan) {
   return packs;
 }
 
-// Calls `visit` with each pair of packs that said them, and its two log-probabilities.
+// What a pack said of a pair, of the chosen reply and the rejected.
+struct SaidOfPair {
+  int64_t sample = 0;
+  double of[2] = {};
+  double references[2] = {};  // 0 where it said none
+};
+
+// Calls `visit` with each pair of packs that said something of them.
 void VisitPairs(const plan::StepPlan& plan, const plan::PackLedger& ledger, const auto& visit) {
   for (const plan::Microbatch* pack : PacksOf(plan)) {
     const std::vector<double>& said = ledger.LogProbabilities(pack->number);
+    const std::vector<double>& references = ledger.References(pack->number);
     for (size_t i = 0; 2 * i < said.size(); ++i) {
-      visit(pack->samples[i], said[2 * i], said[2 * i + 1]);
+      SaidOfPair pair = {pack->samples[i], {said[2 * i], said[2 * i + 1]}};
+      if (!references.empty()) {
+        std::copy_n(references.begin() + static_cast<ptrdiff_t>(2 * i), 2, pair.references);
+      }
+      visit(pair);
     }
   }
 }
@@ -44,7 +56,7 @@ JobPairs::JobPairs(const plan::PreferenceOptions& options, std::vector<ReplyTarg
                    std::vector<ReplyTargets> validation)
     : options_(options), train_pairs_(train.size()), targets_(std::move(train)) {
   targets_.insert(targets_.end(), validation.begin(), validation.end());
-  if (options.has_reference()) {
+  if (options.precomputes()) {
     references_.assign(2 * targets_.size(), kUnknown);
   }
 }
@@ -80,10 +92,8 @@ absl::Status JobPairs::TakeReferences(const plan::StepPlan& plan, const plan::Pa
   if (!part.has_value()) {
     return absl::OkStatus();
   }
-  VisitPairs(plan, ledger, [&](int64_t sample, double chosen, double rejected) {
-    const size_t index = IndexOf(sample, part->of_validation);
-    references_[2 * index] = chosen;
-    references_[2 * index + 1] = rejected;
+  VisitPairs(plan, ledger, [&](const SaidOfPair& pair) {
+    std::copy_n(pair.of, 2, &references_[2 * IndexOf(pair.sample, part->of_validation)]);
   });
   for (int64_t i = 0; i < part->count; ++i) {
     const size_t index = IndexOf(part->first + i, part->of_validation);
@@ -119,20 +129,21 @@ proto::PreferenceMetrics JobPairs::Measure(const plan::StepPlan& plan,
   double right = 0;
   double sums[2] = {};
   double rewards[2] = {};
-  VisitPairs(plan, ledger, [&](int64_t sample, double chosen, double rejected) {
-    const size_t index = IndexOf(sample, of_validation);
-    const ReplyTargets& targets = targets_[index];
-    const double reward[2] = {
-        options_.beta * (references_.empty() ? chosen / static_cast<double>(targets.chosen)
-                                             : chosen - references_[2 * index]),
-        options_.beta * (references_.empty() ? rejected / static_cast<double>(targets.rejected)
-                                             : rejected - references_[2 * index + 1])};
+  VisitPairs(plan, ledger, [&](const SaidOfPair& pair) {
+    const size_t index = IndexOf(pair.sample, of_validation);
+    const int64_t targets[2] = {targets_[index].chosen, targets_[index].rejected};
+    double reward[2] = {};
+    for (const size_t reply : {0, 1}) {
+      const double reference =
+          references_.empty() ? pair.references[reply] : references_[2 * index + reply];
+      reward[reply] = options_.beta * (options_.has_reference()
+                                           ? pair.of[reply] - reference
+                                           : pair.of[reply] / static_cast<double>(targets[reply]));
+      sums[reply] += pair.of[reply];
+      rewards[reply] += reward[reply];
+    }
     pairs += 1;
     right += reward[0] > reward[1] ? 1 : 0;
-    sums[0] += chosen;
-    sums[1] += rejected;
-    rewards[0] += reward[0];
-    rewards[1] += reward[1];
   });
   proto::PreferenceMetrics means;
   if (pairs > 0) {

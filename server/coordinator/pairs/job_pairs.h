@@ -39,7 +39,8 @@ class JobPairs {
   // Those that come next; nullopt: all have a reference, or the loss needs none.
   std::optional<PairPart> WithoutReference() const;
   // Log-probabilities of the replies, chosen and rejected one after the other, first of pairs that
-  // are trained on; NaN where they are not known, which is behind all that are.
+  // are trained on; NaN where they are not known, which is behind all that are. None where the loss
+  // has no reference, or each pack says its own.
   const std::vector<double>& references() const { return references_; }
   // Takes what was kept of them. FailedPrecondition if it is of more or fewer pairs.
   absl::Status SetReferences(std::vector<double> references);
@@ -63,7 +64,7 @@ class JobPairs {
   const plan::PreferenceOptions options_;
   const size_t train_pairs_;
   std::vector<ReplyTargets> targets_;  // of all pairs
-  std::vector<double> references_;     // empty: the loss has none
+  std::vector<double> references_;     // see references()
   size_t known_ = 0;                   // pairs with a reference
 };
 

@@ -81,6 +81,39 @@ TEST(JobPairs, ComparesWithWhatWasBeforeStepOne) {
   EXPECT_DOUBLE_EQ(means.accuracy(), 1. / 3) << "equal ones are not right";
 }
 
+// What the model without its adapters gives comes with the results, in place of a file.
+TEST(JobPairs, ComparesWithWhatPacksSay) {
+  const JobPairs pairs =
+      ThreePairs({.beta = 0.5, .reference = plan::Reference::kAdapterOff}, /*validation=*/3);
+  EXPECT_FALSE(pairs.WithoutReference().has_value());
+  const plan::StepPlan plan = TwoPacks();
+  plan::PackLedger ledger(plan, 1);
+  ledger.Give(0, 1);
+  ledger.Give(1, 0);
+  ASSERT_OK(ledger.Done(1, 0,
+                        {.number = 0,
+                         .tokens = 20,
+                         .targets = 6,
+                         .log_probabilities = {-2, -5, -1, -4},
+                         .references = {-4, -3, -1, -4}}));
+  ASSERT_OK(ledger.Done(0, 0,
+                        {.number = 1,
+                         .tokens = 10,
+                         .targets = 3,
+                         .log_probabilities = {-6, -8},
+                         .references = {-5, -8}}));
+  for (const bool of_validation : {false, true}) {
+    const proto::PreferenceMetrics means = pairs.Measure(plan, ledger, of_validation);
+    EXPECT_DOUBLE_EQ(means.chosen_reward(), 0.5 * (2. + 0 - 1) / 3);
+    EXPECT_DOUBLE_EQ(means.rejected_reward(), 0.5 * -2. / 3);
+    EXPECT_DOUBLE_EQ(means.accuracy(), 1. / 3);
+  }
+  proto::MicrobatchWork work;
+  work.add_samples(1);
+  pairs.AddReferences(false, work);
+  EXPECT_EQ(work.references_size(), 0);
+}
+
 TEST(JobPairs, GoOnWithThePartThatIsMissing) {
   JobPairs pairs = ThreePairs({}, /*validation=*/1);
   EXPECT_THAT(pairs.SetReferences({1, 2}).message(), HasSubstr("of 2 replies, not of 8"));
@@ -142,6 +175,9 @@ TEST(PackLedger, TakesTwoLogProbabilitiesOfAPair) {
   EXPECT_THAT(
       ledger.Done(0, 0, {.number = 1, .tokens = 10, .targets = 3, .log_probabilities = {-1}})
           .message(),
+      HasSubstr("1 log-probabilities of pack 1"));
+  EXPECT_THAT(
+      ledger.Done(0, 0, {.number = 1, .tokens = 10, .targets = 3, .references = {-1}}).message(),
       HasSubstr("1 log-probabilities of pack 1"));
 }
 

@@ -22,7 +22,8 @@ struct PackedBatch {
       0};  // [sequences + 1]: sequence s is [cu_seqlens[s], cu_seqlens[s + 1])
   // Of pairs: sequences 2i and 2i + 1 are a chosen and a rejected reply, whose loss this says.
   std::optional<plan::PreferenceOptions> preference;
-  // [sequences], of pairs: log-probabilities that replies are compared with; empty: 0 each.
+  // [sequences], of pairs: log-probabilities that replies are compared with; empty: 0 each, or with
+  // adapter-off what the model without its adapters gives.
   std::vector<double> references;
 
   int64_t token_count() const { return static_cast<int64_t>(tokens.size()); }
@@ -57,6 +58,7 @@ struct MicrobatchResult {
   int64_t targets = 0;
   int64_t tokens = 0;
   std::vector<double> log_probabilities = {};  // [sequences], of pairs: of their targets, summed
+  std::vector<double> references = {};         // what they were compared with, if it was made here
 };
 
 }  // namespace shoal::worker
