@@ -107,6 +107,15 @@ TEST_F(LoraTest, TheModelStaysAndIsFetchedOnce) {
   };
   EXPECT_THAT(run.worker_metrics, bytes("get", 4 * (job_.train.steps * trained + frozen)));
   EXPECT_THAT(run.worker_metrics, bytes("push", 4 * job_.train.steps * trained));
+
+  // Where another worker is lost, this one may fetch again what trains, and nothing else.
+  const ClusterRun left = Run({.servers = 2, .workers = 2, .lost_worker = 1});
+  const std::string name = "shoal_client_get_bytes_total{transport=\"shm\"} ";
+  const size_t at = left.worker_metrics.find(name);
+  ASSERT_NE(at, std::string::npos);
+  const int64_t more = std::stoll(left.worker_metrics.substr(at + name.size())) / 4 - frozen;
+  EXPECT_GE(more, job_.train.steps * trained);
+  EXPECT_LT(more, frozen) << "of which " << trained << " train";
 }
 
 // The loss of its first step is that of the step after the last of the run that left it.
