@@ -246,7 +246,8 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
     job.data.date = before->data.date;
   }
   if (job.train.objective == plan::Objective::kDpo &&
-      job.preference.reference == plan::Reference::kAuto && before->preference.has_reference()) {
+      job.preference.reference == plan::Reference::kAuto && job.preference.has_reference() &&
+      before->preference.has_reference()) {
     job.preference.reference = before->preference.precomputes() ? plan::Reference::kPrecompute
                                                                 : plan::Reference::kAdapterOff;
   }

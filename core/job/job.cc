@@ -174,7 +174,8 @@ void SettleReference(Job& job, int64_t samples) {
       !preference.has_reference()) {
     return;
   }
-  const bool off = job.lora.rank > 0 && train.steps <= samples / train.minibatch_samples &&
+  // The last minibatch of a pass may be filled from the next one.
+  const bool off = job.lora.rank > 0 && (train.steps - 1) * train.minibatch_samples < samples &&
                    !job.cluster.pipeline.enabled() &&
                    train.synchronization == Synchronization::kStep;
   preference.reference = off ? Reference::kAdapterOff : Reference::kPrecompute;

@@ -133,7 +133,8 @@ TEST(SettleReference, IsWithoutAdaptersForNewOnesInOnePass) {
     return job.preference.reference;
   };
   EXPECT_EQ(settled({kDpo, "lora.rank=4", "train.steps=3"}), Reference::kAdapterOff);
-  EXPECT_EQ(settled({kDpo, "lora.rank=4", "train.steps=4"}), Reference::kPrecompute);
+  EXPECT_EQ(settled({kDpo, "lora.rank=4", "train.steps=4"}), Reference::kAdapterOff);
+  EXPECT_EQ(settled({kDpo, "lora.rank=4", "train.steps=5"}), Reference::kPrecompute);
   EXPECT_EQ(settled({kDpo, "train.steps=3"}), Reference::kPrecompute);
   EXPECT_EQ(settled({kDpo, "lora.from=a", "train.steps=3"}), Reference::kPrecompute);
   EXPECT_EQ(settled({kDpo, "lora.rank=4", "train.steps=3", "train.synchronization=layer"}),
