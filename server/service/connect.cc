@@ -198,7 +198,8 @@ absl::StatusOr<std::string> HostedJob::AcceptOver(size_t index,
     regions.set_headers_region(expose(weights.host));
     const bool in_gpu = reaches_gpu && request.weights_in_gpu() && weights.gpu != nullptr;
     regions.set_weights_region(in_gpu ? expose(weights.gpu) : regions.headers_region());
-    all_in_gpu = all_in_gpu && in_gpu;
+    // Other regions than the first lie on the host alone, and are filled there anyway.
+    all_in_gpu = all_in_gpu && (in_gpu || region != 0);
   }
   if (!all_in_gpu) {
     SHOAL_RETURN_IF_ERROR(store_->KeepHostWeights());

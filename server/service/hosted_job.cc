@@ -39,10 +39,10 @@ absl::StatusOr<proto::BeginAttemptReply> HostedJob::BeginAttempt(
 
 absl::StatusOr<proto::PrepareReply> HostedJob::Prepare(const proto::PrepareRequest& request) {
   const absl::Time start = options_.clock->Now();
+  SHOAL_ASSIGN_OR_RETURN(proto::PrepareReply reply, core_->Prepare(request));
   if (gradients_ != nullptr) {
     gradients_->End();
   }
-  SHOAL_ASSIGN_OR_RETURN(proto::PrepareReply reply, core_->Prepare(request));
   spans_.AddCommand(request.step(), request.attempt(), proto::ServerSpan::KIND_SEAL, start,
                     options_.clock->Now());
   LogDebug("step {} attempt {}: sealed", request.step(), request.attempt());

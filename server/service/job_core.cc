@@ -261,21 +261,18 @@ void JobCore::DisconnectLost(const proto::BeginAttemptRequest& request) {
 absl::StatusOr<proto::PrepareReply> JobCore::Prepare(const proto::PrepareRequest& request) {
   absl::MutexLock commands(&commands_mutex_);
   SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "Prepare"));
-  {
-    // Waits for pushes being applied; later ones find the attempt sealed.
-    absl::MutexLock state(&state_mutex_);
-    SHOAL_ASSIGN_OR_RETURN(const Decision decision,
-                           state_.Prepare(request.step(), request.attempt()));
-    if (decision == Decision::kRepeat) {
-      return prepared_;
-    }
-    state_.Sealed();
+  // Waits for pushes being applied, and for gradients that are read; later ones find it sealed.
+  absl::MutexLock state(&state_mutex_);
+  SHOAL_ASSIGN_OR_RETURN(const Decision decision,
+                         state_.Prepare(request.step(), request.attempt()));
+  if (decision == Decision::kRepeat) {
+    return prepared_;
   }
+  state_.Sealed();
   prepared_.Clear();
   const auto sealed = store_.Seal();
   if (!sealed.ok()) {
     // Keeps later Prepares of this attempt from repeating the first one's answer.
-    absl::MutexLock state(&state_mutex_);
     state_.SealingFailed();
     return Annotate(sealed.status(), fmt::format("step {}: adding gradients", request.step()));
   }

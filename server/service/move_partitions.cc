@@ -224,7 +224,7 @@ void HostedJob::KeepGiversOf(const Request& request) {
 }
 
 absl::Status HostedJob::FetchExtents(const proto::FetchRequest& request) {
-  if (job_.service.replicas == 1) {  // else Replicate says, at each step
+  if (backups_->held().empty()) {  // else Replicate says, at each step
     KeepGiversOf(request);
   }
   const std::map<int, StateGiver> givers = GiversOf(request);
