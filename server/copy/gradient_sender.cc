@@ -13,7 +13,7 @@ namespace shoal::server {
 absl::StatusOr<proto::TakeGradientRequest> NextPiece(const plan::PartitionSpec& partition,
                                                      int64_t offset,
                                                      const proto::TakeGradientRequest& of,
-                                                     const StateReader& read) {
+                                                     const GradientReader& read) {
   proto::ReadStateRequest wanted;
   wanted.set_job_id(of.job_id());
   wanted.set_run(of.run());
@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<float>> ElementsOf(const proto::TakeGradientRequest& 
   return elements;
 }
 
-GradientSender::GradientSender(const Options& options, StateReader read,
+GradientSender::GradientSender(const Options& options, GradientReader read,
                                std::function<GradientTaker(const std::string& address)> connect)
     : options_(options), read_(std::move(read)), connect_(std::move(connect)) {
   for (int i = 0; i < options_.threads; ++i) {

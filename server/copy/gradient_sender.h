@@ -22,6 +22,10 @@
 
 namespace shoal::server {
 
+// Reads what lies here, into the answer. Thread-safe.
+using GradientReader =
+    std::function<absl::StatusOr<proto::ReadStateReply>(const proto::ReadStateRequest&)>;
+
 // Brings a part of a gradient to one server. Thread-safe.
 using GradientTaker =
     std::function<absl::StatusOr<proto::TakeGradientReply>(const proto::TakeGradientRequest&)>;
@@ -31,7 +35,7 @@ using GradientTaker =
 absl::StatusOr<proto::TakeGradientRequest> NextPiece(const plan::PartitionSpec& partition,
                                                      int64_t offset,
                                                      const proto::TakeGradientRequest& of,
-                                                     const StateReader& read);
+                                                     const GradientReader& read);
 
 // DataLoss, unless they are what was sent.
 absl::StatusOr<std::vector<float>> ElementsOf(const proto::TakeGradientRequest& piece);
@@ -44,7 +48,7 @@ class GradientSender {
     int threads = 2;  // a slow server holds up one
   };
   // `read` reads this server's gradients, `connect` reaches the server of an address.
-  GradientSender(const Options& options, StateReader read,
+  GradientSender(const Options& options, GradientReader read,
                  std::function<GradientTaker(const std::string& address)> connect);
   // Waits for what is being sent.
   ~GradientSender();
@@ -73,7 +77,7 @@ class GradientSender {
   }
 
   const Options options_;
-  const StateReader read_;
+  const GradientReader read_;
   const std::function<GradientTaker(const std::string&)> connect_;
   absl::Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;

@@ -210,8 +210,7 @@ absl::StatusOr<proto::FetchReply> JobCore::Fetch(const proto::FetchRequest& requ
   }
   std::set<int> wanted(reserved_.partitions().begin(), reserved_.partitions().end());
   wanted.insert(reserved_.backups().begin(), reserved_.backups().end());
-  const auto reserved =
-      std::ranges::count_if(all, [&wanted](int partition) { return wanted.contains(partition); });
+  const auto reserved = std::ranges::count_if(all, [&](int id) { return wanted.contains(id); });
   if (reserved != std::ssize(all)) {
     return InvalidArgument("{} of the {} partitions that are to come are reserved", reserved,
                            all.size());

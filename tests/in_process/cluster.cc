@@ -84,11 +84,18 @@ class ServerProcess {
                 },
             .open_gpu = cluster.open_gpu,
             .threads = 1,
-            .connect_server = [token](const std::string& address) -> server::StateReader {
-              return [channel = rpc::Channel::Create(address, token, rpc::Role::kServer)](
-                         const proto::ReadStateRequest& request) {
-                return channel->Call(&rpc::ParameterServerService::ReadState, request);
-              };
+            .connect_server = [token](const std::string& address) -> server::GiverCalls {
+              const std::shared_ptr<rpc::Channel> channel =
+                  rpc::Channel::Create(address, token, rpc::Role::kServer);
+              return {.read =
+                          [channel](const proto::ReadStateRequest& wanted) {
+                            return channel->Call(&rpc::ParameterServerService::ReadState, wanted);
+                          },
+                      .connect =
+                          [channel](const proto::ConnectStateRequest& wanted) {
+                            return channel->Call(&rpc::ParameterServerService::ConnectState,
+                                                 wanted);
+                          }};
             },
             .available_memory = AvailableMemory},
         &process->metrics_);

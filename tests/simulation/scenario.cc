@@ -158,8 +158,8 @@ std::vector<Fault> DrawMoments(const SimOptions& options, std::optional<Nanoseco
 
 bool HasManyPartitions(const SimOptions& options) { return options.model_growth > 1; }
 
-// In some seeds, from numbers of their own: the others are as they were. Many partitions, which move
-// one by one at first, and steps enough between.
+// In some seeds, from numbers of their own: the others are as they were. Many partitions, which
+// move one by one at first, and steps enough between.
 void DrawManyPartitions(uint64_t seed, SimOptions& options) {
   Drawer draw(seed + (uint64_t{1} << 42));
   if (!draw.Chance(0.05)) {

@@ -271,9 +271,9 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
     address->set_index(static_cast<int>(server));
     address->set_address(servers_[server].address);
     address->set_incarnation(servers_[server].incarnation);
-    if (const proto::ServerGpu& gpu = server_gpus_[servers_[server].incarnation];
-        !gpu.gpu().empty()) {
-      *address->mutable_gpu() = gpu;
+    const auto gpu = server_gpus_.find(servers_[server].incarnation);
+    if (gpu != server_gpus_.end() && !gpu->second.gpu().empty()) {
+      *address->mutable_gpu() = gpu->second;
       address->mutable_gpu()->set_clients(
           static_cast<int>(std::ranges::count(workers_, servers_[server].host, &Member::host)));
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/base/status.h"
+#include "core/rpc/server_gpu.h"
 #include "core/job/shard_map_message.h"
 #include "server/coordinator/job/job_run.h"
 
