@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "core/base/status.h"
-#include "core/rpc/server_gpu.h"
 #include "core/job/shard_map_message.h"
+#include "core/rpc/server_gpu.h"
 #include "server/coordinator/job/job_run.h"
 
 namespace shoal::server {
