@@ -58,13 +58,9 @@ absl::StatusOr<std::unique_ptr<DataConnection>> ServerConnections::Connect(
     SHOAL_ASSIGN_OR_RETURN(const transport::TakenOffer taken, ask({again}));
     return complete_one(i, taken.answer);
   };
-  std::vector<std::string> names;
-  for (transport::Transport* transport : transports_) {
-    names.emplace_back(transport->name());
-  }
   SHOAL_ASSIGN_OR_RETURN(transport::Negotiated negotiated,
                          transport::Negotiate({.peer = ServerName(server),
-                                               .transports = std::move(names),
+                                               .transports = transport::NamesOf(transports_),
                                                .left_out = std::move(left_out),
                                                .offer = offer,
                                                .ask = ask,
@@ -108,10 +104,7 @@ proto::ConnectRequest ServerConnections::RequestWith(
   request.set_generation(layout_->generation);
   request.set_read_only(options_.read_only);
   request.set_client(options_.client);
-  for (const transport::NamedOffer& offer : offers) {
-    request.add_offers()->set_transport(offer.transport);
-    request.mutable_offers()->rbegin()->set_offer(offer.offer);
-  }
+  transport::WriteOffers(offers, *request.mutable_offers());
   if (!WantsGpuMemory(server)) {
     return request;
   }

@@ -34,6 +34,14 @@ absl::StatusOr<std::vector<NamedOffer>> MakeOffers(const ConnectingSide& side,
 
 }  // namespace
 
+std::vector<std::string> NamesOf(std::span<Transport* const> transports) {
+  std::vector<std::string> names;
+  for (const Transport* transport : transports) {
+    names.emplace_back(transport->name());
+  }
+  return names;
+}
+
 absl::StatusOr<TakenOffer> TakeOffer(
     std::span<const std::string> transports, std::span<const NamedOffer> offers,
     const std::string& peer, std::vector<std::string> reasons,

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/transport/transport.h"
 
 namespace shoal::transport {
 
@@ -21,6 +22,27 @@ struct NamedOffer {
   std::string transport;
   std::string offer;
 };
+
+// By their order.
+std::vector<std::string> NamesOf(std::span<Transport* const> transports);
+
+// Of messages that each have a transport and an offer, and back into them.
+template <typename Messages>
+std::vector<NamedOffer> ReadOffers(const Messages& messages) {
+  std::vector<NamedOffer> offers;
+  for (const auto& message : messages) {
+    offers.push_back({message.transport(), message.offer()});
+  }
+  return offers;
+}
+template <typename Messages>
+void WriteOffers(std::span<const NamedOffer> offers, Messages& messages) {
+  for (const NamedOffer& offer : offers) {
+    auto& message = *messages.Add();
+    message.set_transport(offer.transport);
+    message.set_offer(offer.offer);
+  }
+}
 
 struct TakenOffer {
   std::string transport;

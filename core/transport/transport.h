@@ -1,6 +1,6 @@
 // Transport: how tensors move between a client and a server. One interface; shm, tcp and (with
 // RDMA) verbs implement it, and transport/testing decorates any of them with faults. Control goes
-// over gRPC, tensors do not.
+// over gRPC.
 //
 // Model. Each side of a connection exposes regions of memory to the other. A side may post
 // one-sided reads from, and writes into, the regions its peer exposed; a write may ring a doorbell

@@ -6,7 +6,6 @@
 
 #include "core/base/logging.h"
 #include "core/base/status.h"
-#include "xxhash.h"
 
 namespace shoal::server {
 
@@ -35,12 +34,12 @@ absl::StatusOr<proto::TakeGradientRequest> NextPiece(const plan::PartitionSpec& 
 absl::StatusOr<std::vector<float>> ElementsOf(const proto::TakeGradientRequest& piece) {
   const std::string& bytes = piece.elements();
   std::vector<float> elements(bytes.size() / sizeof(float));
+  std::memcpy(elements.data(), bytes.data(), elements.size() * sizeof(float));
   if (elements.size() * sizeof(float) != bytes.size() ||
-      XXH3_64bits(bytes.data(), bytes.size()) != piece.hash()) {
+      !CheckElements(elements, piece.hash()).ok()) {
     return DataLoss("the gradient of partition {} has come otherwise than it was sent",
                     piece.partition());
   }
-  std::memcpy(elements.data(), bytes.data(), bytes.size());
   return elements;
 }
 

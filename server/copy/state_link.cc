@@ -64,10 +64,7 @@ class StateLink::Slots {
 
 absl::StatusOr<std::shared_ptr<StateLink::Slots>> StateLink::Slots::Connect(
     const Options& options, const GiverCalls& calls) {
-  std::vector<std::string> names;
-  for (const transport::Transport* transport : options.transports) {
-    names.emplace_back(transport->name());
-  }
+  const std::vector<std::string> names = transport::NamesOf(options.transports);
   const std::string id = SecureToken();
   std::vector<Connected> offered(names.size());
   const auto offer = [&](size_t i) -> absl::StatusOr<std::string> {
@@ -87,11 +84,7 @@ absl::StatusOr<std::shared_ptr<StateLink::Slots>> StateLink::Slots::Connect(
     request.set_run(options.run);
     request.set_reader(id);
     request.set_name(options.reader);
-    for (const transport::NamedOffer& one : offers) {
-      proto::TransportOffer& message = *request.add_offers();
-      message.set_transport(one.transport);
-      message.set_offer(one.offer);
-    }
+    transport::WriteOffers(offers, *request.mutable_offers());
     SHOAL_ASSIGN_OR_RETURN(const proto::ConnectStateReply reply, calls.connect(request));
     return transport::TakenOffer{reply.transport(), reply.answer(), reply.reason()};
   };

@@ -47,21 +47,14 @@ absl::StatusOr<proto::ConnectStateReply> StateSlots::Connect(
   if (readers_.size() >= kMostStateSlots) {
     return ResourceExhausted("{} servers read state here, which is the limit", kMostStateSlots);
   }
-  std::vector<std::string> names;
-  for (const transport::Transport* transport : transports_) {
-    names.emplace_back(transport->name());
-  }
-  std::vector<transport::NamedOffer> offers;
-  for (const proto::TransportOffer& offer : request.offers()) {
-    offers.push_back({offer.transport(), offer.offer()});
-  }
   std::shared_ptr<Reader> reader;
-  SHOAL_ASSIGN_OR_RETURN(transport::TakenOffer taken,
-                         transport::TakeOffer(names, offers, request.name(), unavailable_,
-                                              [&](size_t index, const std::string& offer) {
-                                                return Accept(*transports_[index], offer,
-                                                              request.name(), reader);
-                                              }));
+  SHOAL_ASSIGN_OR_RETURN(
+      transport::TakenOffer taken,
+      transport::TakeOffer(transport::NamesOf(transports_), transport::ReadOffers(request.offers()),
+                           request.name(), unavailable_,
+                           [&](size_t index, const std::string& offer) {
+                             return Accept(*transports_[index], offer, request.name(), reader);
+                           }));
   readers_[request.reader()] = std::move(reader);
   LogInfo("{} reads state over {}", request.name(), taken.transport);
   proto::ConnectStateReply reply;

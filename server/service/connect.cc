@@ -100,21 +100,13 @@ HostedJob::Grantable HostedJob::FindGrantable() const {
 absl::StatusOr<proto::ConnectReply> HostedJob::Accept(const proto::ConnectRequest& request) {
   // Drop the earlier connection first, so that one client never holds slots twice.
   intake_->Remove(request.incarnation());
-  std::vector<std::string> transports;
-  for (const EnabledTransport& enabled : transports_) {
-    transports.emplace_back(enabled.transport->name());
-  }
-  std::vector<transport::NamedOffer> offers;
-  for (const proto::TransportOffer& offer : request.offers()) {
-    offers.push_back({offer.transport(), offer.offer()});
-  }
   const Grantable grantable = FindGrantable();
   GrantedRegions granted;
   SHOAL_ASSIGN_OR_RETURN(
       transport::TakenOffer taken,
       transport::TakeOffer(
-          transports, offers, request.client(), unavailable_,
-          [&](size_t index, const std::string& offer) {
+          transport::NamesOf(Transports()), transport::ReadOffers(request.offers()),
+          request.client(), unavailable_, [&](size_t index, const std::string& offer) {
             auto answer = AcceptOver(index, request, offer, grantable.weights, granted);
             // Registering slots may have changed the transport's totals.
             metrics_.FollowTransport(*transports_[index].transport, transports_[index].counted);

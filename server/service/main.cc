@@ -29,6 +29,7 @@
 #include "core/transport/registry/job_transport.h"
 #include "core/transport/registry/registry.h"
 #include "server/service/gpu_memory.h"
+#include "server/service/moves/server_calls.h"
 #include "server/service/parameter_service.h"
 #ifdef SHOAL_CRASH_POINTS
 #include "core/base/testing/crash_point.h"
@@ -163,40 +164,6 @@ int64_t FreeMemory() {
   return available.ok() ? std::max<int64_t>(1, *available) : 0;
 }
 
-// Of one read; a server that is frozen is lost by its lease.
-constexpr absl::Duration kReadDeadline = absl::Seconds(30);
-constexpr absl::Duration kConnectDeadline = absl::Seconds(5);
-
-std::function<GiverCalls(const std::string&)> CallsOfServers(const rpc::Security& security) {
-  return [security](const std::string& address) -> GiverCalls {
-    const std::shared_ptr<rpc::Channel> channel =
-        rpc::Channel::Create(address, security, rpc::Role::kServer);
-    return {.read =
-                [channel](const proto::ReadStateRequest& request) {
-                  return channel->Call(&rpc::ParameterServerService::ReadState, request,
-                                       {.deadline = kReadDeadline});
-                },
-            .connect =
-                [channel](const proto::ConnectStateRequest& request) {
-                  return channel->Call(&rpc::ParameterServerService::ConnectState, request,
-                                       {.deadline = kConnectDeadline});
-                }};
-  };
-}
-
-// Who backs a partition up and does not answer fetches the gradient itself.
-constexpr absl::Duration kTakeDeadline = absl::Seconds(5);
-
-std::function<GradientTaker(const std::string&)> GradientTakers(const rpc::Security& security) {
-  return [security](const std::string& address) -> GradientTaker {
-    return [channel = rpc::Channel::Create(address, security, rpc::Role::kServer)](
-               const proto::TakeGradientRequest& request) {
-      return channel->Call(&rpc::ParameterServerService::TakeGradient, request,
-                           {.deadline = kTakeDeadline});
-    };
-  };
-}
-
 // Registers, and blocks until membership ends or a signal comes. With --stay waits for the
 // coordinator however long it takes.
 absl::Status BeMember(const Flags& flags, const rpc::Security& security, const std::string& address,
@@ -251,17 +218,20 @@ absl::Status Serve(const Flags& flags, bool& started) {
   SHOAL_ASSIGN_OR_RETURN(const int metrics_port,
                          rpc::ServeMetrics(flags.program, flags.listen.listen, metrics));
   SHOAL_ASSIGN_OR_RETURN(TransportFactory transports, Transports(flags, security.encrypted()));
-  ParameterService service({.create_transport = std::move(transports),
-                            .open_gpu = MakeGpuOpener(flags.gpu),
-                            .threads = flags.threads,
-                            .max_clients = flags.max_clients,
-                            .connect_server = CallsOfServers(security),
-                            .connect_backup = GradientTakers(security),
+  ParameterService service(
+      {.create_transport = std::move(transports),
+       .open_gpu = MakeGpuOpener(flags.gpu),
+       .threads = flags.threads,
+       .max_clients = flags.max_clients,
+       .connect_server =
+           [security](const std::string& address) { return CallsOfGiver(address, security); },
+       .connect_backup =
+           [security](const std::string& address) { return CallsOfBackup(address, security); },
 #ifdef SHOAL_CRASH_POINTS
-                            .reached = CrashPointOfEnvironment(),
+       .reached = CrashPointOfEnvironment(),
 #endif
-                            .available_memory = AvailableMemory},
-                           &metrics);
+       .available_memory = AvailableMemory},
+      &metrics);
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeParameterServerService(&service));
   const rpc::Token command_token = rpc::Token::Generate();

@@ -30,6 +30,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/grpc_server_client.h"
 #include "server/coordinator/job/job_loader.h"
+#include "server/service/moves/server_calls.h"
 #include "server/service/parameter_service.h"
 #include "worker/job/trainer.h"
 
@@ -84,19 +85,10 @@ class ServerProcess {
                 },
             .open_gpu = cluster.open_gpu,
             .threads = 1,
-            .connect_server = [token](const std::string& address) -> server::GiverCalls {
-              const std::shared_ptr<rpc::Channel> channel =
-                  rpc::Channel::Create(address, token, rpc::Role::kServer);
-              return {.read =
-                          [channel](const proto::ReadStateRequest& wanted) {
-                            return channel->Call(&rpc::ParameterServerService::ReadState, wanted);
-                          },
-                      .connect =
-                          [channel](const proto::ConnectStateRequest& wanted) {
-                            return channel->Call(&rpc::ParameterServerService::ConnectState,
-                                                 wanted);
-                          }};
-            },
+            .connect_server =
+                [token](const std::string& address) {
+                  return server::CallsOfGiver(address, token);
+                },
             .available_memory = AvailableMemory},
         &process->metrics_);
     std::vector<std::unique_ptr<rpc::Service>> services;

@@ -257,6 +257,9 @@ void JobRun::EndWave(int64_t bytes) {
   for (const int leaver : move.leavers) {
     joiners_.loaded.erase(move.members[static_cast<size_t>(leaver)].incarnation);
   }
+  std::erase_if(server_gpus_, [this](const auto& gpu) {
+    return !TakesPart(gpu.first) && !joiners_.loaded.contains(gpu.first);
+  });
   if (!std::ranges::equal(servers_, servers_before, {}, &Member::incarnation,
                           &Member::incarnation)) {
     Retire(std::exchange(control_, environment_.make_clients(servers_)));

@@ -105,15 +105,14 @@ class ReplicasTest : public MovesTest {
                    int64_t generation, const std::vector<int>& partitions) {
     TestingClient client(&cluster.service(server), &cluster.client_transport(), 1, generation);
     ASSERT_OK(client.Connect());
+    PushOver(client, cluster, step, attempt, partitions);
+  }
+  // Of server 0, whose backups are at server 1.
+  static void ExpectSameAtBackup(TestingCluster& cluster, const std::vector<int>& partitions) {
+    const auto at_primary = ChecksumsAt(cluster, 0);
+    const auto at_backup = ChecksumsAt(cluster, 1);
     for (const int id : partitions) {
-      if (cluster.partitions()[static_cast<size_t>(id)].frozen) {
-        continue;
-      }
-      EXPECT_EQ(client.SendAndWait({.partition = id,
-                                    .step = step,
-                                    .attempt = attempt,
-                                    .gradient = cluster.Gradient(1, step, 1, id)}),
-                (TestingClient::Answer{}));
+      EXPECT_EQ(at_primary.at(id), at_backup.at(id)) << id;
     }
   }
   // Of a server, all that it has, by partition.
@@ -242,11 +241,7 @@ TEST_P(ReplicasTest, AGradientIsWithItsBackupOnceItsLastContributionIsIn) {
     EXPECT_EQ(Calls(cluster, 0, "read_state"), 0) << "all of it was there";
     EXPECT_EQ(Calls(cluster, 1, "read_state"), std::ssize(Trained(cluster, holders[1])));
     ASSERT_OK(cluster.Commit(1, 1));
-    const auto at_primary = ChecksumsAt(cluster, 0);
-    const auto at_backup = ChecksumsAt(cluster, 1);
-    for (const int id : held) {
-      EXPECT_EQ(at_primary.at(id), at_backup.at(id)) << id;
-    }
+    ExpectSameAtBackup(cluster, held);
   }
 }
 
@@ -275,11 +270,7 @@ TEST_P(ReplicasTest, WhatCameForADroppedAttemptIsVoid) {
   ASSERT_OK(cluster.Prepare(1, 2).status());
   ASSERT_OK(ReplicateAll(cluster, 1, 2, holders));
   ASSERT_OK(cluster.Commit(1, 2));
-  const auto at_primary = ChecksumsAt(cluster, 0);
-  const auto at_backup = ChecksumsAt(cluster, 1);
-  for (const int id : held) {
-    EXPECT_EQ(at_primary.at(id), at_backup.at(id)) << id;
-  }
+  ExpectSameAtBackup(cluster, held);
 }
 
 TEST_P(ReplicasTest, ABackupTakesThePlaceOfAServerThatIsLost) {

@@ -51,6 +51,20 @@ class MovesTest : public FreezesTest {
     }
     return absl::OkStatus();
   }
+  // Over a client that is connected: one to each of these that trains.
+  static void PushOver(TestingClient& client, const TestingCluster& cluster, int64_t step,
+                       int64_t attempt, const std::vector<int>& partitions) {
+    for (const int id : partitions) {
+      if (cluster.partitions()[static_cast<size_t>(id)].frozen) {
+        continue;
+      }
+      EXPECT_EQ(client.SendAndWait({.partition = id,
+                                    .step = step,
+                                    .attempt = attempt,
+                                    .gradient = cluster.Gradient(1, step, 1, id)}),
+                (TestingClient::Answer{}));
+    }
+  }
   // All pushes of a step that is open, to who holds the partitions, and its commit.
   static void Train(TestingCluster& cluster, int64_t step, int64_t attempt, int64_t generation,
                     const Holders& holders) {
@@ -60,15 +74,8 @@ class MovesTest : public FreezesTest {
       for (const int id : holders[static_cast<size_t>(server)]) {
         const plan::PartitionSpec& spec = cluster.partitions()[static_cast<size_t>(id)];
         ASSERT_OK(client.Read(id, spec.frozen ? 0 : step - 1, 4 * spec.count).status());
-        if (spec.frozen) {
-          continue;
-        }
-        EXPECT_EQ(client.SendAndWait({.partition = id,
-                                      .step = step,
-                                      .attempt = attempt,
-                                      .gradient = cluster.Gradient(1, step, 1, id)}),
-                  (TestingClient::Answer{}));
       }
+      PushOver(client, cluster, step, attempt, holders[static_cast<size_t>(server)]);
     }
     ASSERT_OK(cluster.Prepare(step, attempt).status());
     ASSERT_OK(cluster.Commit(step, attempt));

@@ -152,11 +152,7 @@ absl::StatusOr<std::unique_ptr<TransportLinks>> StageConnections::Call(int stage
   const auto ask = [&](const std::vector<transport::NamedOffer>& offers)
       -> absl::StatusOr<transport::TakenOffer> {
     request.clear_offers();
-    for (const transport::NamedOffer& named : offers) {
-      proto::TransportOffer& message = *request.add_offers();
-      message.set_transport(named.transport);
-      message.set_offer(named.offer);
-    }
+    transport::WriteOffers(offers, *request.mutable_offers());
     SHOAL_ASSIGN_OR_RETURN(const proto::ConnectStageReply reply,
                            client_->ConnectStage(stage, request, options_.call_timeout));
     return transport::TakenOffer{reply.transport(), reply.answer(), reply.reason()};
@@ -189,10 +185,6 @@ absl::StatusOr<transport::TakenOffer> StageConnections::Accept(
         options_.group.NameOf(from), request.callee_bytes(), request.caller_bytes(),
         memory.slots.bytes, memory.peer_slots.bytes);
   }
-  std::vector<transport::NamedOffer> offers;
-  for (const proto::TransportOffer& offer : request.offers()) {
-    offers.push_back({offer.transport(), offer.offer()});
-  }
   std::unique_ptr<TransportLinks> links;
   {
     absl::MutexLock lock(&mutex_);
@@ -201,7 +193,8 @@ absl::StatusOr<transport::TakenOffer> StageConnections::Accept(
   links.reset();  // of an earlier call, whose answer was lost
   SHOAL_ASSIGN_OR_RETURN(
       transport::TakenOffer taken,
-      transport::TakeOffer(names_, offers, options_.group.NameOf(from), unavailable_,
+      transport::TakeOffer(names_, transport::ReadOffers(request.offers()),
+                           options_.group.NameOf(from), unavailable_,
                            [&](size_t i, const std::string& offer) -> absl::StatusOr<std::string> {
                              SHOAL_ASSIGN_OR_RETURN(links, NewLinks(from, i, memory));
                              return links->Accept(from, offer);
