@@ -32,8 +32,8 @@ inline absl::StatusOr<std::shared_ptr<Region>> ExposeShared(Transport& transport
   SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<Region> region,
                          transport.Register({memory.get(), bytes}, access));
   Region* const raw = region.get();
-  return std::shared_ptr<Region>(std::make_shared<Exposed>(std::move(memory), std::move(region)),
-                                 raw);
+  return std::shared_ptr<Region>(
+      std::make_shared<Exposed>(Exposed{std::move(memory), std::move(region)}), raw);
 }
 
 }  // namespace shoal::transport

@@ -167,7 +167,7 @@ void JobRun::CallForMove(
     Request request = asked;
     request.set_job_id(job_.id);
     request.set_term(environment_.term);
-    const auto on_reply = [this, replies, then, member, number = waves_.number,
+    const auto on_reply = [this, replies, then, member = member, number = waves_.number,
                            missing = requests.size()](const absl::StatusOr<Reply>& reply) {
       if (closed() || !move_.has_value() || number != waves_.number ||
           EndsBySuccessor(reply.status())) {
