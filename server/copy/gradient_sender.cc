@@ -68,12 +68,14 @@ void GradientSender::Begin(const proto::BeginAttemptRequest& request) {
   step_ = request.step();
   attempt_ = request.attempt();
   tasks_.clear();
-  backups_.clear();
-  std::map<std::string, GradientTaker> before = std::exchange(takers_, {});
+  addresses_.clear();
+  std::map<std::string, Backup> before = std::exchange(backups_, {});
   for (const proto::BackupPlace& place : request.backups()) {
-    takers_[place.address()] = std::move(before[place.address()]);
+    Backup& backup = backups_[place.address()];
+    backup = std::move(before[place.address()]);
+    backup.failed = false;
     for (const int partition : place.partitions()) {
-      backups_[partition].push_back(place.address());
+      addresses_[partition].push_back(place.address());
     }
   }
 }
@@ -85,12 +87,14 @@ void GradientSender::Add(const plan::PartitionSpec& partition, int64_t step, int
   of.set_step(step);
   of.set_attempt(attempt);
   absl::MutexLock lock(&mutex_);
-  const auto found = backups_.find(partition.id);
-  if (!IsOpen(step, attempt) || found == backups_.end()) {
+  const auto found = addresses_.find(partition.id);
+  if (!IsOpen(step, attempt) || found == addresses_.end()) {
     return;
   }
   for (const std::string& address : found->second) {
-    tasks_.push_back({partition, address, of});
+    if (!backups_[address].failed) {
+      tasks_.push_back({partition, address, of});
+    }
   }
 }
 
@@ -106,20 +110,42 @@ void GradientSender::Run() {
     {
       absl::MutexLock lock(&mutex_);
       const auto work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return stopping_ || !tasks_.empty();
+        return stopping_ || NextTask() != tasks_.end();
       };
       mutex_.Await(absl::Condition(&work));
       if (stopping_) {
         return;
       }
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
+      const auto next = NextTask();
+      task = std::move(*next);
+      tasks_.erase(next);
+      backups_[task.address].busy = true;
     }
-    if (const absl::Status sent = Send(task); !sent.ok()) {
-      LogDebug("the gradient of partition {} stays to be fetched by {}: {}", task.partition.id,
-               task.address, Message(sent));
-    }
+    Finish(task, Send(task));
   }
+}
+
+std::deque<GradientSender::Task>::iterator GradientSender::NextTask() {
+  return std::find_if(tasks_.begin(), tasks_.end(),
+                      [this](const Task& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                        return !backups_[task.address].busy;
+                      });
+}
+
+void GradientSender::Finish(const Task& task, const absl::Status& sent) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = backups_.find(task.address);
+  if (found == backups_.end()) {  // it backs nothing up any more
+    return;
+  }
+  found->second.busy = false;
+  if (sent.ok() || !IsOpen(task.of.step(), task.of.attempt())) {
+    return;
+  }
+  LogDebug("gradients from partition {} on stay to be fetched by {}: {}", task.partition.id,
+           task.address, Message(sent));
+  found->second.failed = true;
+  std::erase_if(tasks_, [&](const Task& other) { return other.address == task.address; });
 }
 
 absl::Status GradientSender::Send(const Task& task) {
@@ -130,7 +156,7 @@ absl::Status GradientSender::Send(const Task& task) {
       if (!IsOpen(task.of.step(), task.of.attempt())) {
         return Cancelled("the attempt is over");
       }
-      GradientTaker& kept = takers_[task.address];
+      GradientTaker& kept = backups_[task.address].taker;
       kept = kept ? kept : connect_(task.address);
       taker = kept;
     }

@@ -45,7 +45,7 @@ class GradientSender {
   struct Options {
     std::string job_id;
     int64_t run = 0;
-    int threads = 2;  // a slow server holds up one
+    int threads = 2;  // each sends to another server, so that a slow one holds up one thread
   };
   // `read` reads this server's gradients, `connect` reaches the server of an address.
   GradientSender(const Options& options, GradientReader read,
@@ -57,7 +57,8 @@ class GradientSender {
 
   // Says which attempt is open, and who backs up what. What waits of another is not sent.
   void Begin(const proto::BeginAttemptRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Sends the gradient of a partition, in parts, one after the other.
+  // Sends the gradient of a partition, in parts, one after the other. A server at which one fails
+  // gets no more of the attempt.
   void Add(const plan::PartitionSpec& partition, int64_t step, int64_t attempt)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Sends nothing more of the attempt.
@@ -70,7 +71,16 @@ class GradientSender {
     proto::TakeGradientRequest of;
   };
 
+  struct Backup {
+    GradientTaker taker;
+    bool busy = false;    // a thread sends to it
+    bool failed = false;  // in this attempt
+  };
+
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The first task of a server to which no thread sends.
+  std::deque<Task>::iterator NextTask() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Finish(const Task& task, const absl::Status& sent) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Send(const Task& task) ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsOpen(int64_t step, int64_t attempt) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return open_ && step == step_ && attempt == attempt_;
@@ -84,8 +94,8 @@ class GradientSender {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t attempt_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<int, std::vector<std::string>> backups_ ABSL_GUARDED_BY(mutex_);  // by partition
-  std::map<std::string, GradientTaker> takers_ ABSL_GUARDED_BY(mutex_);      // by address
+  std::map<int, std::vector<std::string>> addresses_ ABSL_GUARDED_BY(mutex_);  // by partition
+  std::map<std::string, Backup> backups_ ABSL_GUARDED_BY(mutex_);              // by address
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);  // each partition once for each backup
   std::vector<std::thread> threads_;
 };

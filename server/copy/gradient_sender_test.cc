@@ -1,9 +1,11 @@
 #include "server/copy/gradient_sender.h"
 
+#include <atomic>
 #include <map>
 #include <string>
 #include <tuple>
 
+#include "absl/synchronization/notification.h"
 #include "core/base/status.h"
 #include "core/base/testing/status.h"
 #include "gmock/gmock.h"
@@ -60,6 +62,10 @@ class Taken {
     const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_ >= calls; };
     mutex_.Await(absl::Condition(&there));
   }
+  void Forget() {
+    absl::MutexLock lock(&mutex_);
+    calls_ = 0;
+  }
   std::vector<Part> At(const std::string& address) {
     absl::MutexLock lock(&mutex_);
     return parts_[address];
@@ -97,6 +103,57 @@ TEST(GradientSender, SendsAPartitionInPartsToEachOfItsBackups) {
     EXPECT_THAT(taken.At(address),
                 ElementsAre(Taken::Part(0, static_cast<size_t>(kMostStateElements)),
                             Taken::Part(kMostStateElements, static_cast<size_t>(kRest))));
+  }
+}
+
+TEST(GradientSender, OneServerThatHangsHoldsUpOneThread) {
+  Taken taken;
+  absl::Notification hangs;
+  std::atomic<int> calls = 0;
+  {
+    GradientSender sender({.threads = 2}, Read, [&](const std::string& address) -> GradientTaker {
+      if (address == "b") {
+        return taken.Connect(address);
+      }
+      return [&](const proto::TakeGradientRequest&) -> absl::StatusOr<proto::TakeGradientReply> {
+        ++calls;
+        hangs.WaitForNotification();
+        return DeadlineExceeded("no answer");
+      };
+    });
+    sender.Begin(Attempt(1));
+    sender.Add(kPartition, 5, 1);
+    sender.Add(kPartition, 5, 1);
+    taken.AwaitCalls(4);  // all that goes to b
+    EXPECT_EQ(calls, 1);
+    hangs.Notify();
+  }
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(GradientSender, AServerAtWhichOneFailsGetsNoMoreOfTheAttempt) {
+  Taken taken;
+  std::atomic<int> calls = 0;
+  {
+    GradientSender sender({.threads = 1}, Read, [&](const std::string& address) -> GradientTaker {
+      if (address == "b") {
+        return taken.Connect(address);
+      }
+      return [&](const proto::TakeGradientRequest&) -> absl::StatusOr<proto::TakeGradientReply> {
+        ++calls;
+        return DeadlineExceeded("no answer");
+      };
+    });
+    for (const int attempt : {1, 2}) {
+      sender.Begin(Attempt(attempt));
+      sender.Add(kPartition, 5, attempt);
+      sender.Add(kPartition, 5, attempt);
+      taken.AwaitCalls(4);
+      sender.Add(kPartition, 5, attempt);
+      taken.AwaitCalls(6);
+      EXPECT_EQ(calls, attempt);
+      taken.Forget();
+    }
   }
 }
 
