@@ -159,10 +159,15 @@ checkpoint: {{directory: undisturbed, every_steps: 10, export_huggingface: false
 std::string* LocalRestart::folder_ = nullptr;
 std::string* LocalRestart::hash_ = nullptr;
 
+class LocalRestartOver : public LocalRestart, public ::testing::WithParamInterface<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Transports, LocalRestartOver, ::testing::Values("shm", "tcp"));
+
 // 2, 8 and then 3 servers: the bits of 2, as few bytes as can be, and nothing given up. Validations
 // are none of the bits' business.
-TEST_F(LocalRestart, ServersThatAreAddedAndTakenAwayCostNoBit) {
-  Start({"--set", "data.validation.path=" + *folder_ + "/train.jsonl", "--set",
+TEST_P(LocalRestartOver, ServersThatAreAddedAndTakenAwayCostNoBit) {
+  Start({"--set", fmt::format("service.transports=[{}]", GetParam()), "--set",
+         "data.validation.path=" + *folder_ + "/train.jsonl", "--set",
          "data.validation.every_steps=1", "--set", "data.validation.limit=8"});
   AwaitStep(5);
   size_t waves = 0;
@@ -185,6 +190,8 @@ TEST_F(LocalRestart, ServersThatAreAddedAndTakenAwayCostNoBit) {
   const std::string logs = RunShoal({"logs", "--run", directory_}).output;
   const std::vector<std::string> parts = absl::StrSplit(logs, "worker-0 takes part in ");
   EXPECT_THAT(parts, SizeIs(AllOf(Ge(2U), Le(waves + 1)))) << logs;
+  EXPECT_THAT(logs, ::testing::ContainsRegex(
+                        fmt::format("reads state of server-[0-9]+ over {}", GetParam())));
   ASSERT_TRUE(run_->Running()) << "the run was over before the servers were scaled";
   ExpectTheSameEnd();
   EXPECT_THAT(Events("moved"), SizeIs(waves));

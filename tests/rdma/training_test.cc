@@ -5,6 +5,7 @@
 #include <map>
 #include <regex>
 
+#include "absl/time/clock.h"
 #include "core/base/file.h"
 #include "core/base/random.h"
 #include "fmt/format.h"
@@ -12,12 +13,14 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/final_state.h"
+#include "tests/support/program.h"
 #include "tests/support/train_run.h"
 
 namespace shoal::testing {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
@@ -27,6 +30,7 @@ using ::testing::Pair;
 constexpr int kServers = 2;
 constexpr int kWorkers = 2;
 constexpr int kSteps = 6;
+constexpr int kStepsOfMoves = 60;
 constexpr int kVocabulary = 512;  // of the small models below
 constexpr absl::Duration kLimit = absl::Minutes(3);
 
@@ -153,6 +157,36 @@ TEST(RdmaTraining, TheSmallModelEndsWithTheSameBitsAsOverTcp) {
   const std::vector<float> state = Undisturbed({.model = model, .steps = 2});
   ASSERT_FALSE(state.empty());
   EXPECT_TRUE(state == Undisturbed({.model = model, .transports = "tcp", .steps = 2}));
+}
+
+// Moves take and leave servers, whose state goes over verbs as weights and gradients do.
+TEST(RdmaTraining, ServersThatComeAndGoCostNoBit) {
+  const JobOptions still = {.transports = "tcp", .steps = kStepsOfMoves};
+  const JobOptions options = {.steps = kStepsOfMoves};
+  const std::string job = FreshDirectory("rdma-job") + "/job.yaml";
+  ASSERT_TRUE(WriteFileAtomically(job, Job(options)).ok());
+  Program train({BinDirectory() + "/shoal", "train", job, "--json", "--keep-logs"});
+  const absl::Time deadline = absl::Now() + kLimit;
+  while (ParseSteps(train.OutputSoFar()).empty()) {
+    ASSERT_TRUE(absl::Now() < deadline && train.Running()) << train.OutputSoFar();
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  for (const int servers : {4, 3}) {
+    Program scale({BinDirectory() + "/shoal", "scale", "--run", options.checkpoints, "--servers",
+                   std::to_string(servers), "--rate", "100GB/s", "--wait", "--json"});
+    const ProgramResult scaled = scale.Wait(kLimit);
+    ASSERT_EQ(scaled.exit_code, 0) << scaled.errors << Logs(options.checkpoints);
+    const nlohmann::json told = nlohmann::json::parse(scaled.output);
+    EXPECT_EQ(told["servers"], servers);
+    EXPECT_EQ(told["rollbacks"], 0);
+    EXPECT_LE(told["imbalance"], 1.0);
+    EXPECT_LE(told["bytes_moved"].get<double>(), 1.05 * told["least_bytes"].get<double>());
+  }
+  ASSERT_TRUE(train.Running()) << "the run was over before the servers were scaled";
+  const ProgramResult result = train.Wait(kLimit);
+  ASSERT_EQ(result.exit_code, 0) << result.errors << Logs(options.checkpoints);
+  EXPECT_THAT(Logs(options.checkpoints), ContainsRegex("reads state of server-[0-9]+ over verbs"));
+  EXPECT_TRUE(FinalState(options.checkpoints) == Undisturbed(still)) << Logs(options.checkpoints);
 }
 
 // A fault in the midst of a program's transfers; see fault_injection.cc.

@@ -167,10 +167,12 @@ void SimWorld::OnJoin(int index, const proto::JoinJobReply& reply) {
     const int number = ServerAt(address.address());
     const SimHostedJob* hosted = servers.server(number).hosted();
     // An earlier coordinator does not know what its successor has changed, and a server that was
-    // started again at its address may have been configured by a call that came late.
+    // started again at its address may have been configured by a call that came late. One that left
+    // and came again by a later map knows nobody of an answer that comes late.
     if (reply.term() == coordinator().term() && servers.process(number).life() == 1 &&
         hosted != nullptr && hosted->request().job_id() == reply.job_id() &&
         hosted->request().run() == reply.run() &&
+        hosted->request().shard_map().generation() <= reply.shard_map().generation() &&
         !hosted->core->HasAdmitted(worker(index).incarnation())) {
       context_.Violation(fmt::format("worker {} hears of server {}, which does not know it", index,
                                      address.index()));
