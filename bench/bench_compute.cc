@@ -4,6 +4,7 @@
 //
 //   bench_compute [--shape 25m] [--tokens 512,2048] [--sequence 512] [--threads 2] [--rounds 5]
 //   [--cpu-time] [--json]
+//   bench_compute --model FOLDER    its microbatch alone, as JSON, for torch_families.py
 #include <omp.h>
 
 #include <algorithm>
@@ -16,7 +17,9 @@
 
 #include "CLI/CLI.hpp"
 #include "core/base/random.h"
+#include "core/base/status.h"
 #include "core/base/threads/thread_pool.h"
+#include "core/model/huggingface/hf_model.h"
 #include "core/model/model_spec.h"
 #include "fmt/format.h"
 #include "oneapi/dnnl/dnnl.hpp"
@@ -30,6 +33,7 @@ namespace {
 
 struct Options {
   std::string shape = "25m";
+  std::string model;  // a folder with config.json, in place of a shape
   std::vector<int64_t> tokens = {512, 2048};
   int64_t sequence = 512;
   int threads = 0;
@@ -231,6 +235,20 @@ double TimeMicrobatch(const Options& options, const plan::ModelSpec& spec, DType
   return best;
 }
 
+// Prints what a microbatch takes, and nothing else.
+absl::Status RunModel(const Options& options) {
+  SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, formats::ReadModelSpec(options.model));
+  const DType dtype = options.only == Name(DType::kBF16) ? DType::kBF16 : DType::kF32;
+  for (const int64_t tokens : options.tokens) {
+    fmt::print(
+        "{{\"benchmark\":\"microbatch\",\"family\":\"{}\",\"parameters\":{},"
+        "\"compute\":\"{}\",\"tokens\":{},\"microbatch_ms\":{:.2f}}}\n",
+        spec.family, plan::ParameterCount(spec), Name(dtype), tokens,
+        1e3 * TimeMicrobatch(options, spec, dtype, tokens));
+  }
+  return absl::OkStatus();
+}
+
 void Run(const Options& options) {
   const plan::ModelSpec spec = *plan::NamedShape(options.shape);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -283,6 +301,8 @@ int main(int argc, char** argv) {
       ->check([](const std::string& name) {
         return shoal::plan::NamedShape(name) ? std::string() : "unknown shape";
       });
+  app.add_option("--model", options.model, "a model's folder, for its microbatch alone")
+      ->check(CLI::ExistingDirectory);
   app.add_option("--tokens", options.tokens, "tokens per microbatch")->delimiter(',');
   app.add_option("--sequence", options.sequence, "tokens per sequence");
   app.add_option("--threads", options.threads, "threads; 0: one per core");
@@ -299,6 +319,11 @@ int main(int argc, char** argv) {
   if (options.threads == 0) {
     options.threads = shoal::AvailableCores();
   }
-  shoal::worker::Run(options);
+  if (options.model.empty()) {
+    shoal::worker::Run(options);
+  } else if (const absl::Status status = shoal::worker::RunModel(options); !status.ok()) {
+    fmt::print(stderr, "{}\n", shoal::Message(status));
+    return 2;
+  }
   return 0;
 }
