@@ -142,10 +142,11 @@ def optimizer_of(model):
         lr=ADAMW['lr'], betas=(ADAMW['beta1'], ADAMW['beta2']), eps=ADAMW['eps'])
 
 
-def clipped_norm(model):
+def clipped_norm(parameters):
     """Clips the gradients and returns the norm that they had."""
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), float('inf')).item()
-    for p in model.parameters():
+    parameters = list(parameters)
+    norm = torch.nn.utils.clip_grad_norm_(parameters, float('inf')).item()
+    for p in parameters:
         p.grad *= min(1.0, ADAMW['clip_norm'] / (norm + 1e-6))
     return norm
 
@@ -167,7 +168,7 @@ def golden_of(name, kind, keys):
         if step == 0:
             golden['logits'] = [[float(f'{x:.7g}') for x in logits[p].tolist()] for p in POSITIONS]
             golden['gradients'] = {n: gradient_of(n, p.grad) for n, p in model.named_parameters()}
-        norm = clipped_norm(model)
+        norm = clipped_norm(model.parameters())
         golden.setdefault('gradient_norm', norm)
         optimizer.step()
     return golden
@@ -200,15 +201,29 @@ def differ(a, b, where):
     return '' if a == b else f'{where}: {a} and {b}'
 
 
+def settle(path, golden, check):
+    """Writes a golden, or says whether it is as stored. Returns whether it is not."""
+    if not check:
+        path.write_text(json.dumps(golden, separators=(',', ':')) + '\n')
+        print(f'{path.name}: {path.stat().st_size} bytes')
+        return False
+    said = differ(golden, json.loads(path.read_text()), path.stem)
+    print(f'{path.stem}: {said or "as stored"}')
+    return bool(said)
+
+
+def be_reproducible():
+    transformers.logging.set_verbosity_error()
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)  # products of a few elements
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--check', action='store_true')
     parser.add_argument('names', nargs='*', help='all unless said')
     options = parser.parse_args()
-    check = options.check
-    transformers.logging.set_verbosity_error()
-    torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(1)  # products of a few elements
+    be_reproducible()
     bad = False
     for name in options.names or MODELS:
         kind, keys = MODELS[name]
@@ -219,13 +234,7 @@ def main():
             golden['config_v4'] = config_text(kind, keys)
         else:
             golden.update(golden_of(name, kind, keys), config_v5=config_text(kind, keys))
-        if check:
-            said = differ(golden, stored, name)
-            bad |= bool(said)
-            print(f'{name}: {said or "as stored"}')
-        else:
-            path.write_text(json.dumps(golden, separators=(',', ':')) + '\n')
-            print(f'{path.name}: {path.stat().st_size} bytes')
+        bad |= settle(path, golden, options.check)
     sys.exit(bad)
 
 

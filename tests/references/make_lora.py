@@ -92,9 +92,7 @@ def golden_of(name, options, dtype=torch.float64):
                                 for p in families.POSITIONS]
             golden['gradients'] = {stored_name(n): families.gradient_of(stored_name(n), p.grad)
                                    for n, p in trained}
-        norm = torch.nn.utils.clip_grad_norm_([p for _, p in trained], float('inf')).item()
-        for _, p in trained:
-            p.grad *= min(1.0, ADAMW['clip_norm'] / (norm + 1e-6))
+        norm = families.clipped_norm(p for _, p in trained)
         golden.setdefault('gradient_norm', norm)
         optimizer.step()
     return golden
@@ -113,21 +111,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--check', action='store_true')
     options = parser.parse_args()
-    transformers.logging.set_verbosity_error()
-    torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(1)
+    families.be_reproducible()
     FOLDER.mkdir(exist_ok=True)
     bad = False
     for name, adapter in MODELS.items():
-        path = FOLDER / (name + '.json')
         golden = checked_golden_of(name, adapter)
-        if options.check:
-            said = families.differ(golden, json.loads(path.read_text()), name)
-            bad |= bool(said)
-            print(f'{name}: {said or "as stored"}')
-        else:
-            path.write_text(json.dumps(golden, separators=(',', ':')) + '\n')
-            print(f'{path.name}: {path.stat().st_size} bytes')
+        bad |= families.settle(FOLDER / (name + '.json'), golden, options.check)
     sys.exit(bad)
 
 

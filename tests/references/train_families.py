@@ -43,7 +43,7 @@ def reference(model, sequences):
         optimizer.zero_grad()
         loss, _ = make_families.loss_of(model, sequences)
         loss.backward()
-        steps.append((loss.item(), make_families.clipped_norm(model)))
+        steps.append((loss.item(), make_families.clipped_norm(model.parameters())))
         optimizer.step()
     return steps
 
