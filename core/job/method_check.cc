@@ -26,7 +26,10 @@ absl::Status SettleLora(Job& job, const proto::LoraOptions& said, const JobSourc
       continue;
     }
     if (!lora.from.empty()) {
-      return contradicts(key, "lora.from", "the adapter there says it");
+      if (is_changed) {
+        return contradicts(key, "lora.from", "the adapter there says it");
+      }
+      continue;  // a resolved job may say every key
     }
     const bool set_aside = rank != nullptr && (!is_changed || rank->level > own->level);
     if (lora.rank == 0 && !set_aside) {

@@ -38,13 +38,20 @@ TEST(JobLora, RefusesWhatAdaptersCannotHave) {
             "whole model");
 }
 
-// A value counts as said though it is the default.
 TEST(JobLora, AnAdapterThatIsGoneOnFromSaysTheRest) {
-  for (const std::string key : {"rank: 4", "alpha: 16", "rslora: false", "targets: [all-linear]"}) {
+  for (const std::string key : {"rank: 4", "alpha: 32", "rslora: true", "targets: [mlp]"}) {
     EXPECT_EQ(RefusedLine("lora: {from: a, " + key + "}"),
               "job.yaml:3: lora." + key.substr(0, key.find(':')) +
                   " contradicts lora.from: the adapter there says it");
   }
+}
+
+// Jobs of earlier checkpoints say all keys.
+TEST(JobLora, DefaultsMayStandBesideAnAdapterThatIsGoneOnFrom) {
+  const auto job =
+      ParseMethod({}, "lora: {from: a, rank: 0, alpha: 16, rslora: false, targets: [all-linear]}");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->lora, LoraOptions{.from = "a"});
 }
 
 TEST(JobLora, AnOverrideOfTheRankTurnsItOff) {
