@@ -28,13 +28,11 @@ constexpr std::pair<const char*, const char*> kScalars[] = {
     {"time/step_seconds", "step_seconds"},
     {"mfu", "mfu"},
     {"idle_share/measured", "idle_share"},
-    {"idle_share/predicted", "predicted_idle_share"},
-    {"rewards/chosen", "rewards/chosen"},
-    {"rewards/rejected", "rewards/rejected"},
-    {"rewards/accuracies", "rewards/accuracies"},
-    {"rewards/margins", "rewards/margins"},
-    {"logps/chosen", "logps/chosen"},
-    {"logps/rejected", "logps/rejected"}};
+    {"idle_share/predicted", "predicted_idle_share"}};
+// What a line of pairs has more, a step's or a validation's; TensorBoard has them by these names.
+constexpr const char* kOfPairs[] = {"rewards/chosen",  "rewards/rejected", "rewards/accuracies",
+                                    "rewards/margins", "logps/chosen",     "logps/rejected"};
+constexpr std::string_view kValidation = "validation/";  // before its scalars
 
 absl::Status RemoveOldRecords(const std::string& directory) {
   std::vector<std::string> earlier;
@@ -153,12 +151,17 @@ absl::Status RunRecord::AppendToTensorBoard(std::string_view lines) {
         scalars.emplace_back(std::move(tag), value.get<double>());
       }
     };
-    if (line["event"] == "validation") {
-      add("validation/loss", line.value("loss", Json()));
+    const bool validation = line["event"] == "validation";
+    const std::string before(validation ? kValidation : "");
+    if (validation) {
+      add(before + "loss", line.value("loss", Json()));
     } else {
       for (const auto& [tag, key] : kScalars) {
         add(tag, line.value(key, Json()));
       }
+    }
+    for (const char* key : kOfPairs) {
+      add(before + key, line.value(key, Json()));
     }
     const Json shares = line.value("time_shares", Json::object());  // outlives its items()
     for (const auto& [kind, share] : shares.items()) {

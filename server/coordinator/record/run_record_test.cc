@@ -1,7 +1,9 @@
 #include "server/coordinator/record/run_record.h"
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "core/base/file.h"
 #include "core/base/testing/folder.h"
@@ -60,6 +62,50 @@ TEST_F(RunRecordTest, TriesThatFailPushNoEarlierRecordOut) {
   }
   EXPECT_EQ(*ReadFile(folder_ / "record-19700101T000002.000Z/metrics.jsonl"), "1\n");
   EXPECT_EQ(*ReadFile(folder_ / "record-19700101T000004.000Z/metrics.jsonl"), "3\n");
+}
+
+// By tag.
+std::map<std::string, float> ScalarsOf(const std::string& folder) {
+  std::map<std::string, float> scalars;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (!entry.path().filename().string().starts_with("events.out.tfevents.")) {
+      continue;
+    }
+    const std::string bytes = ReadFile(entry.path().string()).value();
+    for (size_t at = 0; at < bytes.size();) {  // length, its checksum, event, its checksum
+      uint64_t length = 0;
+      std::memcpy(&length, bytes.data() + at, sizeof(length));
+      tensorboard::Event event;
+      EXPECT_TRUE(event.ParseFromString(bytes.substr(at + 12, length)));
+      for (const auto& value : event.summary().value()) {
+        scalars[value.tag()] = value.simple_value();
+      }
+      at += 16 + length;
+    }
+  }
+  return scalars;
+}
+
+TEST_F(RunRecordTest, AValidationOfPairsHasItsRewardsInTensorBoard) {
+  RunRecord record = RunRecord::Open(folder_.path(), false, "", absl::UnixEpoch(), true).value();
+  constexpr std::string_view kPairs =
+      R"("rewards/chosen":1.5,"rewards/rejected":-0.5,"rewards/accuracies":0.75,)"
+      R"("rewards/margins":2,"logps/chosen":-8,"logps/rejected":-9})";
+  ASSERT_OK(record.Append(fmt::format(R"({{"event":"step","step":1,"time":1,"loss":3,{})"
+                                      "\n"
+                                      R"({{"event":"validation","step":1,"time":2,"loss":4,{})"
+                                      "\n",
+                                      kPairs, kPairs)));
+  std::map<std::string, float> expected = {{"loss/mean", 3}, {"validation/loss", 4}};
+  for (const std::string before : {"", "validation/"}) {
+    expected.insert({{before + "rewards/chosen", 1.5F},
+                     {before + "rewards/rejected", -0.5F},
+                     {before + "rewards/accuracies", 0.75F},
+                     {before + "rewards/margins", 2.0F},
+                     {before + "logps/chosen", -8.0F},
+                     {before + "logps/rejected", -9.0F}});
+  }
+  EXPECT_EQ(ScalarsOf(RecordFolder(folder_.path())), expected);
 }
 
 TEST_F(RunRecordTest, WhatIsNoNumberIsLeftOutOfTensorBoard) {
