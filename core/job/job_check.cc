@@ -103,14 +103,6 @@ absl::Status CheckReplicas(const Job& job, const JobSources& sources,
 
 absl::Status CheckOptimizer(const Job& job, const JobSources& sources,
                             const std::string& file_name) {
-  constexpr double kMostBeta2Of8Bits = 0.99;
-  if (job.train.optimizer == Optimizer::kAdamW8 && job.train.beta2 > kMostBeta2Of8Bits) {
-    return InvalidArgument(
-        "{}: train.beta2 is {}, and train.optimizer adamw8 has at most {}: a second moment that "
-        "decays more slowly would not decay at all in 8 bits",
-        Place(sources, "train.beta2", "train.optimizer", file_name), job.train.beta2,
-        kMostBeta2Of8Bits);
-  }
   if (job.train.optimizer == Optimizer::kAdamW || job.service.memory == PartitionMemory::kHost) {
     return absl::OkStatus();
   }

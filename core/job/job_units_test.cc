@@ -67,9 +67,7 @@ TEST(JobUnits, HaveTheMomentsOfTheJobsOptimizer) {
     const auto units = JobUnits(*NamedShape("tiny"), job->train);
     EXPECT_EQ(BuildPartitions(units, 4096)[0].moments, moments) << optimizer;
   }
-  EXPECT_EQ(Message(train("optimizer: adamw8, beta2: 0.999").status()),
-            "job.yaml:3: train.beta2 is 0.999, and train.optimizer adamw8 has at most 0.99: a "
-            "second moment that decays more slowly would not decay at all in 8 bits");
+  EXPECT_TRUE(train("optimizer: adamw8, beta2: 0.999").ok());
   EXPECT_EQ(Message(ParseJob("model: m\ndata: {train: t}\ntrain: {optimizer: lion}\n"
                              "service: {memory: cuda}\n",
                              "job.yaml")

@@ -33,7 +33,7 @@ struct Update {
         wire[begin + i] = Wire(updated);
       }
       PackTile<FirstMoment>(m, first_blocks, tile);
-      PackTile<SecondMoment>(v, second_blocks, tile);
+      PackTile<DrawnSecondMoment>(v, second_blocks, tile, s.draws);
     }
   }
 };

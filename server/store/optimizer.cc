@@ -17,7 +17,8 @@ UpdateScalars MakeUpdateScalars(const OptimizerOptions& options, int64_t step, d
       .bias_correction2_sqrt = static_cast<float>(std::sqrt(1 - std::pow(options.beta2, exponent))),
       .epsilon = static_cast<float>(options.epsilon),
       .step_size = static_cast<float>(learning_rate / bias_correction1),
-      .decay_factor = static_cast<float>(1 - learning_rate * options.weight_decay)};
+      .decay_factor = static_cast<float>(1 - learning_rate * options.weight_decay),
+      .draws = static_cast<uint32_t>(step) * 0x9E3779B9U};
 }
 
 const OptimizerKernels& GetOptimizerKernels(plan::Optimizer kind, KernelWidth width) {

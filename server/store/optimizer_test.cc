@@ -7,6 +7,7 @@
 
 #include "core/base/random.h"
 #include "gtest/gtest.h"
+#include "server/store/packed_moments.h"
 
 namespace shoal::server {
 namespace {
@@ -116,6 +117,41 @@ TEST_P(OptimizerTest, AdamW8StartsAsAdamWAndStaysNearIt) {
     apart += std::fabs(static_cast<double>(p8[i] - p[i]));
   }
   EXPECT_GT(moved, 0.005 * kCount);
+  EXPECT_LT(apart, 0.05 * moved);
+}
+
+// Gradients become smaller, and a second moment follows by a thousandth of itself a step.
+TEST_P(OptimizerTest, AdamW8FollowsASlowSecondMoment) {
+  constexpr size_t kCount = 1024;
+  constexpr size_t kPacked = kCount / plan::kPackedBlock * plan::kPackedBlockBytes;
+  constexpr int64_t kSteps = 2000;
+  constexpr int64_t kLarge = 100;
+  const OptimizerOptions options = {.weight_decay = 0, .beta2 = 0.999};
+  Random random(8);
+  std::vector<float> p(kCount), m(kCount), v(kCount), p8(kCount), gradient(kCount), wire(kCount);
+  std::vector<std::byte> packed_m(kPacked), packed_v(kPacked);
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    for (float& element : gradient) {
+      element = static_cast<float>((random.Normal() + 1) * (step <= kLarge ? 1e-2 : 1e-3));
+    }
+    const UpdateScalars scalars = MakeUpdateScalars(options, step, 1e-3, 1);
+    GetAdamWKernels(GetParam())
+        .f32(scalars, gradient.data(), p.data(), m.data(), v.data(), wire.data(), kCount);
+    GetAdamW8Kernels(GetParam())
+        .f32(scalars, gradient.data(), p8.data(), packed_m.data(), packed_v.data(), wire.data(),
+             kCount);
+  }
+  double moved = 0;
+  double apart = 0;
+  double kept = 0;
+  std::vector<float> unpacked(kCount);
+  UnpackMoments(packed_v.data(), unpacked.data(), kCount, /*second=*/true);
+  for (size_t i = 0; i < kCount; ++i) {
+    moved += std::fabs(static_cast<double>(p[i]));
+    apart += std::fabs(static_cast<double>(p8[i] - p[i]));
+    kept += static_cast<double>(unpacked[i] / v[i]) / kCount;
+  }
+  EXPECT_NEAR(kept, 1, 0.02);
   EXPECT_LT(apart, 0.05 * moved);
 }
 

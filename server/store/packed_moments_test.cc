@@ -21,6 +21,15 @@ std::vector<float> Rounded(const std::vector<float>& values, bool second) {
   return rounded;
 }
 
+// As a step leaves a block of second moments.
+std::vector<float> Drawn(const std::vector<float>& values, uint32_t draws) {
+  PackedBlock packed;
+  std::vector<float> drawn(kBlock);
+  PackTile<DrawnSecondMoment>(values.data(), &packed, plan::kPackedBlock, draws);
+  UnpackTile<SecondMoment>(&packed, drawn.data(), plan::kPackedBlock);
+  return drawn;
+}
+
 // Over many orders of magnitude, within blocks and among them.
 std::vector<float> Values(uint64_t seed, bool second) {
   Random random(seed);
@@ -62,6 +71,37 @@ TEST(PackedMoments, ErrorsAreOfTheRootsLevels) {
         EXPECT_TRUE(rounded[i] == 0 || std::signbit(rounded[i]) == std::signbit(values[i]));
       }
     }
+  }
+}
+
+TEST(PackedMoments, DrawnLevelsHaveTheValueAsTheirMean) {
+  constexpr uint32_t kDraws = 4096;
+  std::vector<float> values(kBlock);
+  for (size_t i = 0; i < kBlock; ++i) {
+    values[i] = 0.7F * std::pow(0.53F, static_cast<float>(i));
+  }
+  std::vector<double> sums(kBlock);
+  for (uint32_t draw = 0; draw < kDraws; ++draw) {
+    const std::vector<float> drawn = Drawn(values, draw);
+    EXPECT_EQ(drawn[0], values[0]);
+    for (size_t i = 0; i < kBlock; ++i) {
+      sums[i] += static_cast<double>(drawn[i]);
+    }
+  }
+  for (size_t i = 1; i < kBlock; ++i) {
+    const float level = std::floor(255 * std::pow(values[i] / values[0], 0.25F));
+    const float gap = SecondMoment::Value(static_cast<uint8_t>(level + 1), values[0]) -
+                      SecondMoment::Value(static_cast<uint8_t>(level), values[0]);
+    EXPECT_NEAR(sums[i] / kDraws, values[i], gap / 32) << "level " << level;
+    EXPECT_NE(Rounded(values, /*second=*/true)[i], values[i]);
+  }
+}
+
+TEST(PackedMoments, DrawingLeavesTheLargest) {
+  constexpr float kLeastLikely = 0x1.fffffeP-1F;
+  for (int i = 1; i < 1000; ++i) {
+    const auto largest = static_cast<float>(i);  // 41 * (1 / 41) is below 1
+    EXPECT_EQ(DrawnSecondMoment::Level(largest, 1 / largest, kLeastLikely), 255) << i;
   }
 }
 

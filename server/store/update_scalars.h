@@ -2,6 +2,8 @@
 // them) and on GPUs (server/store/cuda/adamw.h). Plain, so that nvcc compiles it too.
 #pragma once
 
+#include <cstdint>
+
 namespace shoal::server {
 
 // The scalars of one step.
@@ -14,6 +16,7 @@ struct UpdateScalars {
   float epsilon = 0;                // same
   float step_size = 0;              // AdamW: lr / (1 - beta1^step); Lion: lr
   float decay_factor = 1;           // 1 - lr * weight_decay
+  uint32_t draws = 0;               // of moments in 8 bits (packed_moments.h): other in every step
 };
 
 }  // namespace shoal::server
