@@ -52,7 +52,7 @@ WorkerBytes BytesOf(const UsePattern& pattern, bool first) {
 
 Simulator::Simulator(const SimulatorOptions& options)
     : options_(options),
-      flops_(plan::FlopCost(Computed(options))),
+      flops_(plan::FlopCost(options.job, Computed(options))),
       plan_cost_(options.job.plan.cost == plan::CostSource::kTokens ? plan::TokenCost() : flops_),
       head_flops_per_token_(6.0 * static_cast<double>(Computed(options).vocabulary) *
                             static_cast<double>(Computed(options).hidden)),

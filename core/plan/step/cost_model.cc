@@ -21,6 +21,16 @@ CostModel FlopCost(const ModelSpec& spec) {
           .per_squared_token = 3 * forward.per_squared_token};
 }
 
+CostModel FlopCost(const Job& job, const ModelSpec& spec) {
+  CostModel flops = FlopCost(spec);
+  if (job.preference.reference == Reference::kAdapterOff) {
+    const CostModel alone = ForwardCost(spec);
+    flops.per_token += alone.per_token;
+    flops.per_squared_token += alone.per_squared_token;
+  }
+  return flops;
+}
+
 double AdapterFlops(const ModelSpec& spec) {
   double elements = 0;
   for (const UnitSpec& unit : BuildUnits(spec)) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "core/job/job.h"
 #include "core/model/model_spec.h"
 
 namespace shoal::plan {
@@ -39,6 +40,9 @@ struct CostModel {
 CostModel TokenCost();
 // Returns forward and backward FLOPs for the model's shape; of adapters, what training these takes.
 CostModel FlopCost(const ModelSpec& spec);
+// Returns those of a job's steps: of pairs that are compared with the model without its adapters, a
+// forward pass of that too.
+CostModel FlopCost(const Job& job, const ModelSpec& spec);
 // Returns those of a forward pass without adapters.
 CostModel ForwardCost(const ModelSpec& spec);
 // Returns the FLOPs of a token in one pass through all adapters; its backward pass takes two.

@@ -388,6 +388,17 @@ TEST(ForwardCost, IsAThirdOfTrainingTheWholeModel) {
   EXPECT_DOUBLE_EQ(forward.per_squared_token, FlopCost(model).per_squared_token / 3);
 }
 
+TEST(FlopCost, OfPairsComparedWithTheModelAloneIsThatModelsToo) {
+  const ModelSpec model = *WithAdapters(*NamedShape("1.5b"), {"all-linear"}, /*rank=*/16, 1);
+  Job job;
+  EXPECT_EQ(FlopCost(job, model), FlopCost(model));
+  job.preference.reference = Reference::kAdapterOff;
+  const CostModel both = FlopCost(job, model);
+  EXPECT_EQ(both.per_token, FlopCost(model).per_token + ForwardCost(model).per_token);
+  EXPECT_EQ(both.per_squared_token,
+            FlopCost(model).per_squared_token + ForwardCost(model).per_squared_token);
+}
+
 TEST(Lengths, HaveTheQuantilesTheyAreKnownFor) {
   struct Known {
     const char* name;

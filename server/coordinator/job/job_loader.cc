@@ -252,23 +252,12 @@ class DatasetSteps final : public StepPlanner {
   const std::unique_ptr<formats::TokenFile> validation_;
 };
 
-// What a step computes: of pairs that are compared with the model without adapters, that too.
-plan::CostModel FlopsOf(const plan::Job& job, const plan::ModelSpec& spec) {
-  plan::CostModel flops = plan::FlopCost(spec);
-  if (job.preference.reference == plan::Reference::kAdapterOff) {
-    const plan::CostModel alone = plan::ForwardCost(spec);
-    flops.per_token += alone.per_token;
-    flops.per_squared_token += alone.per_squared_token;
-  }
-  return flops;
-}
-
 // What balances until measurements say more, if the job wants them to.
 plan::CostModel CostOf(const plan::Job& job, const plan::ModelSpec& spec) {
   if (job.plan.cost == plan::CostSource::kTokens) {
     return plan::TokenCost();
   }
-  return job.emulate.enabled() ? plan::DevicePace(job.emulate).cost() : plan::FlopCost(spec);
+  return job.emulate.enabled() ? plan::DevicePace(job.emulate).cost() : plan::FlopCost(job, spec);
 }
 
 absl::StatusOr<std::unique_ptr<formats::TokenFile>> OpenDataset(const plan::Job& job,
@@ -459,7 +448,7 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
   }
   SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, plan::ReadJobModel(job));
   if (!job.emulate.enabled()) {
-    loaded.flops = FlopsOf(job, spec);
+    loaded.flops = plan::FlopCost(job, spec);
   }
   SHOAL_ASSIGN_OR_RETURN(const formats::SpecialTokens special,
                          formats::ReadSpecialTokens(job.model));

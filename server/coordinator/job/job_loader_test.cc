@@ -8,6 +8,7 @@
 #include "core/base/testing/folder.h"
 #include "core/base/testing/status.h"
 #include "core/data/token_file.h"
+#include "core/job/job_model.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/partition.h"
 #include "core/plan/step/emulation.h"
@@ -36,15 +37,20 @@ class JobLoaderTest : public ::testing::Test {
     job_.checkpoint.keep = 2;
   }
 
-  void WriteTokens(int64_t vocabulary) {
+  void WriteTokens(int64_t vocabulary, bool pairs = false) {
     auto writer = formats::TokenFileWriter::Create(folder_ / "tokens", vocabulary, 7);
     ASSERT_OK(writer.status());
     Random random(3);
     for (int64_t sample = 0; sample < kSamples; ++sample) {
-      std::vector<int32_t> tokens(static_cast<size_t>(random.Between(2, 60)), 1);
-      std::vector<int32_t> labels(tokens.size(), 1);
-      labels.back() = formats::kIgnoredLabel;
-      ASSERT_OK((*writer)->Add(tokens, labels));
+      formats::TokenSample one;
+      one.tokens.resize(static_cast<size_t>(random.Between(4, 60)), 1);
+      one.labels.resize(one.tokens.size(), 1);
+      one.labels.back() = formats::kIgnoredLabel;
+      if (pairs) {
+        one.labels[1] = formats::kIgnoredLabel;
+        one.chosen = {.tokens = 2, .targets = 1};
+      }
+      ASSERT_OK((*writer)->Add(one));
     }
     ASSERT_OK((*writer)->Finish());
   }
@@ -94,6 +100,20 @@ TEST_F(JobLoaderTest, PlansAsTheJobAndTheMeasurementsSay) {
     EXPECT_LE(worker[0].samples.size(), 1U);
   }
   EXPECT_TRUE(plan->workers[2].back().empty());
+}
+
+TEST_F(JobLoaderTest, PlansPairsWithTheForwardPassThatTheyAreComparedWith) {
+  job_.train.objective = plan::Objective::kDpo;
+  job_.preference.reference = plan::Reference::kAdapterOff;
+  job_.lora.rank = 4;
+  WriteTokens(spec_.vocabulary, /*pairs=*/true);
+  const plan::ModelSpec adapted = *plan::WithJobAdapters(spec_, job_);
+  const plan::CostModel cost = plan::FlopCost(job_, adapted);
+  EXPECT_GT(cost.per_token, plan::FlopCost(adapted).per_token);
+  const auto loaded = Load();
+  ASSERT_OK(loaded.status());
+  ExpectCost(*loaded, {.groups = 3}, cost);
+  EXPECT_EQ(loaded->flops, cost);
 }
 
 TEST_F(JobLoaderTest, ChoosesAPipelineForTheWorkersThatTakePart) {
