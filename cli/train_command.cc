@@ -123,12 +123,6 @@ class Training {
     }
     SHOAL_ASSIGN_OR_RETURN(coordinator_, CoordinatorOf(job_, options_.token_file, options_.tls));
     SHOAL_ASSIGN_OR_RETURN(gpus_, CheckGpus(job_));
-    std::string recompute;
-    if (job_.cluster.local) {
-      machine_ = ExamineMachine();
-      SHOAL_RETURN_IF_ERROR(machine_.memory.status());
-      SHOAL_ASSIGN_OR_RETURN(recompute, SettleRecompute(job_, spec_, machine_.memory->available));
-    }
     auto lock = RunLock::Take(Directory());
     SHOAL_RETURN_IF_ERROR(At("checkpoint.directory", lock.status()));
     lock_ = *std::move(lock);
@@ -137,10 +131,17 @@ class Training {
     if (!options_.resume.empty()) {
       SHOAL_ASSIGN_OR_RETURN(newest_, server::NewestCheckpoint(Directory()));
       SHOAL_ASSIGN_OR_RETURN(resumed_, ChooseCheckpoint(Directory(), options_.resume));
-      SHOAL_RETURN_IF_ERROR(CompareWithCheckpoint());
     } else if (!options_.overwrite) {
       SHOAL_RETURN_IF_ERROR(CheckEmpty(Directory()));
     }
+    SHOAL_RETURN_IF_ERROR(SettleAsBefore(resumed_, job_));
+    std::string recompute;
+    if (job_.cluster.local) {
+      machine_ = ExamineMachine();
+      SHOAL_RETURN_IF_ERROR(machine_.memory.status());
+      SHOAL_ASSIGN_OR_RETURN(recompute, SettleRecompute(job_, spec_, machine_.memory->available));
+    }
+    SHOAL_RETURN_IF_ERROR(CompareWithCheckpoint());
     SHOAL_ASSIGN_OR_RETURN(const std::string room, CheckRoom(job_, spec_, options_.overwrite));
     Warn(room);
     for (const std::string& notice : {recompute, DescribeAdapters(spec_)}) {
@@ -493,8 +494,7 @@ class Training {
 }  // namespace
 
 absl::StatusOr<ExitCode> RunTrain(const TrainOptions& options, Streams& streams) {
-  Training training(options, streams);
-  return training.Run();
+  return Training(options, streams).Run();
 }
 
 }  // namespace shoal::cli

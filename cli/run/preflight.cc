@@ -42,6 +42,20 @@ std::optional<server::CheckpointInfo> NewestWhole(std::vector<server::Checkpoint
   return std::nullopt;
 }
 
+// Fills `job` with the job that wrote a checkpoint; one of another release leaves it empty, and why
+// is returned.
+absl::StatusOr<std::string> ReadJobOf(const server::CheckpointInfo& checkpoint,
+                                      std::optional<plan::Job>& job) {
+  SHOAL_ASSIGN_OR_RETURN(const auto opened, server::Checkpoint::Open(checkpoint.path));
+  SHOAL_ASSIGN_OR_RETURN(const std::string yaml, opened->JobYaml());
+  auto parsed = plan::ParseJob(yaml, checkpoint.path + "/" + server::kJobFile);
+  if (!parsed.ok()) {
+    return std::string(Message(parsed.status()));
+  }
+  job = *std::move(parsed);
+  return "";
+}
+
 absl::StatusOr<plan::Job> ParseJobFile(const std::string& job_file,
                                        const std::vector<std::string>& overrides) {
   SHOAL_ASSIGN_OR_RETURN(const std::string yaml, ReadFile(job_file, kMaximumJobFile));
@@ -230,14 +244,15 @@ absl::StatusOr<std::optional<server::CheckpointInfo>> ChooseCheckpoint(const std
                   whole->step));
 }
 
-absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::CheckpointInfo& checkpoint,
-                                                         plan::Job& job, bool accept) {
-  SHOAL_ASSIGN_OR_RETURN(const auto opened, server::Checkpoint::Open(checkpoint.path));
-  SHOAL_ASSIGN_OR_RETURN(const std::string yaml, opened->JobYaml());
-  const auto before = plan::ParseJob(yaml, checkpoint.path + "/" + server::kJobFile);
-  if (!before.ok()) {  // of another release
-    return std::vector<std::string>{
-        fmt::format("cannot compare with the checkpoint's job: {}", Message(before.status()))};
+absl::Status SettleAsBefore(const std::optional<server::CheckpointInfo>& checkpoint,
+                            plan::Job& job) {
+  if (!checkpoint.has_value()) {
+    return absl::OkStatus();
+  }
+  std::optional<plan::Job> before;
+  SHOAL_RETURN_IF_ERROR(ReadJobOf(*checkpoint, before).status());
+  if (!before.has_value()) {
+    return absl::OkStatus();
   }
   if (job.plan.pack_groups == 0) {
     job.plan.pack_groups = before->plan.pack_groups;
@@ -250,6 +265,16 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
       before->preference.has_reference()) {
     job.preference.reference = before->preference.precomputes() ? plan::Reference::kPrecompute
                                                                 : plan::Reference::kAdapterOff;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::CheckpointInfo& checkpoint,
+                                                         const plan::Job& job, bool accept) {
+  std::optional<plan::Job> before;
+  SHOAL_ASSIGN_OR_RETURN(const std::string other, ReadJobOf(checkpoint, before));
+  if (!before.has_value()) {
+    return std::vector<std::string>{"cannot compare with the checkpoint's job: " + other};
   }
   plan::Job now = job;
   if (now.train.epochs > 0) {  // the checkpoint has the steps that they were

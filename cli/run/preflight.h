@@ -62,12 +62,16 @@ absl::StatusOr<std::optional<server::CheckpointInfo>> ChooseCheckpoint(const std
 absl::Status CheckDetach(const plan::Job& job, const std::string& job_file,
                          const std::vector<std::string>& overrides);
 
+// Gives `job` what it leaves open and the checkpoint's job has: data.date, plan.pack_groups and
+// preference.reference. Before anything that depends on these is settled.
+absl::Status SettleAsBefore(const std::optional<server::CheckpointInfo>& checkpoint,
+                            plan::Job& job);
+
 // What differs between a checkpoint's job and the one that is to go on from it, a line for each
 // key. FailedPrecondition, unless `accept`, where the packs of the steps to come would be others:
-// data.*, train.objective, train.minibatch_samples and plan.pack_groups. `job` gets data.date and
-// plan.pack_groups from the checkpoint if it leaves them open.
+// data.*, train.objective, train.minibatch_samples and plan.pack_groups.
 absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::CheckpointInfo& checkpoint,
-                                                         plan::Job& job, bool accept);
+                                                         const plan::Job& job, bool accept);
 
 // Which matrices have adapters, and how much of the model that is; "" where none has.
 std::string DescribeAdapters(const plan::ModelSpec& spec);

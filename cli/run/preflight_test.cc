@@ -108,6 +108,7 @@ TEST_F(PreflightTest, AResumePacksAsItsCheckpoint) {
   resolved.plan.pack_groups = 3;
   const server::CheckpointInfo checkpoint = Write(plan::ToYaml(resolved));
   plan::Job left_open = job_;
+  ASSERT_OK(SettleAsBefore(checkpoint, left_open));
   EXPECT_THAT(*CheckResumedJob(checkpoint, left_open, false), ElementsAre());
   EXPECT_EQ(left_open.plan.pack_groups, 3);
 }
@@ -117,12 +118,28 @@ TEST_F(PreflightTest, AResumeTellsTheDayOfItsCheckpoint) {
   resolved.data.date = "2026-02-28";
   const server::CheckpointInfo checkpoint = Write(plan::ToYaml(resolved));
   plan::Job left_open = job_;
+  ASSERT_OK(SettleAsBefore(checkpoint, left_open));
   EXPECT_THAT(*CheckResumedJob(checkpoint, left_open, false), ElementsAre());
   EXPECT_EQ(left_open.data.date, "2026-02-28");
   plan::Job other = job_;
   other.data.date = "2026-03-01";
   EXPECT_THAT(std::string(Message(CheckResumedJob(checkpoint, other, false).status())),
               HasSubstr("data.date (\"2026-02-28\" in the checkpoint's job"));
+}
+
+// A model without its adapters has no steps that recompute: memory that is short is said at once.
+TEST_F(PreflightTest, AResumeComparesWithWhatItDidBeforeMemoryIsLookedAt) {
+  job_.train.objective = plan::Objective::kDpo;
+  job_.lora.rank = 4;
+  plan::Job resolved = job_;
+  resolved.preference.reference = plan::Reference::kAdapterOff;
+  plan::Job left_open = job_;
+  ASSERT_OK(SettleAsBefore(std::nullopt, left_open));
+  EXPECT_EQ(left_open, job_);
+  EXPECT_FALSE(plan::HindersSchedules(left_open).has_value());
+  ASSERT_OK(SettleAsBefore(Write(plan::ToYaml(resolved)), left_open));
+  EXPECT_EQ(left_open.preference.reference, plan::Reference::kAdapterOff);
+  EXPECT_EQ(plan::HindersSchedules(left_open)->first, "preference.reference");
 }
 
 TEST_F(PreflightTest, StepsThatEpochsWereAreNoChange) {
