@@ -122,8 +122,12 @@ TEST(JobPairs, GoOnWithThePartThatIsMissing) {
   EXPECT_EQ(pairs.Progress(), "3 of 4 pairs");
   ASSERT_OK(pairs.SetReferences({-1, -2, -3, -4, kUnknown, -6, -7, -8}));
   EXPECT_EQ(pairs.WithoutReference(), (PairPart{.first = 2, .count = 1}));
-  ASSERT_OK(pairs.SetReferences(std::vector<double>(8, -1)));
+  ASSERT_OK(pairs.SetReferences({-1, -2, -3, -4, -5, -6, -7, -8}));
   EXPECT_FALSE(pairs.WithoutReference().has_value());
+  proto::MicrobatchWork work;
+  work.add_samples(0);
+  pairs.AddReferences(/*of_validation=*/true, work);
+  EXPECT_THAT(work.references(), ElementsAre(-7, -8)) << "of the validation";
 }
 
 TEST(JobPairs, HaveFewParts) {
