@@ -7,6 +7,7 @@
 #include "cli/terminal/terminal.h"
 #include "core/base/bytes.h"
 #include "core/base/status.h"
+#include "core/job/job_units.h"
 #include "core/model/shard_map.h"
 #include "core/plan/memory/server_memory.h"
 #include "core/plan/placement/placement.h"
@@ -78,12 +79,17 @@ std::optional<sim::LossCosts> PlanLossCosts(const JobReport& report) {
     return std::nullopt;
   }
   const sim::SimulatorOptions& simulated = report.simulation.options;
-  return sim::CompareLossCosts(
-      cluster, {.servers = cluster.servers > 0 ? cluster.servers : cluster.workers(),
-                .replicas = std::max<int64_t>(2, report.job.service.replicas),
-                .parameters = plan::ParameterCount(simulated.shape.value_or(simulated.spec)),
-                .moments = plan::MomentsOf(report.job.train.optimizer),
-                .step_seconds = report.verdict.best.mean_seconds});
+  const plan::ServiceOptions& service = report.job.service;
+  sim::ServedJob job = {.servers = cluster.servers > 0 ? cluster.servers : cluster.workers(),
+                        .replicas = std::max<int64_t>(2, service.replicas),
+                        .step_seconds = report.verdict.best.mean_seconds};
+  const auto units = plan::JobUnits(simulated.shape.value_or(simulated.spec), report.job.train);
+  for (const plan::PartitionSpec& partition :
+       plan::BuildPartitions(units, service.partition_bytes)) {
+    job.parameters += partition.trained();
+    job.backup_bytes += plan::BackupBytes(partition, service);
+  }
+  return sim::CompareLossCosts(cluster, job);
 }
 
 void PrintLossCosts(const sim::LossCosts& costs, Streams& streams) {

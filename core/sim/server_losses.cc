@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "core/base/check.h"
-#include "core/model/partition.h"
 
 namespace shoal::sim {
 namespace {
@@ -21,7 +20,6 @@ LossCosts CompareLossCosts(const plan::ClusterSpec& cluster, const ServedJob& jo
       losses.server_mtbf_hours * kSecondsOfHour / static_cast<double>(job.servers);
   const double parameters = static_cast<double>(job.parameters) / static_cast<double>(job.servers);
   const auto backups = static_cast<double>(job.replicas - 1);
-  const plan::PartitionSpec share = {.count = job.parameters / job.servers, .moments = job.moments};
   const double sent = kGradientBytes * parameters * backups / cluster.ServerBytesPerSecond();
   return {
       .seconds_between = between,
@@ -30,7 +28,7 @@ LossCosts CompareLossCosts(const plan::ClusterSpec& cluster, const ServedJob& jo
       .checkpoint_every_seconds = std::sqrt(2 * losses.checkpoint_seconds * between),
       .replicas = sent / job.step_seconds + (job.step_seconds / 2 + kDetectionSeconds) / between,
       .copies = job.replicas,
-      .replica_bytes = (job.replicas - 1) * share.backup_bytes(),
+      .replica_bytes = (job.replicas - 1) * job.backup_bytes / job.servers,
   };
 }
 

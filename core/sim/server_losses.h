@@ -4,16 +4,15 @@
 
 #include <cstdint>
 
-#include "core/model/optimizer.h"
 #include "core/sim/cluster.h"
 
 namespace shoal::sim {
 
 struct ServedJob {
   int64_t servers = 1;
-  int64_t replicas = 2;  // that it would have: of each partition, the primary among them
-  int64_t parameters = 0;
-  plan::Moments moments = {};  // of each
+  int64_t replicas = 2;      // that it would have: of each partition, the primary among them
+  int64_t parameters = 0;    // that train
+  int64_t backup_bytes = 0;  // memory that one backup of each partition takes, of all servers
   double step_seconds = 0;
 };
 

@@ -6,8 +6,11 @@ namespace shoal::sim {
 namespace {
 
 // 7B parameters on 8 servers of 100 Gb/s, with steps of 20 s.
-constexpr ServedJob kJob = {
-    .servers = 8, .replicas = 2, .parameters = 7'000'000'000, .step_seconds = 20};
+constexpr ServedJob kJob = {.servers = 8,
+                            .replicas = 2,
+                            .parameters = 7'000'000'000,
+                            .backup_bytes = 112'000'000'000,
+                            .step_seconds = 20};
 
 plan::ClusterSpec Cluster(double server_mtbf_hours) {
   return {.devices = {{.count = 8}},
@@ -39,6 +42,7 @@ TEST(ServerLosses, EachBackupGetsEachGradient) {
   const plan::ClusterSpec cluster = Cluster(30 * 24);
   EXPECT_NEAR(CompareLossCosts(cluster, job).replicas - CompareLossCosts(cluster, kJob).replicas,
               0.014, 1e-9);
+  EXPECT_EQ(CompareLossCosts(cluster, job).replica_bytes, 28'000'000'000);
 }
 
 TEST(ServerLosses, DevicesShareTheirNodesLink) {
