@@ -176,7 +176,7 @@ absl::StatusOr<std::vector<plan::StepPlan>> PlanFirstSteps(const plan::Job& job,
   const int64_t groups = std::max<int64_t>(1, job.cluster.workers / job.cluster.pipeline.stages);
   const plan::StepPlanOptions options = plan::StepPlanOptionsOf(job, groups);
   const plan::CostModel cost =
-      job.plan.cost == plan::CostSource::kTokens ? plan::TokenCost() : plan::FlopCost(spec);
+      job.plan.cost == plan::CostSource::kTokens ? plan::TokenCost() : plan::FlopCost(job, spec);
   std::vector<plan::StepPlan> plans;
   for (int64_t step = 1; step <= std::min(steps, job.train.steps); ++step) {
     SHOAL_ASSIGN_OR_RETURN(const auto samples, minibatches(step));

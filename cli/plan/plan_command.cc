@@ -104,6 +104,9 @@ absl::StatusOr<JobReport> MakePlan(const PlanCommandOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(planned.simulation, OpenSimulation({.job_file = options.job_file,
                                                              .overrides = options.overrides,
                                                              .cluster = options.cluster}));
+  if (!planned.job.cluster.pipeline.enabled()) {
+    planned.job.preference.reference = planned.simulation.options.job.preference.reference;
+  }
   SHOAL_ASSIGN_OR_RETURN(planned.verdict,
                          AskWhetherOnDemandHelps(planned.simulation, kVerdictSteps));
   SHOAL_ASSIGN_OR_RETURN(

@@ -87,6 +87,47 @@ TEST_F(PlanCommandTest, SaysWhetherReplicasAreWorthIt) {
   EXPECT_EQ(lines["losses"][0]["seconds_between"], 3600);
 }
 
+TEST_F(PlanCommandTest, ReplicasThatAreReadTakeWeightsToo) {
+  const std::string cluster =
+      Write("cluster.yaml",
+            "devices: 3\ndevice_flops: 1e9\ndevice_link: {rate: 1GB/s}\n"
+            "losses: {server_mtbf_hours: 3, checkpoint_seconds: 0.5, restore_seconds: 120}\n");
+  const auto more = [&](const std::vector<std::string>& keys) {
+    std::vector<std::string> arguments = {"--cluster", cluster, "--set", "service.replicas=2"};
+    arguments.insert(arguments.end(), keys.begin(), keys.end());
+    return PlanJson(arguments)["losses"].at(0)["replica_bytes"].get<double>();
+  };
+  const double state = more({});
+  const double read = more({"--set", "service.read_replicas=true"});
+  EXPECT_NEAR(read, 1.5 * state, 0.05 * state) << "two buffers in fp32 beside four arrays";
+  EXPECT_LT(more({"--set", "lora.rank=4"}), 0.5 * state) << "adapters alone have a state";
+}
+
+// New adapters are left out in one pass over the data, which takes another forward pass.
+TEST_F(PlanCommandTest, PairsTakeThePassThatTheyAreComparedWith) {
+  std::string pairs;
+  for (int i = 0; i < 32; ++i) {
+    pairs +=
+        fmt::format(R"({{"prompt":"{}","chosen":"yes, {} it is","rejected":"no"}})", i, i) + "\n";
+  }
+  const std::string data = Write("pairs.jsonl", pairs);
+  const auto seconds = [&](const std::string& reference) {
+    const Outcome outcome =
+        Shoal({"simulate", job_, "--json", "--steps", "2", "--set", "data.train=" + data, "--set",
+               "train.objective=dpo", "--set", "lora.rank=4", "--set", "train.steps=2", "--set",
+               "train.warmup_steps=0", "--set", "preference.reference=" + reference});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    for (const json& line : JsonLines(outcome.out)) {
+      if (line["event"] == "simulated") {
+        return line["step_seconds"].get<double>();
+      }
+    }
+    return 0.0;
+  };
+  EXPECT_EQ(seconds("auto"), seconds("adapter-off"));
+  EXPECT_GT(seconds("adapter-off"), 1.3 * seconds("precompute"));
+}
+
 TEST_F(PlanCommandTest, PartsAddUpToTheWhole) {
   auto lines = PlanJson();
   ASSERT_EQ(lines["plan"].size(), 1u);

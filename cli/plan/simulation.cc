@@ -160,12 +160,17 @@ absl::StatusOr<sim::Minibatches> TokenFileMinibatches(const plan::Job& job,
   };
 }
 
-absl::StatusOr<sim::Minibatches> DataMinibatches(const plan::Job& job) {
+absl::StatusOr<sim::Minibatches> DataMinibatches(plan::Job& job) {
   SHOAL_ASSIGN_OR_RETURN(const auto folder, TemporaryFolder::Create());
   plan::Job trained_on = job;
   trained_on.data.validation.path.clear();
   SHOAL_ASSIGN_OR_RETURN(const TrainingData data,
                          PrepareTrainingData(trained_on, folder->path(), {}));
+  if (trained_on.train.epochs > 0) {
+    SHOAL_RETURN_IF_ERROR(plan::SettleEpochs(trained_on.train, data.train.summary.samples));
+  }
+  plan::SettleReference(trained_on, data.train.summary.samples);
+  job.preference.reference = trained_on.preference.reference;
   return TokenFileMinibatches(job, data.train.path);  // its map outlives the folder
 }
 

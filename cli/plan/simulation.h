@@ -20,8 +20,8 @@ namespace shoal::cli {
 // Returns a prepared dataset's sample lengths in the order that training takes them.
 absl::StatusOr<sim::Minibatches> TokenFileMinibatches(const plan::Job& job,
                                                       const std::string& token_file);
-// Same as above; prepares the job's data first.
-absl::StatusOr<sim::Minibatches> DataMinibatches(const plan::Job& job);
+// Same as above; prepares the job's data first, and settles preference.reference by it.
+absl::StatusOr<sim::Minibatches> DataMinibatches(plan::Job& job);
 
 struct SimulationSource {
   std::string job_file;
