@@ -23,6 +23,8 @@ void JobRun::CallAll(ServerMethod<Request, Reply> method,
                      std::type_identity_t<std::function<void(std::vector<Reply>)>> then,
                      std::function<void(int, const absl::Status&)> otherwise) {
   struct Round {
+    std::function<void(std::vector<Reply>)> then;
+    std::function<void(int, const absl::Status&)> otherwise;
     std::vector<Reply> replies;
     std::vector<bool> answered;
     size_t missing;
@@ -30,27 +32,29 @@ void JobRun::CallAll(ServerMethod<Request, Reply> method,
     int failed_server = 0;
     absl::Status failure;  // the first, or the first that is no loss
   };
-  auto round = std::make_shared<Round>(Round{.replies = std::vector<Reply>(servers_.size()),
+  auto round = std::make_shared<Round>(Round{.then = std::move(then),
+                                             .otherwise = std::move(otherwise),
+                                             .replies = std::vector<Reply>(servers_.size()),
                                              .answered = std::vector<bool>(servers_.size()),
                                              .missing = servers_.size()});
   const int64_t number = replicas_.next_round++;
-  const auto on_reply = [this, round, then, otherwise, number, moves = moves_](
-                            int server, absl::StatusOr<Reply> reply) {
+  const auto on_reply = [this, round, number, moves = moves_](int server,
+                                                              absl::StatusOr<Reply> reply) {
     const auto place = static_cast<size_t>(server);
     if (EndsBySuccessor(reply.status()) || closed() || moves != moves_ || round->over) {
       return;
     }
     const bool lost = !reply.ok() && IsLoss(reply.status());
-    round->over = lost && !otherwise;  // whether it has answered or not
+    round->over = lost && !round->otherwise;  // whether it has answered or not
     if (round->over) {
       replicas_.rounds.erase(number);
     } else if (round->answered[place]) {
       return;
     }
     round->answered[place] = true;  // before this round is told of the loss, too
-    if (!reply.ok() && (!otherwise || lost)) {
+    if (!reply.ok() && (!round->otherwise || lost)) {
       OnServerError(server, reply.status());
-      if (closed() || !lost || !otherwise || moves != moves_ || round->over) {
+      if (closed() || !lost || !round->otherwise || moves != moves_ || round->over) {
         return;
       }
     }
@@ -66,8 +70,8 @@ void JobRun::CallAll(ServerMethod<Request, Reply> method,
     }
     round->over = true;
     replicas_.rounds.erase(number);
-    round->failure.ok() ? then(std::move(round->replies))
-                        : otherwise(round->failed_server, round->failure);
+    round->failure.ok() ? round->then(std::move(round->replies))
+                        : round->otherwise(round->failed_server, round->failure);
   };
   if (replicas() > 1) {
     replicas_.rounds[number] = [on_reply](int server) {
@@ -82,11 +86,12 @@ void JobRun::CallAll(ServerMethod<Request, Reply> method,
     Request message = request(server);
     message.set_job_id(job_.id);
     message.set_term(environment_.term);
-    control_->Call(
-        server, method, message,
-        [post = environment_.post, on_reply, server](absl::StatusOr<Reply> reply) {
-          post([on_reply, server, reply = std::move(reply)] { on_reply(server, reply); });
-        });
+    control_->Call(server, method, message,
+                   [post = environment_.post, on_reply, server](absl::StatusOr<Reply> reply) {
+                     post([on_reply, server, reply = std::move(reply)]() mutable {
+                       on_reply(server, std::move(reply));
+                     });
+                   });
   }
 }
 

@@ -107,7 +107,6 @@ void JobRun::TellStep(proto::StepEvent committed, const std::vector<proto::Commi
   for (auto& report : reports_) {  // none of a worker that was lost
     timing.reports.push_back(std::move(report).value_or(proto::FinishedReport()));
   }
-  last_steps_ = DescribeStep(timing);
   std::vector<double> busy;
   for (const proto::FinishedReport& report : timing.reports) {
     busy.push_back(report.busy_seconds());
@@ -125,6 +124,7 @@ void JobRun::TellStep(proto::StepEvent committed, const std::vector<proto::Commi
   done.set_idle_share(IdleShare(timing));
   const double flops = FlopsOf(plan_, job_.flops);
   mfu_ = Utilization(flops, timing);
+  last_steps_ = DescribeStep(std::move(timing));
   done.set_mfu(mfu_);
   environment_.metrics.OnStep(done,
                               {.flops = flops,
@@ -228,9 +228,9 @@ void JobRun::RecordEvent(const proto::JobEvent& event) {
 
 // How many partitions each server holds.
 Json JobRun::Held() const {
-  Json held = Json::array();
-  for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
-    held.push_back(plan::PartitionsOf(job_.shard_map, server).size());
+  std::vector<int> held(servers_.size(), 0);
+  for (const std::vector<int>& holders : job_.shard_map.servers) {
+    ++held[static_cast<size_t>(holders.front())];
   }
   return held;
 }

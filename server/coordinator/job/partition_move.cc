@@ -49,7 +49,7 @@ std::vector<proto::PartitionSource> PartitionMove::SourcesFor(int member) const 
   for (const auto* const all : {&comes, &backups}) {
     const auto found = all->find(member);
     for (const int id : found == all->end() ? std::vector<int>() : found->second) {
-      const std::vector<int>& holders = givers[static_cast<size_t>(id)];
+      const std::vector<int>& holders = givers.at(id);
       const bool has = std::ranges::find(holders, member) != holders.end();
       sources[has ? member : holders.front()].add_partitions(id);
     }
@@ -70,7 +70,7 @@ bool PartitionMove::Joins(uint64_t incarnation) const {
 bool ReservedPlaces::Reach(const PartitionMove& wave) {
   for (const auto& [taker, comes] : wave.comes) {
     for (const int partition : comes) {
-      for (const int giver : wave.givers[static_cast<size_t>(partition)]) {
+      for (const int giver : wave.givers.at(partition)) {
         by_server_.erase(wave.members[static_cast<size_t>(giver)].incarnation);
       }
     }
@@ -119,15 +119,16 @@ PartitionMove PlanWave(const std::vector<plan::PartitionSpec>& partitions,
   plan::ShardMap target = plan::Relocate(now, first);
   target.generation = generation;
   const auto rest = relocations.subspan(first.size());
-  PartitionMove move = PlanMoveTo(now, target, servers, JoinersOf(servers, spares, places), places,
-                                  /*lost=*/{}, plan::MovedBytes(partitions, rest));
+  PartitionMove move =
+      PlanMoveTo(now, std::move(target), servers, JoinersOf(servers, spares, places), places,
+                 /*lost=*/{}, plan::MovedBytes(partitions, rest));
   for (const plan::Relocation& later : rest) {
     move.follow[later.to].push_back(later.partition);
   }
   return move;
 }
 
-PartitionMove PlanMoveTo(const plan::ShardMap& now, const plan::ShardMap& target,
+PartitionMove PlanMoveTo(const plan::ShardMap& now, plan::ShardMap target,
                          const std::vector<Member>& servers, const std::vector<Member>& joiners,
                          const std::vector<int>& places, const std::set<uint64_t>& lost,
                          int64_t bytes_left) {
@@ -136,33 +137,38 @@ PartitionMove PlanMoveTo(const plan::ShardMap& now, const plan::ShardMap& target
   move.members = servers;
   move.before = servers.size();
   move.members.insert(move.members.end(), joiners.begin(), joiners.end());
-  move.map = target;
-  std::set<int> holders;
-  for (size_t id = 0; id < target.servers.size(); ++id) {
-    const std::vector<int>& before = now.servers[id];
-    const std::vector<int>& after = target.servers[id];
-    std::vector<int>& givers = move.givers.emplace_back(before);
+  move.map = std::move(target);
+  std::vector<bool> holds(move.members.size(), false);
+  for (int id = 0; id < static_cast<int>(now.servers.size()); ++id) {
+    const std::vector<int>& before = now.servers[static_cast<size_t>(id)];
+    const std::vector<int>& after = move.map.servers[static_cast<size_t>(id)];
+    for (const int holder : after) {
+      holds[static_cast<size_t>(holder)] = true;
+    }
+    if (after == before) {
+      continue;
+    }
+    std::vector<int>& givers = move.givers[id] = before;
     std::erase_if(givers, [&](int giver) {
       return lost.contains(servers[static_cast<size_t>(giver)].incarnation);
     });
     if (after.front() != before.front()) {
-      move.comes[after.front()].push_back(static_cast<int>(id));
+      move.comes[after.front()].push_back(id);
       ++move.partitions;
     }
     for (const int backup : std::span(after).subspan(1)) {
-      if (!IsBackup(now, static_cast<int>(id), backup)) {
-        move.backups[backup].push_back(static_cast<int>(id));
+      if (!IsBackup(now, id, backup)) {
+        move.backups[backup].push_back(id);
       }
     }
-    holders.insert(after.begin(), after.end());
   }
   const bool last = move.bytes_left == 0;
-  std::map<int, int> place_after;
+  std::vector<int> place_after(move.members.size());
   for (int member = 0; member < static_cast<int>(move.members.size()); ++member) {
     const bool has_place = std::ranges::find(places, member) != places.end();
     const bool came = member < static_cast<int>(servers.size());
-    if (holders.contains(member) || (has_place && (came || last))) {
-      place_after[member] = static_cast<int>(move.after.size());
+    if (holds[static_cast<size_t>(member)] || (has_place && (came || last))) {
+      place_after[static_cast<size_t>(member)] = static_cast<int>(move.after.size());
       move.after.push_back(move.members[static_cast<size_t>(member)]);
     } else if (came) {
       move.leavers.push_back(member);
@@ -170,7 +176,7 @@ PartitionMove PlanMoveTo(const plan::ShardMap& now, const plan::ShardMap& target
   }
   for (std::vector<int>& of_partition : move.map.servers) {
     for (int& holder : of_partition) {
-      holder = place_after.at(holder);
+      holder = place_after[static_cast<size_t>(holder)];
     }
   }
   return move;

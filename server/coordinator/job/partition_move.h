@@ -30,7 +30,7 @@ struct PartitionMove {
   std::map<int, std::vector<int>> comes;
   std::map<int, std::vector<int>> backups;  // that come
   std::map<int, std::vector<int>> follow;   // that later waves bring, as it looks now
-  std::vector<std::vector<int>> givers;     // by partition, none of which is lost
+  std::map<int, std::vector<int>> givers;   // by partition that comes, none of which is lost
   int64_t partitions = 0;
   int64_t bytes_left = 0;  // that are to move after it
 
@@ -74,7 +74,7 @@ PartitionMove PlanWave(const std::vector<plan::PartitionSpec>& partitions,
 
 // What brings partitions to the holders of `target`, by places in `servers` and, above those, in
 // `joiners`. State of those that are lost (incarnations) is not to be had.
-PartitionMove PlanMoveTo(const plan::ShardMap& now, const plan::ShardMap& target,
+PartitionMove PlanMoveTo(const plan::ShardMap& now, plan::ShardMap target,
                          const std::vector<Member>& servers, const std::vector<Member>& joiners,
                          const std::vector<int>& places, const std::set<uint64_t>& lost,
                          int64_t bytes_left);

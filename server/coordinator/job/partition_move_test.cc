@@ -190,7 +190,7 @@ TEST_F(PartitionMoveTest, WhatLaterWavesBringIsReservedWithTheFirst) {
 TEST_F(PartitionMoveTest, WavesReachWhatEarlierOnesReserved) {
   PartitionMove wave = {.members = {Server(0, 0), Server(1, 0), Server(2, 0)}, .before = 3};
   for (const plan::PartitionSpec& partition : partitions_) {
-    wave.givers.push_back(now_.servers[static_cast<size_t>(partition.id)]);
+    wave.givers[partition.id] = now_.servers[static_cast<size_t>(partition.id)];
   }
   const auto next = [&wave](std::map<int, std::vector<int>> comes,
                             std::map<int, std::vector<int>> follow) {

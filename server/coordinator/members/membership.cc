@@ -160,8 +160,10 @@ absl::StatusOr<Member> Membership::Register(const proto::RegisterRequest& reques
   if (request.nonce() != 0) {
     for (auto& [incarnation, member] : members_) {
       if (member.nonce == request.nonce() && member.role == request.role()) {
-        member.renewed = now;
-        member.lease = options_.lease;
+        Alter(member, [&](Member& known) {
+          known.renewed = now;
+          known.lease = options_.lease;
+        });
         return member;
       }
     }
@@ -181,10 +183,10 @@ absl::StatusOr<Member> Membership::Register(const proto::RegisterRequest& reques
   } else {
     incarnation = NewIncarnation();
   }
-  Member& member = members_[incarnation] = MakeMember(request, index, incarnation);
+  Member member = MakeMember(request, index, incarnation);
   member.renewed = now;
   member.lease = options_.lease;
-  return member;
+  return Put(std::move(member));
 }
 
 absl::Status Membership::CheckEarlier(const proto::RegisterRequest& request) const {
@@ -228,9 +230,21 @@ std::vector<Member> Membership::Restore(const std::vector<proto::SavedMember>& s
     }
     member.renewed = now;
     member.lease = options_.lease;
-    members_[member.incarnation] = std::move(member);
+    Put(std::move(member));
   }
   return none;
+}
+
+Member& Membership::Put(Member member) {
+  Remove(member.incarnation);
+  ends_.emplace(LeaseEnd(member), member.incarnation);
+  return members_[member.incarnation] = std::move(member);
+}
+
+void Membership::Alter(Member& member, const std::function<void(Member&)>& change) {
+  ends_.erase({LeaseEnd(member), member.incarnation});
+  change(member);
+  ends_.emplace(LeaseEnd(member), member.incarnation);
 }
 
 absl::Status Membership::CheckMember(uint64_t incarnation) const {
@@ -248,15 +262,16 @@ absl::Status Membership::CheckMember(uint64_t incarnation) const {
 
 absl::Status Membership::Renew(uint64_t incarnation, absl::Time now) {
   SHOAL_RETURN_IF_ERROR(CheckMember(incarnation));
-  Member& member = members_.at(incarnation);
-  member.renewed = std::max(member.renewed, now);
-  member.lease = options_.lease;
+  Alter(members_.at(incarnation), [&](Member& member) {
+    member.renewed = std::max(member.renewed, now);
+    member.lease = options_.lease;
+  });
   return absl::OkStatus();
 }
 
 void Membership::OnRenewed(uint64_t incarnation) {
   if (const auto found = members_.find(incarnation); found != members_.end()) {
-    found->second.cut_off = absl::InfiniteFuture();
+    Alter(found->second, [](Member& member) { member.cut_off = absl::InfiniteFuture(); });
   }
 }
 
@@ -267,7 +282,7 @@ absl::Status Membership::OnConnected(uint64_t incarnation) {
     return ResourceExhausted("{} holds {} connections already", NameOf(member), member.connections);
   }
   ++member.connections;
-  member.cut_off = absl::InfiniteFuture();
+  Alter(member, [](Member& back) { back.cut_off = absl::InfiniteFuture(); });
   return absl::OkStatus();
 }
 
@@ -275,7 +290,7 @@ void Membership::OnDisconnected(uint64_t incarnation, absl::Time now) {
   const auto found = members_.find(incarnation);
   if (found != members_.end() && found->second.connections > 0 &&
       --found->second.connections == 0) {
-    found->second.cut_off = now;
+    Alter(found->second, [now](Member& member) { member.cut_off = now; });
   }
 }
 
@@ -284,13 +299,14 @@ std::optional<Member> Membership::Remove(uint64_t incarnation) {
   if (found == members_.end()) {
     return std::nullopt;
   }
+  ends_.erase({LeaseEnd(found->second), incarnation});
   Member member = std::move(found->second);
   members_.erase(found);
   return member;
 }
 
 void Membership::Undo(uint64_t incarnation) {
-  members_.erase(incarnation);
+  Remove(incarnation);
   came_back_.erase(incarnation);
 }
 
@@ -310,21 +326,19 @@ Member Membership::SetDrained(uint64_t incarnation, bool drained) {
 
 void Membership::ExtendLeases(absl::Duration by) {
   for (auto& [incarnation, member] : members_) {
-    member.renewed += by;
-    member.cut_off += by;
+    Alter(member, [by](Member& late) {
+      late.renewed += by;
+      late.cut_off += by;
+    });
   }
 }
 
 std::vector<Member> Membership::TakeExpired(absl::Time now) {
   std::vector<Member> expired;
-  for (auto it = members_.begin(); it != members_.end();) {
-    if (now >= LeaseEnd(it->second)) {
-      expired.push_back(std::move(it->second));
-      it = members_.erase(it);
-    } else {
-      ++it;
-    }
+  while (!ends_.empty() && NextExpiry() <= now) {
+    expired.push_back(*Remove(ends_.begin()->second));
   }
+  std::ranges::sort(expired, {}, &Member::incarnation);
   return expired;
 }
 
@@ -346,11 +360,7 @@ std::vector<Member> Membership::members(proto::Role role) const {
 }
 
 absl::Time Membership::NextExpiry() const {
-  absl::Time next = absl::InfiniteFuture();
-  for (const auto& [incarnation, member] : members_) {
-    next = std::min(next, LeaseEnd(member));
-  }
-  return next;
+  return ends_.empty() ? absl::InfiniteFuture() : ends_.begin()->first;
 }
 
 absl::Duration Membership::OldestLease(proto::Role role, absl::Time now) const {

@@ -9,10 +9,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -134,13 +136,17 @@ class Membership {
   int FreeIndex(proto::Role role) const;
   uint64_t NewIncarnation();
   absl::Status CheckEarlier(const proto::RegisterRequest& request) const;
+  Member& Put(Member member);
+  // Changes what decides when its lease ends.
+  void Alter(Member& member, const std::function<void(Member&)>& change);
 
   MembershipOptions options_;
   Random random_;
   int64_t issued_;
-  std::map<uint64_t, Member> members_;        // by incarnation
-  std::set<uint64_t> came_back_;              // without a record
-  std::map<uint64_t, absl::Status> refused_;  // of earlier lives, by incarnation: why
+  std::map<uint64_t, Member> members_;              // by incarnation
+  std::set<std::pair<absl::Time, uint64_t>> ends_;  // of their leases; each call asks for the next
+  std::set<uint64_t> came_back_;                    // without a record
+  std::map<uint64_t, absl::Status> refused_;        // of earlier lives, by incarnation: why
 };
 
 }  // namespace shoal::server

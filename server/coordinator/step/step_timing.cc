@@ -108,10 +108,10 @@ double Utilization(double flops, const StepTiming& timing) {
   return timing.seconds > 0 && std::isfinite(share) ? share : 0;
 }
 
-std::vector<proto::LastStep> DescribeStep(const StepTiming& timing) {
+std::vector<proto::LastStep> DescribeStep(StepTiming timing) {
   std::vector<proto::LastStep> result;
   for (size_t worker = 0; worker < timing.reports.size(); ++worker) {
-    const proto::FinishedReport& report = timing.reports[worker];
+    proto::FinishedReport& report = timing.reports[worker];
     const auto share = [&](double seconds) {
       return timing.seconds > 0 && seconds > 0 ? std::min(seconds / timing.seconds, 1.0) : 0.0;
     };
@@ -128,7 +128,7 @@ std::vector<proto::LastStep> DescribeStep(const StepTiming& timing) {
     last.set_transfer_wait(share(report.transfer_wait_seconds()));
     const double rest = 1 - last.compute() - last.get_wait() - last.push_wait() -
                         last.layer_wait() - last.neighbour_wait() - last.transfer_wait();
-    *last.mutable_connections() = report.connections();
+    last.mutable_connections()->Swap(report.mutable_connections());
     last.set_step_wait(timing.seconds > 0 ? std::max(0.0, rest) : 0.0);
     if (const auto culprit = WaitedFor(timing, worker, last); culprit.has_value()) {
       last.set_waited_for(fmt::format("{} ({:.2f} of the step)", culprit->name, culprit->share));

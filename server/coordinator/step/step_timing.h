@@ -29,6 +29,6 @@ double IdleShare(const StepTiming& timing);
 double Utilization(double flops, const StepTiming& timing);
 
 // Each worker's step as shares of its duration. The rest is its wait at the end.
-std::vector<proto::LastStep> DescribeStep(const StepTiming& timing);
+std::vector<proto::LastStep> DescribeStep(StepTiming timing);
 
 }  // namespace shoal::server
