@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/status.h"
+
 namespace shoal::plan {
 
 proto::ShardMap ToMessage(const ShardMap& map) {
@@ -29,6 +31,54 @@ ShardMap FromMessage(const proto::ShardMap& message) {
     }
   }
   return map;
+}
+
+proto::MapChange ToMessage(const MapChange& change) {
+  proto::MapChange message;
+  message.set_from(change.from);
+  message.set_to(change.to);
+  message.mutable_places()->Assign(change.places.begin(), change.places.end());
+  bool apart = false;
+  for (const MapChange::Partition& partition : change.partitions) {
+    message.add_partitions(partition.id);
+    message.add_holders(static_cast<int>(partition.servers.size()));
+    message.mutable_servers()->Add(partition.servers.begin(), partition.servers.end());
+    message.add_readers(partition.reader);
+    apart = apart || partition.reader != partition.servers.front();
+  }
+  if (!apart) {
+    message.clear_readers();
+  }
+  return message;
+}
+
+absl::StatusOr<MapChange> FromMessage(const proto::MapChange& message) {
+  MapChange change = {.from = message.from(),
+                      .to = message.to(),
+                      .places = {message.places().begin(), message.places().end()}};
+  const int count = message.partitions_size();
+  if (message.holders_size() != count ||
+      (!message.readers().empty() && message.readers_size() != count)) {
+    return InvalidArgument("it says of {} partitions how many servers {} have, and {} readers",
+                           count, message.holders_size(), message.readers_size());
+  }
+  auto next = message.servers().begin();
+  for (int i = 0; i < count; ++i) {
+    const int holders = message.holders(i);
+    if (holders < 1 || holders > message.servers().end() - next) {
+      return InvalidArgument("it has no {} servers for partition {}", holders,
+                             message.partitions(i));
+    }
+    MapChange::Partition& partition = change.partitions.emplace_back();
+    partition.id = message.partitions(i);
+    partition.servers.assign(next, next + holders);
+    partition.reader = message.readers().empty() ? *next : message.readers(i);
+    next += holders;
+  }
+  if (next != message.servers().end()) {
+    return InvalidArgument("it has {} servers for no partition", message.servers().end() - next);
+  }
+  return change;
 }
 
 }  // namespace shoal::plan

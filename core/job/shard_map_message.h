@@ -1,6 +1,8 @@
-// The shard map as messages carry it.
+// The shard map, and changes of it, as messages carry them.
 #pragma once
 
+#include "absl/status/statusor.h"
+#include "core/model/map_change.h"
 #include "core/model/shard_map.h"
 #include "proto/server.pb.h"
 
@@ -8,5 +10,9 @@ namespace shoal::plan {
 
 proto::ShardMap ToMessage(const ShardMap& map);
 ShardMap FromMessage(const proto::ShardMap& message);
+
+proto::MapChange ToMessage(const MapChange& change);
+// InvalidArgument for lists that do not fit together; Apply says whether it fits to a map.
+absl::StatusOr<MapChange> FromMessage(const proto::MapChange& message);
 
 }  // namespace shoal::plan

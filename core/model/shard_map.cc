@@ -135,16 +135,25 @@ ShardMap WithBackups(const std::vector<PartitionSpec>& partitions, ShardMap map,
   return map;
 }
 
+int ReaderOf(int partition, std::span<const int> holders, std::span<const std::string> hosts,
+             const std::string& host, int client) {
+  const auto is_near = [&](int holder) { return hosts[static_cast<size_t>(holder)] == host; };
+  const auto near = static_cast<size_t>(std::ranges::count_if(holders, is_near));
+  size_t turn = (static_cast<size_t>(partition) + static_cast<size_t>(client)) %
+                (near > 0 ? near : holders.size());
+  for (const int holder : holders) {
+    if ((near == 0 || is_near(holder)) && turn-- == 0) {
+      return holder;
+    }
+  }
+  return holders.front();
+}
+
 ShardMap WithReaders(ShardMap map, std::span<const std::string> hosts, const std::string& host,
                      int client) {
   map.readers.clear();
-  for (const std::vector<int>& holders : map.servers) {
-    std::vector<int> near;
-    std::ranges::copy_if(holders, std::back_inserter(near),
-                         [&](int holder) { return hosts[static_cast<size_t>(holder)] == host; });
-    const std::vector<int>& from = near.empty() ? holders : near;
-    const size_t turn = map.readers.size() + static_cast<size_t>(client);
-    map.readers.push_back(from[turn % from.size()]);
+  for (int id = 0; id < static_cast<int>(map.servers.size()); ++id) {
+    map.readers.push_back(ReaderOf(id, map.servers[static_cast<size_t>(id)], hosts, host, client));
   }
   return map;
 }

@@ -39,8 +39,11 @@ ShardMap WithBackups(const std::vector<PartitionSpec>& partitions, ShardMap map,
                      std::span<const int> servers, int64_t replicas,
                      std::span<const std::string> hosts = {});
 
-// Returns `map` with readers for a client: of a partition's holders one on its host, where there
-// are some, else any. `hosts`: by server. Clients of different numbers spread over holders.
+// Whom a client reads a partition from: of its holders one on the client's host, where there are
+// some, else any. `hosts`: by server. Clients of different numbers spread over holders.
+int ReaderOf(int partition, std::span<const int> holders, std::span<const std::string> hosts,
+             const std::string& host, int client);
+// Returns `map` with that reader for each partition.
 ShardMap WithReaders(ShardMap map, std::span<const std::string> hosts, const std::string& host,
                      int client);
 

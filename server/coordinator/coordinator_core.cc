@@ -311,11 +311,11 @@ absl::StatusOr<std::optional<proto::JoinJobReply>> CoordinatorCore::Join(
     OfferMembers();
   }
   if (!request.job_id().empty()) {
-    SHOAL_ASSIGN_OR_RETURN(const JobRun* run, Find(request.job_id()));
-    return run->Join(request.incarnation());
+    SHOAL_ASSIGN_OR_RETURN(JobRun * run, Find(request.job_id()));
+    return run->Join(request);
   }
-  if (const JobRun* run = JobOf(request.incarnation()); run != nullptr) {
-    return run->Join(request.incarnation());
+  if (JobRun* run = JobOf(request.incarnation()); run != nullptr) {
+    return run->Join(request);
   }
   if (!IsDoneWith(request.incarnation())) {
     return std::nullopt;

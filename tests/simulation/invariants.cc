@@ -46,6 +46,19 @@ const SimHostedJob* Invariants::FindHosted(const std::string& job_id) const {
   return nullptr;
 }
 
+void Invariants::OnJoined(const std::string& worker, const proto::JoinJobReply& join) {
+  const auto run = runs_.find(join.job_id());
+  if (run == runs_.end() || run->second.run() != join.run() ||
+      run->second.shard_map().generation() != join.shard_map().generation()) {
+    return;  // there is another by now
+  }
+  if (plan::FromMessage(join.shard_map()).servers !=
+      plan::FromMessage(run->second.shard_map()).servers) {
+    context_.Violation(fmt::format("I24: {} joins {} by another shard map of generation {}", worker,
+                                   join.job_id(), join.shard_map().generation()));
+  }
+}
+
 void Invariants::OnRunSaved(const std::string& job_id, const proto::SavedRun& run) {
   const proto::SavedRun before = std::exchange(runs_[job_id], run);
   const SimHostedJob* const hosted = FindHosted(job_id);

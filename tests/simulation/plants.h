@@ -45,6 +45,7 @@ inline constexpr std::array kPlants = {
     Plant{"read-old-version-at-backup", "a client reads the version before at a backup"},
     Plant{"bytes-of-one", "of the bytes of a wave those of one server are told"},
     Plant{"extent-kept", "a server keeps the memory of partitions that have moved away"},
+    Plant{"place-forgotten", "of the partitions that move workers are told all but one"},
     Plant{"waves-forgotten", "of the waves of a wish the first is the last"},
     Plant{"balanced-by-two", "servers that differ by two partitions are taken for balanced"},
     Plant{"restore-forgotten", "after a loss a job begins at its model, whatever was saved"},

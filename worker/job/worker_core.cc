@@ -1,6 +1,7 @@
 #include "worker/job/worker_core.h"
 
 #include "core/base/logging.h"
+#include "core/job/shard_map_message.h"
 
 namespace shoal::worker {
 namespace {
@@ -8,6 +9,29 @@ namespace {
 // Between tries if the coordinator does not answer. Tries go on until the lease is over, when this
 // worker is ended from outside.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
+
+// Adds what an answer leaves out, as it was in the one before.
+absl::Status Complete(const proto::JoinJobReply& known, proto::JoinJobReply& answer) {
+  if (answer.job_id() != known.job_id() || answer.run() != known.run()) {
+    return InvalidArgument("it is of run {} of {}, the map known is of run {} of {}", answer.run(),
+                           answer.job_id(), known.run(), known.job_id());
+  }
+  SHOAL_ASSIGN_OR_RETURN(const plan::MapChange change, plan::FromMessage(answer.map_change()));
+  SHOAL_ASSIGN_OR_RETURN(const plan::ShardMap map,
+                         plan::Apply(plan::FromMessage(known.shard_map()), change));
+  *answer.mutable_shard_map() = plan::ToMessage(map);
+  answer.clear_map_change();
+  *answer.mutable_job() = known.job();
+  answer.set_token_file(known.token_file());
+  answer.set_validation_file(known.validation_file());
+  if (known.has_pipeline()) {
+    *answer.mutable_pipeline() = known.pipeline();
+  }
+  if (answer.servers().empty()) {
+    *answer.mutable_servers() = known.servers();
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -48,15 +72,35 @@ void WorkerCore::LeaveJob() {
 
 void WorkerCore::Fail(const absl::Status& why) { Leave(why); }
 
-proto::JoinJobRequest WorkerCore::join_question() const {
+proto::JoinJobRequest WorkerCore::JoinQuestion(uint64_t incarnation) const {
   proto::JoinJobRequest question;
-  question.set_incarnation(question_.incarnation());
+  question.set_incarnation(incarnation);
+  if (join_.has_shard_map()) {
+    question.mutable_known()->set_job_id(join_.job_id());
+    question.mutable_known()->set_run(join_.run());
+    question.mutable_known()->set_generation(join_.shard_map().generation());
+  }
+  return question;
+}
+
+proto::JoinJobRequest WorkerCore::join_question() const {
+  proto::JoinJobRequest question = JoinQuestion(question_.incarnation());
   question.set_wait_seconds(kPollSeconds);
   return question;
 }
 
 void WorkerCore::OnJoined(const absl::StatusOr<proto::JoinJobReply>& answer) {
-  const absl::StatusOr<proto::JoinJobReply> reply = OfNewestTerm(answer);
+  absl::StatusOr<proto::JoinJobReply> reply = OfNewestTerm(answer);
+  if (reply.ok() && reply->has_map_change()) {
+    if (const absl::Status completed = Complete(join_, *reply); !completed.ok()) {
+      LogWarning(
+          "what the coordinator says has changed in the shard map does not fit: {}; asks "
+          "for all of it",
+          Message(completed));
+      join_.clear_shard_map();
+      reply = Unavailable("{}", Message(completed));
+    }
+  }
   unanswered_ = !reply.ok();
   if (!reply.ok()) {
     if (!IsTransient(reply.status())) {
@@ -65,7 +109,7 @@ void WorkerCore::OnJoined(const absl::StatusOr<proto::JoinJobReply>& answer) {
   } else if (reply->shut_down()) {
     Leave(absl::OkStatus());
   } else if (reply->ready()) {
-    join_ = *reply;
+    join_ = *std::move(reply);
     has_part_ = true;
     what_ = What::kMake;
   }
@@ -133,9 +177,8 @@ proto::NextStepRequest WorkerCore::over_question() const {
 }
 
 proto::JoinJobRequest WorkerCore::left_behind_question(uint64_t incarnation) const {
-  proto::JoinJobRequest question;
+  proto::JoinJobRequest question = JoinQuestion(incarnation);
   question.set_job_id(join_.job_id());
-  question.set_incarnation(incarnation);
   return question;
 }
 

@@ -45,6 +45,8 @@ class WorkerCore {
   // Before that: it follows a question that was not answered.
   absl::Duration pause() const;
 
+  // Says which shard map is known; an answer that says what has changed since then is completed
+  // from that, and one that does not fit to it is none: then nothing is known.
   proto::JoinJobRequest join_question() const;
   void OnJoined(const absl::StatusOr<proto::JoinJobReply>& answer);
   const proto::JoinJobReply& join() const { return join_; }
@@ -91,6 +93,7 @@ class WorkerCore {
   bool IsOver(const absl::StatusOr<proto::NextStepReply>& answer);
 
  private:
+  proto::JoinJobRequest JoinQuestion(uint64_t incarnation) const;
   void Leave(const absl::Status& why);
   void LeaveJob();
 

@@ -1,5 +1,8 @@
 #include "worker/job/worker_core.h"
 
+#include <string>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -79,6 +82,74 @@ TEST_F(WorkerCoreTest, AsksUntilThereIsAJob) {
   EXPECT_EQ(core.Next(kNow), What::kMake);
   core.OnLeftBehind();
   EXPECT_EQ(core.Next(kNow), What::kJoin);
+}
+
+// Two partitions, at servers 0 and 1.
+proto::JoinJobReply WholeMap(int64_t generation) {
+  proto::JoinJobReply reply = Ready();
+  reply.set_token_file("tokens");
+  reply.mutable_job()->set_model("model");
+  for (int server = 0; server < 2; ++server) {
+    reply.add_servers()->set_address(std::to_string(server));
+    reply.mutable_shard_map()->add_partitions()->add_servers(server);
+  }
+  reply.mutable_shard_map()->set_generation(generation);
+  return reply;
+}
+
+// Partition 1 comes to server 0.
+proto::JoinJobReply Moved(int64_t from, int64_t to) {
+  proto::JoinJobReply reply = Ready();
+  proto::MapChange& change = *reply.mutable_map_change();
+  change.set_from(from);
+  change.set_to(to);
+  change.add_partitions(1);
+  change.add_holders(1);
+  change.add_servers(0);
+  return reply;
+}
+
+TEST_F(WorkerCoreTest, CompletesWhatHasChangedFromWhatItKnows) {
+  WorkerCore core(7, /*stays=*/true);
+  EXPECT_FALSE(core.join_question().has_known());
+  core.OnJoined(WholeMap(5));
+  const proto::KnownMap known = core.join_question().known();
+  EXPECT_EQ(known.job_id(), "job-a");
+  EXPECT_EQ(known.run(), 2);
+  EXPECT_EQ(known.generation(), 5);
+  EXPECT_EQ(core.left_behind_question(7).known().generation(), 5);
+  core.OnLeftBehind();
+  proto::JoinJobReply moved = Moved(5, 8);
+  moved.set_formation(4);
+  core.OnJoined(moved);
+  EXPECT_EQ(core.Next(kNow), What::kMake);
+  proto::JoinJobReply whole = WholeMap(8);
+  whole.set_formation(4);
+  whole.mutable_shard_map()->mutable_partitions(1)->set_servers(0, 0);
+  EXPECT_EQ(core.join().SerializeAsString(), whole.SerializeAsString());
+  EXPECT_TRUE(IsSamePart(core.join(), WholeMap(5)));
+}
+
+TEST_F(WorkerCoreTest, AsksForTheWholeMapAfterAChangeThatDoesNotFit) {
+  std::vector<proto::JoinJobReply> answers(5, Moved(5, 8));
+  answers[0].mutable_map_change()->set_from(4);
+  answers[1].mutable_map_change()->set_partitions(0, 2);
+  answers[2].mutable_map_change()->set_holders(0, 2);
+  answers[3].set_run(3);
+  answers[4].mutable_map_change()->set_to(5);
+  for (const proto::JoinJobReply& answer : answers) {
+    WorkerCore core(7, /*stays=*/true);
+    core.OnJoined(WholeMap(5));
+    core.OnLeftBehind();
+    core.OnJoined(answer);
+    EXPECT_EQ(core.Next(kNow), What::kJoin) << answer.DebugString();
+    EXPECT_GT(core.pause(), absl::ZeroDuration());
+    EXPECT_FALSE(core.join_question().has_known());
+    core.OnJoined(answer);  // and nothing to complete it from
+    EXPECT_EQ(core.Next(kNow), What::kJoin);
+    core.OnJoined(WholeMap(8));
+    EXPECT_EQ(core.Next(kNow), What::kMake);
+  }
 }
 
 TEST_F(WorkerCoreTest, TellsAReportUntilItIsTaken) {

@@ -115,7 +115,9 @@ void JobRun::SetMembers(std::vector<Member> servers, std::vector<Member> workers
 
 void JobRun::NameWorkers() {
   names_.clear();
+  worker_at_.clear();
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
+    worker_at_[workers_[worker].incarnation] = worker;
     const std::string place = groups_.Place(worker);
     names_.push_back(NameOf(workers_[worker]) + (place.empty() ? "" : ", " + place));
   }
@@ -248,7 +250,8 @@ void JobRun::OnConfigured(const std::vector<proto::ConfigureReply>& replies) {
   AdmitWorkers();
 }
 
-std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
+std::optional<proto::JoinJobReply> JobRun::Join(const proto::JoinJobRequest& request) {
+  const uint64_t incarnation = request.incarnation();
   proto::JoinJobReply reply;
   reply.set_term(environment_.term);
   if (over()) {
@@ -259,13 +262,41 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
   if (closed() || !admitted_.contains(incarnation) || !TakesPart(incarnation) || !is_map_known) {
     return std::nullopt;
   }
+  const std::optional<size_t> worker = WorkerOf(incarnation);
+  const bool works = worker.has_value() && !absent_[*worker];
+  const JoiningGroups::Group* const joining = works ? nullptr : joining_.GroupOf(incarnation);
+  if (!works && (joining == nullptr || plan::MayExchange(job_.job))) {
+    return std::nullopt;  // the others of its group are not known yet, or its peers
+  }
   reply.set_ready(true);
   reply.set_job_id(job_.id);
   reply.set_run(job_.run);
-  *reply.mutable_job() = plan::ToMessage(job_.job);
-  reply.set_token_file(job_.token_file);
-  reply.set_validation_file(job_.request.validation_file());
   reply.set_workers(static_cast<int>(workers_.size()));
+  const Member& member = works ? workers_[*worker] : *joining->Find(incarnation);
+  if (!FillChange(request.known(), member, reply)) {
+    *reply.mutable_job() = plan::ToMessage(job_.job);
+    reply.set_token_file(job_.token_file);
+    reply.set_validation_file(job_.request.validation_file());
+    if (job_.pipeline.has_value()) {
+      *reply.mutable_pipeline() = *job_.pipeline;
+    }
+    FillServers(reply);
+    FillMap(member, reply);
+  }
+  if (works) {
+    const size_t group = groups_.GroupOf(*worker);
+    reply.set_formation(formations_[*worker]);
+    FillGroup(static_cast<int>(group), incarnation,
+              std::span(workers_).subspan(groups_.WorkerAt(group, 0), groups_.stages()), reply);
+    FillPeers(reply);
+    return reply;
+  }
+  reply.set_formation(joining->formation);
+  FillGroup(static_cast<int>(groups_.groups()), incarnation, joining->workers, reply);
+  return reply;
+}
+
+void JobRun::FillServers(proto::JoinJobReply& reply) const {
   for (size_t server = 0; server < servers_.size(); ++server) {
     auto* address = reply.add_servers();
     address->set_index(static_cast<int>(server));
@@ -278,31 +309,12 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
           static_cast<int>(std::ranges::count(workers_, servers_[server].host, &Member::host)));
     }
   }
-  *reply.mutable_shard_map() = plan::ToMessage(MapFor(incarnation));
-  if (const auto worker = WorkerOf(incarnation); worker.has_value() && !absent_[*worker]) {
-    const size_t group = groups_.GroupOf(*worker);
-    reply.set_formation(formations_[*worker]);
-    FillGroup(static_cast<int>(group), incarnation,
-              std::span(workers_).subspan(groups_.WorkerAt(group, 0), groups_.stages()), reply);
-    FillPeers(reply);
-    return reply;
-  }
-  const JoiningGroups::Group* const joining = joining_.GroupOf(incarnation);
-  if (joining == nullptr || plan::MayExchange(job_.job)) {
-    return std::nullopt;  // the others of its group are not known yet, or its peers
-  }
-  reply.set_formation(joining->formation);
-  FillGroup(static_cast<int>(groups_.groups()), incarnation, joining->workers, reply);
-  return reply;
 }
 
 void JobRun::FillGroup(int group, uint64_t incarnation, std::span<const Member> stages,
                        proto::JoinJobReply& reply) const {
   reply.set_group(group);
   reply.set_groups(std::max(group + 1, static_cast<int>(groups_.groups())));
-  if (job_.pipeline.has_value()) {
-    *reply.mutable_pipeline() = *job_.pipeline;
-  }
   for (const Member& member : stages) {
     if (member.incarnation == incarnation) {
       reply.set_stage(reply.stages_size());
@@ -315,8 +327,8 @@ void JobRun::FillGroup(int group, uint64_t incarnation, std::span<const Member> 
 }
 
 std::optional<size_t> JobRun::WorkerOf(uint64_t incarnation) const {
-  const auto found = std::ranges::find(workers_, incarnation, &Member::incarnation);
-  return found == workers_.end() ? std::nullopt : std::optional<size_t>(found - workers_.begin());
+  const auto found = worker_at_.find(incarnation);
+  return found == worker_at_.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::string JobRun::PlaceOf(uint64_t incarnation) const {

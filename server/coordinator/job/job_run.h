@@ -17,8 +17,7 @@
 //
 // Workers come and go. What a lost one had in hand goes to others within the attempt, in a further
 // round where they have reported already. One that comes takes part from the step after it has
-// asked for work. With too few the job waits. With several stages all this is of groups: one that
-// loses a stage takes no part any more, and what is left of it makes another with who comes.
+// asked for work. With too few the job waits. With several stages all this is of whole groups.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +29,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -62,8 +62,6 @@ class JobRun {
   JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvironment environment,
          std::shared_ptr<EventLog> events);
   ~JobRun();
-  JobRun(const JobRun&) = delete;
-  JobRun& operator=(const JobRun&) = delete;
 
   // Says how many members it takes.
   void Take(int64_t servers, int64_t workers);
@@ -75,8 +73,7 @@ class JobRun {
   void BeOver(const std::string& outcome, std::vector<Member> servers);
   // Says that it waits for so many jobs.
   void Queue(int64_t ahead);
-  // A worker's lease is over: servers close its connections and take nothing from it any more,
-  // since it may still run and not know.
+  // A worker's lease is over: servers take nothing from it any more, though it may still run.
   void Fence(const Member& worker);
   // Whether it trains and takes more workers.
   bool HasRoom() const;
@@ -89,8 +86,7 @@ class JobRun {
   // A server is to go for good, if others can have what it holds.
   absl::Status CheckDrain(const Member& server) const;
   proto::ScaleReply Drain(const Member& server);
-  // Those that stay after all, each once.
-  std::vector<Member> TakeKept() { return std::exchange(kept_, {}); }
+  std::vector<Member> TakeKept() { return std::exchange(kept_, {}); }  // who stays after all
   // Ends it after the last commit, with a checkpoint; `for_good`, or until its owner's next life.
   void Stop(const std::string& reason, bool for_good = true);
   // Ends the job with a message, at once.
@@ -111,10 +107,9 @@ class JobRun {
   absl::Time NextTick() const;
 
   // What a worker gets; nullopt: nothing yet, wait for changes() to move. Calls may be repeated.
-  std::optional<proto::JoinJobReply> Join(uint64_t incarnation) const;
+  std::optional<proto::JoinJobReply> Join(const proto::JoinJobRequest& request);
   std::optional<proto::NextStepReply> Next(const proto::NextStepRequest& request);
-  // The next microbatch of a worker in a step where they are drawn. Aborted for another step or
-  // attempt than the one that runs, InvalidArgument for a number out of turn.
+  // Where they are drawn. Aborted for another attempt, InvalidArgument for a number out of turn.
   absl::StatusOr<proto::DrawMicrobatchReply> Draw(const proto::DrawMicrobatchRequest& request);
   // Of a worker, "stage 1 of group 0"; empty without a pipeline.
   std::string PlaceOf(uint64_t incarnation) const;
@@ -154,6 +149,7 @@ class JobRun {
   std::optional<size_t> WorkerOf(uint64_t incarnation) const;  // index in workers_
   absl::Status CheckStages() const;
   void NameWorkers();
+  void FillServers(proto::JoinJobReply& reply) const;
   void FillGroup(int group, uint64_t incarnation, std::span<const Member> stages,
                  proto::JoinJobReply& reply) const;
   void FillPeers(proto::JoinJobReply& reply) const;
@@ -242,6 +238,7 @@ class JobRun {
   bool BeginMove();
   absl::StatusOr<bool> IsReadyToMove();
   std::vector<int> PlacesToBe() const;
+  std::vector<plan::Relocation> Relocations();
   void BeginWave(std::span<const plan::Relocation> relocations);
   template <typename Request, typename Reply>
   void CallForMove(ServerMethod<Request, Reply> method, const std::map<int, Request>& requests,
@@ -273,7 +270,8 @@ class JobRun {
   bool GiveUpMeanwhile(const std::string& why);
   bool LacksBackups() const;
   plan::ShardMap TargetOf(std::span<const int> places) const;
-  plan::ShardMap MapFor(uint64_t worker) const;
+  void FillMap(const Member& worker, proto::JoinJobReply& reply) const;
+  bool FillChange(const proto::KnownMap& known, const Member& worker, proto::JoinJobReply& reply);
   std::function<proto::BeginAttemptRequest(int)> AttemptAt(proto::BeginAttemptRequest all) const;
   void Replicate(const std::function<void()>& then);
   std::function<void(int, const absl::Status&)> OrWithoutLost(std::function<void()> then);
@@ -426,6 +424,7 @@ class JobRun {
   absl::Time settled_at_ = absl::InfiniteFuture();  // cluster.elastic: of who comes and goes
   proto::ScaleReply scaling_;                       // of the last wish
   Waves waves_;
+  KnownMaps known_maps_;
   Joiners joiners_;
   Replicas replicas_;
   std::optional<PartitionMove> move_;           // a wave, under way
@@ -433,6 +432,7 @@ class JobRun {
   std::shared_ptr<ServerClient> retired_control_;
   int64_t moves_ = 0;  // after which servers_ were others
   std::vector<Member> workers_;
+  std::unordered_map<uint64_t, size_t> worker_at_;      // of workers_, by incarnation
   WorkerGroups groups_;                                 // of workers_
   std::vector<std::string> names_;                      // of workers_, with their places
   std::vector<proto::NextStepRequest::Pushes> pushes_;  // by worker, as they said last

@@ -42,6 +42,22 @@ void CountInGpus(const PartitionMove& move, const LoadedJob& job,
   }
 }
 
+bool AreSame(const std::vector<Member>& a, const std::vector<Member>& b) {
+  return std::ranges::equal(a, b, {}, &Member::incarnation, &Member::incarnation);
+}
+
+// As plan::MapChange has them.
+std::vector<int> PlacesAfter(const std::vector<Member>& before, const std::vector<Member>& after) {
+  std::vector<int> places;
+  for (const Member& server :
+       AreSame(before, after) ? std::span<const Member>() : std::span(before)) {
+    const auto found = std::ranges::find(after, server.incarnation, &Member::incarnation);
+    places.push_back(found == after.end() ? plan::MapChange::kGone
+                                          : static_cast<int>(found - after.begin()));
+  }
+  return places;
+}
+
 }  // namespace
 
 // Servers may have heard of generations that this life knows nothing of.
@@ -83,8 +99,7 @@ bool JobRun::BeginMove() {
   if (!*ready) {
     return BackUpMeanwhile();
   }
-  const std::vector<plan::Relocation> relocations =
-      plan::PlanRelocations(job_.pushes.partitions, job_.shard_map, PlacesToBe());
+  const std::vector<plan::Relocation> relocations = Relocations();
   if (relocations.empty() && !LacksBackups()) {
     waves_.follow = false;  // after another wish, or an earlier life did the last
     SetBytesLeft(0);
@@ -113,6 +128,14 @@ std::vector<int> JobRun::PlacesToBe() const {
   return server::PlacesToBe(servers_, Leaving(), ServersToBe());
 }
 
+// What brings partitions to who is to hold them: planned anew where others are than when it was.
+std::vector<plan::Relocation> JobRun::Relocations() {
+  const std::vector<int> places = PlacesToBe();
+  return waves_.rest_generation == job_.shard_map.generation && waves_.rest_places == places
+             ? waves_.rest
+             : plan::PlanRelocations(job_.pushes.partitions, job_.shard_map, places);
+}
+
 // Those that come must have loaded the job. Not OK: it cannot be at all.
 absl::StatusOr<bool> JobRun::IsReadyToMove() {
   SHOAL_RETURN_IF_ERROR(CheckDepartures(Leaving(), job_.servers));
@@ -122,13 +145,15 @@ absl::StatusOr<bool> JobRun::IsReadyToMove() {
 void JobRun::BeginWave(std::span<const plan::Relocation> relocations) {
   const absl::Time now = environment_.clock.Now();
   const std::vector<int> places = PlacesToBe();
-  const plan::ShardMap target = TargetOf(places);
-  const int64_t left = plan::MovedBytes(job_.pushes.partitions, job_.shard_map, target);
+  int64_t left = plan::MovedBytes(job_.pushes.partitions, relocations);
   // In a GPU what each wave brings has streams and memory for them of its own.
   const bool at_once = waves_.rate == 0 || IsShort() || IsUrgent(departures_) ||
                        job_.job.service.memory == plan::PartitionMemory::kCuda;
   waves_.ended = waves_.follow ? waves_.ended : 0;
+  waves_.rest_generation = 0;
   if (replicas() > 1) {
+    const plan::ShardMap target = TargetOf(places);
+    left = plan::MovedBytes(job_.pushes.partitions, job_.shard_map, target);
     move_ = PlanMoveTo(job_.shard_map, target, servers_,
                        JoinersOf(servers_, spare_servers_, places), places, /*lost=*/{},
                        /*bytes_left=*/0);
@@ -137,6 +162,7 @@ void JobRun::BeginWave(std::span<const plan::Relocation> relocations) {
     move_ = PlanWave(
         job_.pushes.partitions, job_.shard_map, servers_, spare_servers_, places, relocations,
         at_once ? left : plan::NextWaveBytes(waves_.pace, left, waves_.ended), NextGeneration());
+    waves_.rest.assign(relocations.begin() + move_->partitions, relocations.end());
   }
   if (!waves_.reserved.Reach(*move_)) {
     move_->map.generation = NextGeneration();  // who knows the map of before connects anew
@@ -229,7 +255,7 @@ void JobRun::FetchForMove() {
 // From the record on the new map counts, and workers are to join anew.
 void JobRun::EndWave(int64_t bytes) {
   const std::vector<Member> servers_before = std::exchange(servers_, move_->after);
-  const plan::ShardMap map_before = std::exchange(job_.shard_map, move_->map);
+  const plan::ShardMap map_before = std::exchange(job_.shard_map, std::move(move_->map));
   const std::vector<int64_t> formations_before =
       std::exchange(formations_, std::vector(workers_.size(), ++formation_));
   if (const absl::Status saved =
@@ -248,10 +274,17 @@ void JobRun::EndWave(int64_t bytes) {
     OpenStep();
     return;
   }
+  waves_.rest_places = PlacesToBe();
+  if (replicas() == 1 && AreSame(servers_, servers_before) &&
+      waves_.rest_places.back() < std::ssize(servers_)) {  // else places are others'
+    waves_.rest_generation = job_.shard_map.generation;
+  }
+  known_maps_.history.Add(map_before, job_.shard_map, PlacesAfter(servers_before, servers_));
   joining_.Reform(formation_);
   environment_.reached("moved");
   TellWave(bytes, servers_before.size());
-  const PartitionMove move = *std::exchange(move_, std::nullopt);
+  const PartitionMove move = std::move(*move_);
+  move_.reset();
   CountInGpus(move, job_, server_gpus_);
   ReleaseAt(*move_control_, move.leavers);
   for (const int leaver : move.leavers) {
@@ -260,8 +293,7 @@ void JobRun::EndWave(int64_t bytes) {
   std::erase_if(server_gpus_, [this](const auto& gpu) {
     return !TakesPart(gpu.first) && !joiners_.loaded.contains(gpu.first);
   });
-  if (!std::ranges::equal(servers_, servers_before, {}, &Member::incarnation,
-                          &Member::incarnation)) {
+  if (!AreSame(servers_, servers_before)) {
     Retire(std::exchange(control_, environment_.make_clients(servers_)));
     std::erase_if(spare_servers_,
                   [this](const Member& spare) { return TakesPart(spare.incarnation); });
@@ -365,11 +397,16 @@ std::map<int, proto::HeldPartitions> JobRun::HeldByMap() const {
   if (told_generation_ == job_.shard_map.generation) {
     return held;
   }
+  std::vector<proto::HeldPartitions*> by_server;
   for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
-    const std::vector<int> partitions = plan::PartitionsOf(job_.shard_map, server);
-    held[server].mutable_partitions()->Assign(partitions.begin(), partitions.end());
-    const std::vector<int> backups = plan::BackupsOf(job_.shard_map, server);
-    held[server].mutable_backups()->Assign(backups.begin(), backups.end());
+    by_server.push_back(&held[server]);
+  }
+  for (int id = 0; id < static_cast<int>(job_.shard_map.servers.size()); ++id) {
+    const std::vector<int>& holders = job_.shard_map.servers[static_cast<size_t>(id)];
+    by_server[static_cast<size_t>(holders.front())]->add_partitions(id);
+    for (const int backup : std::span(holders).subspan(1)) {
+      by_server[static_cast<size_t>(backup)]->add_backups(id);
+    }
   }
   return held;
 }

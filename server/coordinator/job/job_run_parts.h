@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "core/plan/placement/map_history.h"
 #include "core/plan/placement/move_pace.h"
+#include "core/plan/placement/placement.h"
 #include "server/coordinator/job/partition_move.h"
 #include "server/coordinator/job/server_client.h"
 #include "server/coordinator/job/takeover.h"
@@ -74,6 +76,16 @@ struct Waves {
   int64_t rate = 0;        // bytes a second, at most; 0: no bound
   plan::MovePace pace;
   ReservedPlaces reserved;
+  // What is left to move after the newest, by a map of that generation and to those places.
+  std::vector<plan::Relocation> rest;
+  int64_t rest_generation = 0;
+  std::vector<int> rest_places;
+};
+
+// What workers may know, in place of the newest shard map.
+struct KnownMaps {
+  plan::MapHistory history;
+  proto::MapChange change;  // the last that was told, without readers; many ask for the same
 };
 
 // Servers that load the job, before they get some of it.

@@ -10,6 +10,7 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
+#include "core/job/shard_map_message.h"
 #include "core/plan/placement/placement.h"
 #include "server/coordinator/job/call_all.h"
 #include "server/coordinator/job/job_run.h"
@@ -223,15 +224,44 @@ plan::ShardMap JobRun::TargetOf(std::span<const int> places) const {
                           HostsOf(there));
 }
 
-// Says where that worker reads.
-plan::ShardMap JobRun::MapFor(uint64_t worker) const {
-  const std::optional<size_t> place = WorkerOf(worker);
-  const JoiningGroups::Group* const joining = joining_.GroupOf(worker);
-  if (!job_.job.service.read_replicas || (!place.has_value() && joining == nullptr)) {
-    return job_.shard_map;
+// With where that worker reads.
+void JobRun::FillMap(const Member& worker, proto::JoinJobReply& reply) const {
+  if (!job_.job.service.read_replicas) {
+    *reply.mutable_shard_map() = plan::ToMessage(job_.shard_map);
+    return;
   }
-  const Member& member = place.has_value() ? workers_[*place] : *joining->Find(worker);
-  return plan::WithReaders(job_.shard_map, HostsOf(servers_), member.host, member.index);
+  *reply.mutable_shard_map() = plan::ToMessage(
+      plan::WithReaders(job_.shard_map, HostsOf(servers_), worker.host, worker.index));
+}
+
+// In place of the map, and of what a run keeps: what has changed since the map that the worker
+// knows. False: that is another run's, or what has changed is not remembered.
+bool JobRun::FillChange(const proto::KnownMap& known, const Member& worker,
+                        proto::JoinJobReply& reply) {
+  if (known.job_id() != job_.id || known.run() != job_.run) {
+    return false;
+  }
+  proto::MapChange& told = known_maps_.change;
+  if (told.from() != known.generation() || told.to() != job_.shard_map.generation) {
+    const auto change = known_maps_.history.Since(known.generation(), job_.shard_map);
+    if (!change.has_value()) {
+      return false;
+    }
+    told = plan::ToMessage(*change);
+  }
+  proto::MapChange& change = *reply.mutable_map_change();
+  change = told;
+  if (job_.job.service.read_replicas) {
+    const std::vector<std::string> hosts = HostsOf(servers_);
+    for (const int id : told.partitions()) {
+      change.add_readers(plan::ReaderOf(id, job_.shard_map.servers[static_cast<size_t>(id)], hosts,
+                                        worker.host, worker.index));
+    }
+  }
+  if (!change.places().empty() || job_.job.service.memory == plan::PartitionMemory::kCuda) {
+    FillServers(reply);
+  }
+  return true;
 }
 
 // What each server is told of an attempt. Where workers push packs by themselves it can tell the

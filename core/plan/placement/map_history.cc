@@ -1,0 +1,65 @@
+#include "core/plan/placement/map_history.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/testing/planted.h"
+
+namespace shoal::plan {
+namespace {
+
+// Where servers are after both.
+std::vector<int> Then(std::vector<int> places, const std::vector<int>& later) {
+  if (places.empty() || later.empty()) {
+    return places.empty() ? later : places;
+  }
+  for (int& place : places) {
+    place = place == MapChange::kGone ? place : later[static_cast<size_t>(place)];
+  }
+  return places;
+}
+
+}  // namespace
+
+void MapHistory::Add(const ShardMap& before, const ShardMap& after, std::vector<int> places) {
+  Change& added = changes_.emplace_back();
+  MapChange change = Diff(before, after, std::move(places));
+  added = {.from = change.from, .to = change.to, .places = std::move(change.places)};
+  for (const MapChange::Partition& partition : change.partitions) {
+    added.partitions.push_back(partition.id);
+  }
+  if (SHOAL_PLANTED("place-forgotten") && !added.partitions.empty()) {
+    added.partitions.pop_back();
+  }
+  partitions_ += added.partitions.size();
+  while (changes_.size() > kMostChanges || 2 * partitions_ > after.servers.size()) {
+    partitions_ -= changes_.front().partitions.size();
+    changes_.pop_front();
+  }
+}
+
+std::optional<MapChange> MapHistory::Since(int64_t generation, const ShardMap& now) const {
+  MapChange change = {.from = generation, .to = now.generation};
+  if (generation == now.generation) {
+    return change;
+  }
+  const auto first = std::ranges::find(changes_, generation, &Change::from);
+  if (first == changes_.end() || changes_.back().to != now.generation) {
+    return std::nullopt;
+  }
+  std::vector<int> ids;
+  for (auto since = first; since != changes_.end(); ++since) {
+    ids.insert(ids.end(), since->partitions.begin(), since->partitions.end());
+    change.places = Then(std::move(change.places), since->places);
+  }
+  std::ranges::sort(ids);
+  const auto repeated = std::ranges::unique(ids);
+  ids.erase(repeated.begin(), repeated.end());
+  for (const int id : ids) {
+    change.partitions.push_back(
+        {.id = id, .servers = now.servers[static_cast<size_t>(id)], .reader = now.reader(id)});
+  }
+  return change;
+}
+
+}  // namespace shoal::plan
