@@ -1,0 +1,102 @@
+// A job of many partitions, servers and workers.
+#include "server/coordinator/testing/many_members.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/base/logging.h"
+#include "core/job/shard_map_message.h"
+#include "gtest/gtest.h"
+
+namespace shoal::server {
+namespace {
+
+constexpr size_t kMostBytesOfAWave = 20'000;
+
+size_t LargestAnswer(const testing::ManyMembers& members, int workers) {
+  size_t largest = 0;
+  for (int worker = 0; worker < workers; ++worker) {
+    largest = std::max(largest, members.join(worker).ByteSizeLong());
+  }
+  return largest;
+}
+
+TEST(ManyMembers, AWaveCostsAWorkerLittle) {
+  const testing::ManyMembers::Options options;
+  testing::ManyMembers members(options);
+  EXPECT_GT(members.join(0).shard_map().ByteSizeLong(), 300'000u);
+  plan::ShardMap known = plan::FromMessage(members.join(0).shard_map());
+  members.ScaleToAll();
+  for (int wave = 1; wave <= 3; ++wave) {
+    members.RunStep();
+    members.Barrier();
+    const proto::JoinJobReply& join = members.join(0);
+    ASSERT_TRUE(join.has_map_change());
+    EXPECT_NEAR(join.map_change().partitions_size(), 500, 30);
+    EXPECT_EQ(join.servers_size(), wave == 1 ? options.servers + options.spares : 0);
+    const size_t bytes = LargestAnswer(members, options.workers);
+    EXPECT_LE(bytes, kMostBytesOfAWave);
+    RecordProperty(fmt::format("bytes_of_wave_{}", wave), static_cast<int>(bytes));
+    known = *plan::Apply(known, *plan::FromMessage(join.map_change()));
+  }
+  EXPECT_EQ(known.generation, members.join(options.workers - 1).map_change().to());
+}
+
+TEST(ManyMembers, WhatHasChangedLeadsToTheMapThatOthersAreToldWhole) {
+  for (const int64_t replicas : {1, 2}) {
+    constexpr int kWorkers = 6;
+    testing::ManyMembers members({.servers = 8,
+                                  .spares = 1,
+                                  .workers = kWorkers,
+                                  .partitions = 400,
+                                  .replicas = replicas,
+                                  .read_replicas = replicas > 1,
+                                  .hosts = 3});
+    std::vector<proto::JoinJobReply> first;
+    for (int worker = 0; worker < kWorkers; ++worker) {
+      first.push_back(members.JoinKnowing(worker, {}));
+    }
+    members.ScaleToAll();
+    members.RunStep();
+    members.Barrier();
+    for (int worker = 0; worker < kWorkers; ++worker) {
+      const proto::JoinJobReply& join = members.join(worker);
+      ASSERT_TRUE(join.has_map_change());
+      EXPECT_FALSE(join.has_shard_map());
+      EXPECT_FALSE(join.has_job());
+      EXPECT_EQ(join.servers_size(), 9) << "they are others";
+      const proto::JoinJobReply whole = members.JoinKnowing(worker, {});
+      const plan::ShardMap map = plan::FromMessage(whole.shard_map());
+      EXPECT_EQ(map.readers.empty(), replicas == 1);
+      EXPECT_EQ(*plan::Apply(plan::FromMessage(first[static_cast<size_t>(worker)].shard_map()),
+                             *plan::FromMessage(join.map_change())),
+                map);
+    }
+  }
+}
+
+TEST(ManyMembers, WhoKnowsNothingOfTheRunIsToldTheWholeMap) {
+  testing::ManyMembers members({.servers = 2, .spares = 0, .workers = 1, .partitions = 10});
+  const proto::JoinJobReply join = members.join(0);
+  proto::KnownMap newest;
+  newest.set_job_id(join.job_id());
+  newest.set_run(join.run());
+  newest.set_generation(join.shard_map().generation());
+  const proto::JoinJobReply same = members.JoinKnowing(0, newest);
+  EXPECT_FALSE(same.has_shard_map());
+  EXPECT_EQ(same.map_change().partitions_size(), 0);
+  EXPECT_EQ(same.servers_size(), 0);
+  const auto is_told_all = [&](auto change_it) {
+    proto::KnownMap known = newest;
+    change_it(known);
+    proto::JoinJobReply reply = members.JoinKnowing(0, known);
+    return reply.SerializeAsString() == join.SerializeAsString();
+  };
+  EXPECT_TRUE(is_told_all([](proto::KnownMap& known) { known.set_job_id("job-of-before"); }));
+  EXPECT_TRUE(is_told_all([](proto::KnownMap& known) { known.set_run(known.run() + 1); }));
+  EXPECT_TRUE(is_told_all([](auto& known) { known.set_generation(known.generation() + 1); }));
+  EXPECT_TRUE(is_told_all([](auto& known) { known.set_generation(known.generation() - 1); }));
+}
+
+}  // namespace
+}  // namespace shoal::server
