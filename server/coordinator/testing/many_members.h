@@ -31,8 +31,8 @@ class ManyMembers {
     int hosts = 16;  // over which all spread
   };
 
-  // All workers have joined, the first by the whole shard map and the others as if they knew it, and
-  // have the work of the first step.
+  // All workers have joined, the first by the whole shard map and the others as if they knew it;
+  // all have the work of the first step.
   explicit ManyMembers(const Options& options);
   ~ManyMembers();
 
