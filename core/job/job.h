@@ -21,6 +21,7 @@
 #include "core/job/device_kind.h"
 #include "core/job/pipeline_options.h"
 #include "core/model/optimizer.h"
+#include "core/model/quantize.h"
 
 namespace shoal::proto {
 class Job;
@@ -194,6 +195,7 @@ struct LoraOptions {
   bool rslora = false;  // by alpha / sqrt(rank)
   std::vector<std::string> targets = {"all-linear"};
   std::string from;  // a folder of PEFT's, which says all of that; empty: new ones
+  Quantize quantize = Quantize::kNone;  // of the model's blocks
 
   bool enabled() const { return rank > 0 || !from.empty(); }
   bool operator==(const LoraOptions&) const = default;

@@ -26,6 +26,7 @@ absl::StatusOr<ModelSpec> WithJobAdapters(ModelSpec spec, const Job& job) {
   if (!lora.enabled()) {
     return spec;
   }
+  spec.quantize = lora.quantize;
   if (!lora.from.empty()) {
     SHOAL_ASSIGN_OR_RETURN(const auto adapter, formats::PeftAdapter::Open(lora.from, spec));
     return adapter->spec();

@@ -238,6 +238,9 @@ Job RandomJob(Random& random) {
   }
   job.train.groups = RandomGroups(random);
   const uint64_t adapters = job.emulate.enabled() ? 0 : random.Below(3);
+  if (adapters != 0 && random.Below(2) == 0) {
+    job.lora.quantize = Quantize::kNf4;
+  }
   if (adapters == 1) {
     job.lora.from = RandomText(random);
   } else if (adapters == 2) {

@@ -16,6 +16,7 @@ std::vector<UnitSpec> JobUnits(const ModelSpec& spec, const TrainOptions& train)
     unit.moments = MomentsOf(train.optimizer);
     unit.frozen = (!spec.adapters.empty() && unit.kind != UnitKind::kAdapter) ||
                   std::ranges::all_of(unit.tensors, is_frozen);
+    unit.nf4 = unit.frozen && spec.quantize == Quantize::kNf4 && unit.kind == UnitKind::kBlock;
   }
   return units;
 }

@@ -7,8 +7,8 @@
 
 namespace shoal::plan {
 
-// An adapter that is gone on from says all else itself, and without one a rank is what is needed. A
-// rank of 0 above the rest, as an override gives it, sets them aside.
+// An adapter that is gone on from says all else of adapters itself, and without one a rank is what
+// is needed. A rank of 0 above the rest, as an override gives it, sets them aside.
 absl::Status SettleLora(Job& job, const proto::LoraOptions& said, const JobSources& sources,
                         const std::string& file_name) {
   const LoraOptions& lora = job.lora;
@@ -19,20 +19,21 @@ absl::Status SettleLora(Job& job, const proto::LoraOptions& said, const JobSourc
       {"lora.rank", lora.rank != defaults.rank},
       {"lora.alpha", lora.alpha != defaults.alpha},
       {"lora.rslora", lora.rslora != defaults.rslora},
-      {"lora.targets", lora.targets != defaults.targets}};
+      {"lora.targets", lora.targets != defaults.targets},
+      {"lora.quantize", lora.quantize != defaults.quantize}};
   for (const auto& [key, is_changed] : changed) {
     const JobSource* const own = Highest(sources, {key});
     if (own == nullptr || (key == std::string_view("lora.targets") && said.targets().empty())) {
       continue;
     }
-    if (!lora.from.empty()) {
+    if (!lora.from.empty() && key != std::string_view("lora.quantize")) {
       if (is_changed) {
         return contradicts(key, "lora.from", "the adapter there says it");
       }
       continue;  // a resolved job may say every key
     }
     const bool set_aside = rank != nullptr && (!is_changed || rank->level > own->level);
-    if (lora.rank == 0 && !set_aside) {
+    if (!lora.enabled() && !set_aside) {
       return InvalidArgument("{}: {} needs lora.rank", own->where, key);
     }
   }

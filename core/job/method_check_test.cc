@@ -28,6 +28,9 @@ std::string RefusedLine(const std::string& line) { return RefusedMethod({}, line
 TEST(JobLora, RefusesWhatAdaptersCannotHave) {
   EXPECT_EQ(RefusedLine("lora: {alpha: 16}"), "job.yaml:3: lora.alpha needs lora.rank");
   EXPECT_EQ(RefusedLine("lora: {rank: 0, alpha: 32}"), "job.yaml:3: lora.alpha needs lora.rank");
+  EXPECT_EQ(RefusedLine("lora: {quantize: nf4}"), "job.yaml:3: lora.quantize needs lora.rank");
+  EXPECT_EQ(RefusedLine("lora: {rank: 4, quantize: int4}"),
+            "job.yaml:3: lora.quantize is 'int4', expected one of none, nf4");
   EXPECT_EQ(RefusedLine("lora: {rank: 4, targets: []}"),
             "job.yaml:3: lora.targets is empty: name matrices, or leave it out for all");
   EXPECT_EQ(RefusedLine("lora: {rank: 4}\nemulate: {shape: 1.5b}"),

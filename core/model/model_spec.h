@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "core/model/gate.h"
 #include "core/model/optimizer.h"
+#include "core/model/quantize.h"
 
 namespace shoal::plan {
 
@@ -161,6 +162,7 @@ struct ModelSpec {
   std::vector<uint8_t> kind_of_layer;  // index in `kinds`; empty: every layer is of the first
   // By layer, in the order of its tensors. Where there are any, all else is frozen.
   std::vector<Adapter> adapters;
+  Quantize quantize = Quantize::kNone;  // of a model with adapters
 
   const BlockKind& block(int64_t layer) const {
     return kinds[kind_of_layer.empty() ? 0 : kind_of_layer[static_cast<size_t>(layer)]];
@@ -231,7 +233,8 @@ struct UnitSpec {
   // No tensor of it trains (plan::JobUnits): its weights are of version 0 forever, and nobody
   // computes, pushes or keeps anything by which they would change.
   bool frozen = false;
-  Moments moments;  // of its optimizer (plan::JobUnits); of what is frozen they are not kept
+  bool nf4 = false;  // frozen, its weights published and fetched as core/model/nf4_partition.h says
+  Moments moments;   // of its optimizer (plan::JobUnits); of what is frozen they are not kept
 
   // Returns the tensor of that role, null if the unit has none.
   const TensorSpec* Find(Role role) const;

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "core/base/bytes.h"
+#include "core/model/nf4_partition.h"
 
 namespace shoal::plan {
 
@@ -22,6 +23,10 @@ std::vector<PartitionSpec> BuildPartitions(const std::vector<UnitSpec>& units,
                             .count = std::min(piece, unit.count - offset),
                             .frozen = unit.frozen,
                             .moments = unit.moments});
+      if (unit.nf4) {
+        PartitionSpec& last = partitions.back();
+        last.nf4_bytes = Nf4Partition(unit, last.offset, last.count).bytes();
+      }
     }
   }
   return partitions;
@@ -33,6 +38,15 @@ int64_t LargestCount(std::span<const PartitionSpec> partitions) {
     largest = std::max(largest, partition.count);
   }
   return largest;
+}
+
+std::vector<int64_t> WireBytes(std::span<const UnitSpec> units,
+                               std::span<const PartitionSpec> partitions, DType wire_type) {
+  std::vector<int64_t> bytes(units.size(), 0);
+  for (const PartitionSpec& partition : partitions) {
+    bytes[static_cast<size_t>(partition.unit)] += partition.wire_bytes(wire_type);
+  }
+  return bytes;
 }
 
 std::vector<PartitionSpec> OfKind(std::span<const PartitionSpec> partitions, bool frozen) {

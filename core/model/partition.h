@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/model/model_spec.h"
 
 namespace shoal::plan {
@@ -18,9 +19,14 @@ struct PartitionSpec {
   int64_t count = 0;    // elements; a multiple of kTensorAlignment
   bool frozen = false;  // as its unit
   Moments moments = {};
+  int64_t nf4_bytes = 0;  // of its weights on the wire, where its unit is in NF4
 
   // Elements that have a master weight, moments and a sum of gradients.
   int64_t trained() const { return frozen ? 0 : count; }
+  // Of its weights where they are published, sent and fetched.
+  int64_t wire_bytes(DType wire_type) const {
+    return nf4_bytes > 0 ? nf4_bytes : count * SizeOf(wire_type);
+  }
   // Arrays of moments that it has.
   int moment_arrays() const { return frozen ? 0 : moments.arrays; }
   // The fp32 state of an element, as it is written to files and sent to other servers: its master
@@ -46,6 +52,10 @@ std::vector<PartitionSpec> BuildPartitions(const std::vector<UnitSpec>& units,
 
 // Returns the elements of the largest; 0: there is none.
 int64_t LargestCount(std::span<const PartitionSpec> partitions);
+
+// Returns what the weights of each unit take on the wire.
+std::vector<int64_t> WireBytes(std::span<const UnitSpec> units,
+                               std::span<const PartitionSpec> partitions, DType wire_type);
 
 // Returns those that are frozen, or those that train. Each kind is placed on servers by itself: it
 // takes other memory and other traffic.
