@@ -8,24 +8,40 @@
 
 namespace shoal::client {
 
-BufferSizes::BufferSizes(std::span<const int64_t> counts, DType dtype, int per_size) {
-  SHOAL_CHECK(per_size > 0);
-  std::vector<int64_t> distinct;
+namespace {
+
+std::vector<BufferSizes::Wanted> WantedOf(std::span<const int64_t> counts, DType dtype,
+                                          int per_size) {
+  std::vector<BufferSizes::Wanted> wanted;
   for (const int64_t count : counts) {
-    if (count == 0) {
+    wanted.push_back({.bytes = count * SizeOf(dtype), .most = per_size});
+  }
+  return wanted;
+}
+
+}  // namespace
+
+BufferSizes::BufferSizes(std::span<const Wanted> units) {
+  std::vector<Wanted> distinct;
+  for (const Wanted& unit : units) {
+    if (unit.bytes == 0) {
       of_unit_.push_back(kNone);
       continue;
     }
-    const auto found = std::ranges::find(distinct, count);
+    SHOAL_CHECK(unit.most > 0);
+    const auto found = std::ranges::find(distinct, unit);
     const auto size = static_cast<size_t>(found - distinct.begin());
     if (found == distinct.end()) {
-      distinct.push_back(count);
-      sizes_.push_back({.bytes = RoundUp(count * SizeOf(dtype), transport::kBufferAlignment)});
+      distinct.push_back(unit);
+      sizes_.push_back({.bytes = RoundUp(unit.bytes, transport::kBufferAlignment)});
     }
-    sizes_[size].count = std::min(sizes_[size].count + 1, per_size);
+    sizes_[size].count = std::min(sizes_[size].count + 1, unit.most);
     of_unit_.push_back(size);
   }
 }
+
+BufferSizes::BufferSizes(std::span<const int64_t> counts, DType dtype, int per_size)
+    : BufferSizes(WantedOf(counts, dtype, per_size)) {}
 
 size_t BufferSizes::of(int unit) const {
   SHOAL_CHECK(has(unit));

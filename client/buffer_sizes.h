@@ -1,5 +1,5 @@
-// Counts and sizes of buffers for whole units: up to a fixed number of each distinct unit size,
-// never more than there are units of that size.
+// Counts and sizes of buffers for whole units: up to a number of each distinct unit size, never
+// more than there are units of that size.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,15 @@ class BufferSizes {
     int count = 0;
   };
 
+  // Of one unit; of no bytes: it has none. Units with the same share their buffers.
+  struct Wanted {
+    int64_t bytes = 0;
+    int most = 0;  // of the size, > 0
+    bool operator==(const Wanted&) const = default;
+  };
+
   BufferSizes() = default;  // none
+  explicit BufferSizes(std::span<const Wanted> units);
   // `counts`: elements by unit; a unit with 0 has none. `per_size` > 0.
   BufferSizes(std::span<const int64_t> counts, DType dtype, int per_size);
 

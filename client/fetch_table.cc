@@ -41,7 +41,7 @@ void FetchTable::Begin(int64_t version) {
     unit.uses = 0;
     const bool same =
         unit.version == this->version(static_cast<int>(i)) || SHOAL_PLANTED("weights-kept");
-    const bool keep = options_.keep_for_step && same &&
+    const bool keep = options_.keep_for_step && same && !in_nf4(static_cast<int>(i)) &&
                       (unit.state == State::kReady || unit.state == State::kConverting);
     if (unit.state != State::kAbsent && unit.state != State::kDraining && !keep) {
       Drop(static_cast<int>(i));
@@ -56,20 +56,26 @@ bool FetchTable::resident(int unit) const {
 
 bool FetchTable::quiet() const {
   return std::ranges::all_of(units_, [](const Unit& unit) {
-    return unit.outstanding == 0 && (unit.state == State::kAbsent || unit.state == State::kReady);
+    return unit.outstanding == 0 && (unit.state == State::kAbsent || unit.state == State::kReady ||
+                                     unit.state == State::kKept);
   });
 }
 
 bool FetchTable::Start(int index) {
   Unit& unit = fetch(index);
-  if (unit.state != State::kAbsent) {
+  if (unit.state != State::kAbsent && unit.state != State::kKept) {
     return false;  // still draining
   }
   unit.view = view_buffers_->Acquire(index);
   if (unit.view == nullptr) {
     return false;
   }
-  unit.wire = wire_buffers_ == nullptr ? unit.view : wire_buffers_->Acquire(index);
+  if (unit.state == State::kKept) {
+    unit.state = State::kConverting;
+    kept_.push_back(index);
+    return true;
+  }
+  unit.wire = converts(index) ? wire_buffers_->Acquire(index) : unit.view;
   if (unit.wire == nullptr) {
     view_buffers_->Release(index, unit.view);
     unit.view = nullptr;
@@ -93,7 +99,7 @@ bool FetchTable::Start(int index) {
 void FetchTable::DropUse(int index) {
   Unit& unit = fetch(index);
   SHOAL_CHECK(unit.uses > 0);
-  if (--unit.uses == 0 && !options_.keep_for_step) {
+  if (--unit.uses == 0 && (!options_.keep_for_step || in_nf4(index))) {
     Drop(index);
   }
 }
@@ -106,19 +112,26 @@ void FetchTable::Drop(int index) {
     return;
   }
   GiveBackBuffers(index);
-  unit.state = State::kAbsent;
 }
 
+bool FetchTable::KeepsWire(int index) const {
+  const Unit& unit = fetch(index);
+  return options_.keep_for_step && in_nf4(index) && unit.wire != nullptr && unit.missing == 0;
+}
+
+// It then is absent, or kept.
 void FetchTable::GiveBackBuffers(int index) {
   Unit& unit = fetch(index);
-  if (unit.wire != nullptr && unit.wire != unit.view) {
+  const bool keeps = KeepsWire(index);
+  if (!keeps && unit.wire != nullptr && unit.wire != unit.view) {
     wire_buffers_->Release(index, unit.wire);
   }
   if (unit.view != nullptr) {
     view_buffers_->Release(index, unit.view);
   }
-  unit.wire = nullptr;
+  unit.wire = keeps ? unit.wire : nullptr;
   unit.view = nullptr;
+  unit.state = keeps ? State::kKept : State::kAbsent;
 }
 
 const UnitPiece* FetchTable::PieceOf(int unit, int server) const {
@@ -140,14 +153,15 @@ transport::ReadOperation FetchTable::DataRead(int id, const DataConnection& conn
   partition.posted = now;
   Unit& unit = fetch(spec.unit);
   ++unit.outstanding;
-  const int64_t size = SizeOf(options_.wire_type);
+  const int64_t first =
+      spec.nf4_bytes > 0 ? layout_->nf4.at(id).at : spec.offset * SizeOf(options_.wire_type);
   const DataConnection::Location& location = connection.locations[static_cast<size_t>(id)];
   const bool old = HasOtherPlace(id) && SHOAL_PLANTED("read-old-version-at-backup");
   const int64_t version = unit.version - (old ? 1 : 0);
   return {.id = OperationId(id, false),
           .region = location.weights_region,
           .offset = location.buffer[version & 1],
-          .into = {unit.wire + spec.offset * size, static_cast<size_t>(spec.count * size)}};
+          .into = {unit.wire + first, static_cast<size_t>(spec.wire_bytes(options_.wire_type))}};
 }
 
 transport::ReadOperation FetchTable::HeaderRead(int id, const DataConnection& connection) {
@@ -227,7 +241,6 @@ void FetchTable::Unpost(std::span<const transport::ReadOperation> operations) {
     }
     if (--fetch(unit).outstanding == 0 && fetch(unit).state == State::kDraining) {
       GiveBackBuffers(unit);
-      fetch(unit).state = State::kAbsent;
     }
   }
 }
@@ -246,14 +259,13 @@ FetchTable::Outcome FetchTable::OnRead(uint64_t operation, const absl::Status& s
   partition.failed = partition.failed || !status.ok();
   (header ? partition.header_here : partition.data_here) = true;
   if (!header && status.ok()) {
-    outcome.bytes = spec.count * SizeOf(options_.wire_type);
+    outcome.bytes = spec.wire_bytes(options_.wire_type);
     outcome.server = partition.server;
     outcome.from_backup = partition.server != layout_->writer_of(id);
   }
   if (unit.state == State::kDraining) {
     if (unit.outstanding == 0) {
       GiveBackBuffers(spec.unit);
-      unit.state = State::kAbsent;
       outcome.completed = true;
     }
     return outcome;
@@ -319,12 +331,22 @@ void FetchTable::Converted(int index) {
   Unit& unit = fetch(index);
   if (unit.state == State::kDraining) {
     GiveBackBuffers(index);
-    unit.state = State::kAbsent;
     return;
   }
-  wire_buffers_->Release(index, unit.wire);
-  unit.wire = nullptr;
+  if (!KeepsWire(index)) {
+    wire_buffers_->Release(index, unit.wire);
+    unit.wire = nullptr;
+  }
   unit.state = State::kReady;
+}
+
+int FetchTable::TakeKept() {
+  if (kept_.empty()) {
+    return -1;
+  }
+  const int index = kept_.front();
+  kept_.erase(kept_.begin());
+  return index;
 }
 
 void FetchTable::Fail(int index, absl::Status status) {

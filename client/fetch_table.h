@@ -3,8 +3,8 @@
 // guards all of it.
 //
 // Keeps a unit while it has uses (Prefetch or Get without Release), or until the step's end, by
-// residency; with step residency one that is frozen stays. Frees a buffer once no read into it is
-// in flight.
+// residency; with step residency one that is frozen stays. Of one in NF4 stays what was read, and
+// each use that finds no other converts it again. Frees a buffer once no read into it is in flight.
 //
 // Reads a partition's data, then its header. If that has another version than requested, reads both
 // again, after a delay and a bounded number of times.
@@ -31,7 +31,8 @@ namespace shoal::client {
 
 class FetchTable {
  public:
-  enum class State { kAbsent, kFetching, kConverting, kReady, kFailed, kDraining };
+  // kKept: there in NF4, without a view.
+  enum class State { kAbsent, kFetching, kConverting, kReady, kFailed, kDraining, kKept };
 
   struct Options {
     DType wire_type = DType::kF32;
@@ -41,7 +42,8 @@ class FetchTable {
     absl::Duration version_retry_delay = absl::Milliseconds(1);  // doubles, up to 64 times this
   };
 
-  // `view_buffers` are of the compute type; `wire_buffers` are null where the types are the same.
+  // `view_buffers` are of the compute type; `wire_buffers` are what is not read as that, and null
+  // where all is.
   // `headers` is registered memory, one per partition.
   FetchTable(const Options& options, const Layout* layout, BufferPool* view_buffers,
              BufferPool* wire_buffers, std::span<transport::PartitionHeader> headers);
@@ -54,7 +56,7 @@ class FetchTable {
   const absl::Status& error(int unit) const { return fetch(unit).error; }
   bool resident(int unit) const;  // being fetched, or arrived
   bool quiet() const;             // nothing is being fetched
-  // Starts fetching; false if no buffer is free.
+  // Starts fetching, or converting what is kept; false if no buffer is free.
   bool Start(int unit);
   void AddUse(int unit) { ++fetch(unit).uses; }
   void DropUse(int unit);
@@ -88,6 +90,8 @@ class FetchTable {
   };
   Outcome OnRead(uint64_t operation, const absl::Status& status, absl::Time now);
   void Converted(int unit);
+  // A kept unit that is to be converted: call Converted afterwards. -1: none.
+  int TakeKept();
 
   // A connection has ended, and all its reads with it: what is read there is read at the writer
   // until RegainServer. Whether that is something that is being fetched.
@@ -142,6 +146,12 @@ class FetchTable {
   bool LacksPartOf(const UnitPiece& piece) const;
   void Drop(int unit);
   void GiveBackBuffers(int unit);
+  bool in_nf4(int unit) const { return layout_->unit(unit).nf4_bytes > 0; }
+  bool converts(int unit) const {
+    return in_nf4(unit) || options_.wire_type != options_.compute_type;
+  }
+  // Whether what was read of it stays.
+  bool KeepsWire(int unit) const;
   void Fail(int unit, absl::Status status);
 
   const Options options_;
@@ -155,6 +165,7 @@ class FetchTable {
   std::vector<bool> lost_;  // by server
   int64_t fallbacks_ = 0;
   std::vector<int> fetching_;  // units, in request order
+  std::vector<int> kept_;      // units to convert, in request order
 };
 
 }  // namespace shoal::client

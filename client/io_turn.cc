@@ -49,6 +49,7 @@ bool Session::TurnIo(size_t index, absl::Time* next) {
   for (int server = 0; server < layout_.servers; ++server) {
     worked = Serve(server, index, now, next) || worked;
   }
+  worked = ConvertKept() || worked;
   return GiveBackGradients() || worked;
 }
 
@@ -120,9 +121,29 @@ void Session::Convert(int unit) {
     from = fetches_->wire(unit);
     to = fetches_->view(unit);
   }
-  ConvertElements(from, wire_type_, to, layout_.unit(unit).count);
+  if (layout_.unit(unit).nf4_bytes == 0) {
+    ConvertElements(from, wire_type_, to, layout_.unit(unit).count);
+  } else {
+    for (const int id : layout_.unit(unit).partitions) {
+      const Nf4Piece& piece = layout_.nf4.at(id);
+      piece.partition.Decode(from + piece.at, options_.compute_type,
+                             to + layout_.partition(id).offset * SizeOf(options_.compute_type));
+    }
+  }
   absl::MutexLock lock(&mutex_);
   fetches_->Converted(unit);
+}
+
+bool Session::ConvertKept() {
+  int unit = -1;
+  {
+    absl::MutexLock lock(&mutex_);
+    unit = fetches_->TakeKept();
+  }
+  if (unit >= 0) {
+    Convert(unit);
+  }
+  return unit >= 0;
 }
 
 void Session::Count(int server, const PushTable::Outcome& outcome) {

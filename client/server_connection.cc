@@ -180,8 +180,7 @@ absl::Status ServerConnections::CheckLocations(int server, const proto::ConnectR
     const proto::Extent& extent = reply.extents(location.extent());
     const int64_t headers_bytes = BytesOf(regions, extent.headers_region());
     const int64_t weights_bytes = BytesOf(regions, extent.weights_region());
-    const int64_t bytes =
-        layout_->partition(location.partition()).count * SizeOf(connection.wire_type);
+    const int64_t bytes = layout_->partition(location.partition()).wire_bytes(connection.wire_type);
     if (!inside(location.header(), sizeof(transport::PartitionHeader), headers_bytes) ||
         !inside(location.even(), bytes, weights_bytes) ||
         !inside(location.odd(), bytes, weights_bytes)) {

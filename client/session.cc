@@ -30,18 +30,33 @@ int64_t MaxOutstanding(const Layout& layout) {
   return std::max<int64_t>(1024, static_cast<int64_t>(layout.partitions.size()) * 2);
 }
 
-// Elements by unit, 0 for units that are not fetched.
-std::vector<int64_t> CountsOf(const Layout& layout, const std::vector<int>& units) {
-  const std::vector<int64_t> all = layout.unit_counts();
-  if (units.empty()) {
-    return all;
+// By unit. Views of units in NF4 are never kept, what is read of them is.
+struct Buffers {
+  std::vector<BufferSizes::Wanted> views;
+  std::vector<BufferSizes::Wanted> wire;  // of what is converted
+};
+Buffers BuffersOf(const Layout& layout, const ClientOptions& options, DType wire_type) {
+  const int all = static_cast<int>(layout.units.size());
+  const auto most = [&](bool keeps) { return keeps ? all : options.buffers_per_size; };
+  Buffers buffers;
+  for (int index = 0; index < all; ++index) {
+    const UnitLayout& unit = layout.unit(index);
+    const bool fetched =
+        options.units.empty() || std::ranges::find(options.units, index) != options.units.end();
+    const bool nf4 = unit.nf4_bytes > 0;
+    const int64_t count = fetched ? unit.count : 0;
+    buffers.views.push_back({.bytes = count * SizeOf(options.compute_type),
+                             .most = most(options.keep_for_step && !nf4)});
+    if (nf4) {
+      buffers.wire.push_back(
+          {.bytes = fetched ? unit.nf4_bytes : 0, .most = most(options.keep_for_step)});
+    } else {
+      buffers.wire.push_back(
+          {.bytes = wire_type == options.compute_type ? 0 : count * SizeOf(wire_type),
+           .most = most(false)});
+    }
   }
-  std::vector<int64_t> counts(all.size(), 0);
-  for (const int unit : units) {
-    SHOAL_CHECK(unit >= 0 && static_cast<size_t>(unit) < all.size());
-    counts[static_cast<size_t>(unit)] = all[static_cast<size_t>(unit)];
-  }
-  return counts;
+  return buffers;
 }
 
 }  // namespace
@@ -86,17 +101,13 @@ absl::Status Session::Start(std::function<void(size_t transport)> use) {
   }
   wire_type_ = connections.empty() ? options_.compute_type : connections.front()->wire_type;
 
-  const bool convert = wire_type_ != options_.compute_type;
-  const int all = static_cast<int>(layout_.units.size());
-  const int view_buffers = options_.keep_for_step ? all : options_.buffers_per_size;
-  const std::vector<int64_t> counts = CountsOf(layout_, options_.units);
-  SHOAL_ASSIGN_OR_RETURN(
-      view_buffers_, BufferPool::Create(BufferSizes(counts, options_.compute_type, view_buffers),
-                                        transports_, options_.view_memory));
+  const Buffers buffers = BuffersOf(layout_, options_, wire_type_);
+  SHOAL_ASSIGN_OR_RETURN(view_buffers_, BufferPool::Create(BufferSizes(buffers.views), transports_,
+                                                           options_.view_memory));
+  const BufferSizes wire(buffers.wire);
+  const bool convert = wire.total_bytes() > 0;
   if (convert) {
-    SHOAL_ASSIGN_OR_RETURN(wire_buffers_, BufferPool::Create(BufferSizes(counts, wire_type_,
-                                                                         options_.buffers_per_size),
-                                                             transports_));
+    SHOAL_ASSIGN_OR_RETURN(wire_buffers_, BufferPool::Create(wire, transports_));
   }
   SHOAL_ASSIGN_OR_RETURN(
       headers_, RegisteredMemory::Create(static_cast<int64_t>(layout_.partitions.size() *
@@ -255,7 +266,7 @@ bool Session::StartFetch(int unit) {
   if (!fetches_->Start(unit)) {
     return false;
   }
-  ++statistics_.fetches;
+  statistics_.fetches += fetches_->state(unit) == FetchTable::State::kFetching ? 1 : 0;
   for (size_t server = 0; server < links_.size(); ++server) {
     if (links_[server].state == Link::State::kFailed) {
       fetches_->FailServer(static_cast<int>(server), links_[server].error);

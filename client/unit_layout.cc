@@ -7,14 +7,6 @@
 
 namespace shoal::client {
 
-std::vector<int64_t> Layout::unit_counts() const {
-  std::vector<int64_t> counts;
-  for (const UnitLayout& unit : units) {
-    counts.push_back(unit.count);
-  }
-  return counts;
-}
-
 int64_t Layout::largest_partition() const {
   return plan::LargestCount(plan::OfKind(partitions, /*frozen=*/false));
 }
@@ -81,6 +73,13 @@ absl::StatusOr<Layout> MakeLayout(const std::vector<plan::UnitSpec>& units,
     if (partition.offset < range.first || end > range.end()) {
       return InvalidArgument("elements {} to {} of {} cut partition {}", range.first, range.end(),
                              unit.name, partition.id);
+    }
+    if (partition.nf4_bytes > 0) {
+      layout.nf4.try_emplace(partition.id,
+                             Nf4Piece{.partition = {units[static_cast<size_t>(partition.unit)],
+                                                    partition.offset, partition.count},
+                                      .at = unit.nf4_bytes});
+      unit.nf4_bytes += partition.nf4_bytes;
     }
     partition.offset -= range.first;
     unit.partitions.push_back(partition.id);

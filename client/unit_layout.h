@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/model/model_spec.h"
+#include "core/model/nf4_partition.h"
 #include "core/model/partition.h"
 #include "core/model/shard_map.h"
 #include "core/model/unit_shards.h"
@@ -24,13 +26,21 @@ struct UnitLayout {
   std::string name;             // "block.3"
   int64_t count = 0;            // elements, of its range
   bool frozen = false;          // of version 0 forever
+  int64_t nf4_bytes = 0;        // of all its partitions as they are read, where they are in NF4
   std::vector<int> partitions;  // ascending: the order in the vector
   std::vector<UnitPiece> pieces;
+};
+
+// A partition in NF4, and the byte of its unit's at which it lies once it is read.
+struct Nf4Piece {
+  plan::Nf4Partition partition;
+  int64_t at = 0;
 };
 
 struct Layout {
   std::vector<UnitLayout> units;
   std::vector<plan::PartitionSpec> partitions;  // with offsets in the unit's range
+  std::map<int, Nf4Piece> nf4;                  // by partition
   // By partition.
   std::vector<std::vector<int>> holders;  // who has it, the one that it is pushed to first
   std::vector<int> reader;                // whom it is read from
@@ -44,8 +54,7 @@ struct Layout {
   // Whether a place that a server has told of the partition is right by the next map too: one that
   // goes, or takes another part, has it elsewhere when it comes back.
   bool KeepsPlace(int partition, int server, const Layout& next) const;
-  std::vector<int64_t> unit_counts() const;  // elements
-  int64_t largest_partition() const;         // elements, of those that are pushed
+  int64_t largest_partition() const;  // elements, of those that are pushed
 };
 
 // `ranges`: by unit, the range of whole partitions (plan::WholePartitions) that stands for the

@@ -4,6 +4,7 @@
 
 #include "core/base/dtype.h"
 #include "core/job/job_units.h"
+#include "core/model/partition.h"
 
 namespace shoal::sim {
 namespace {
@@ -29,7 +30,9 @@ void PlaceCompute(const plan::ModelSpec& spec, UsePattern& pattern) {
   pattern.uses.back().end.all = true;
 }
 
-void PlaceGets(const std::vector<plan::UnitSpec>& units, int64_t element, UsePattern& pattern) {
+// `wire`: bytes by unit.
+void PlaceGets(const std::vector<plan::UnitSpec>& units, const std::vector<int64_t>& wire,
+               UsePattern& pattern) {
   std::vector<int64_t> last_use(units.size(), -1);
   int64_t position = 0;
   for (const bool first : {true, false}) {
@@ -39,8 +42,7 @@ void PlaceGets(const std::vector<plan::UnitSpec>& units, int64_t element, UsePat
           last_use[unit] >= 0 &&
           (pattern.keep_for_step || position - last_use[unit] <= pattern.prefetch_units);
       const bool stays = units[unit].frozen && pattern.keep_for_step;  // over the run
-      (first ? use.first_get_bytes : use.later_get_bytes) =
-          held || stays ? 0 : units[unit].count * element;
+      (first ? use.first_get_bytes : use.later_get_bytes) = held || stays ? 0 : wire[unit];
       last_use[unit] = position++;
     }
   }
@@ -90,7 +92,10 @@ UsePattern BuildUsePattern(const plan::ModelSpec& spec, const plan::Job& job,
   }
   const std::vector<plan::UnitSpec> units = plan::JobUnits(spec, job.train);
   PlaceCompute(spec, pattern);
-  PlaceGets(units, SizeOf(job.service.wire_type), pattern);
+  PlaceGets(units,
+            plan::WireBytes(units, plan::BuildPartitions(units, job.service.partition_bytes),
+                            job.service.wire_type),
+            pattern);
   PlacePushes(spec, units, job, pattern);
   return pattern;
 }

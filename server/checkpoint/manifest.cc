@@ -1,6 +1,7 @@
 #include <xxhash.h>
 
 #include <charconv>
+#include <string_view>
 
 #include "core/base/json/json.h"
 #include "core/base/status.h"
@@ -11,6 +12,7 @@ namespace shoal::server {
 namespace {
 
 constexpr int kFormat = 1;
+constexpr std::string_view kNf4 = "nf4";  // of the model's blocks, while it trains
 
 std::string Hex(uint64_t value) { return fmt::format("{:016x}", value); }
 
@@ -82,6 +84,12 @@ absl::StatusOr<Manifest> FromJson(const Json& document, const std::string& file_
     SHOAL_ASSIGN_OR_RETURN(manifest.spec,
                            plan::WithModuleAdapters(std::move(manifest.spec), adapters));
   }
+  if (document.contains("quantize")) {
+    if (manifest.spec.adapters.empty() || document.at("quantize").get<std::string>() != kNf4) {
+      return DataLoss("{}: malformed: quantize", file_name);
+    }
+    manifest.spec.quantize = plan::Quantize::kNf4;
+  }
   manifest.special = {.bos = document.at("bos").get<int64_t>(),
                       .eos = document.at("eos").get<int64_t>()};
   for (const Json& entry : document.at("shards")) {
@@ -116,6 +124,9 @@ std::string ManifestToJson(const Manifest& manifest, uint64_t job_hash) {
     for (const auto& [module, adapter] : plan::AdaptersByModule(manifest.spec)) {
       document["adapters"][module] = {{"rank", adapter.rank}, {"scale", adapter.scale}};
     }
+  }
+  if (manifest.spec.quantize == plan::Quantize::kNf4) {
+    document["quantize"] = kNf4;
   }
   if (manifest.validation.has_value()) {
     document["validation"] = {{"step", manifest.validation->step},

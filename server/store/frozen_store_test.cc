@@ -163,5 +163,48 @@ TEST_F(FrozenStoreTest, TheRestTrainsAsEver) {
   }
 }
 
+// What clients read of it, at the server that has it and at one that backs it up.
+TEST_F(FrozenStoreTest, BlocksAreInNf4WhereTheyArePublished) {
+  for (const bool backup : {false, true}) {
+    StoreOptions options = {.wire_type = DType::kBF16, .backups_publish = true};
+    options = backup ? options.OfBackups() : options;
+    PartlyFrozen plain(options, true);
+    std::vector<plan::UnitSpec> units = plain.units;
+    for (plan::UnitSpec& unit : units) {
+      unit.nf4 = unit.frozen;
+    }
+    const auto partitions = plan::BuildPartitions(units, 1 << 14);
+    const StoreBytes bytes = CountStoreBytes(partitions, options);
+    PageBuffer weights = *PageBuffer::Allocate(bytes.weights);
+    auto store =
+        *Store::Create(units, partitions, options, weights.bytes(), &plain.pool, TestedState());
+    ASSERT_OK(store->Load(3, {.master = ReadWeights, .base = ReadWeights}));
+    const auto checksums = store->Checksums().value();
+    int64_t saved = 0;
+    for (size_t p = 0; p < partitions.size(); ++p) {
+      const plan::PartitionSpec& spec = partitions[p];
+      if (!spec.frozen) {
+        continue;
+      }
+      const plan::Nf4Partition nf4(units[static_cast<size_t>(spec.unit)], spec.offset, spec.count);
+      std::vector<std::byte> expected(static_cast<size_t>(nf4.bytes()));
+      ASSERT_OK(nf4.Encode(ReadWeights, expected.data()));
+      const Partition::Memory& memory = store->partitions()[p]->memory();
+      const std::span<const std::byte> there(memory.wire[0].host, expected.size());
+      EXPECT_TRUE(std::ranges::equal(there, expected)) << p;
+      EXPECT_EQ(memory.header->version[0], 0U);
+      EXPECT_NE(checksums[p].hash, plain.store->Checksums().value()[p].hash);
+      std::vector<float> scratch;
+      EXPECT_EQ(store->Read(p, StateArray::kMaster, scratch).value()[1],
+                WeightOf(spec.unit, spec.offset + 1))
+          << "as it was";
+      saved += RoundUp(2 * spec.count, transport::kBufferAlignment) -
+               RoundUp(nf4.bytes(), transport::kBufferAlignment);
+    }
+    EXPECT_GT(saved, 0);
+    EXPECT_EQ(CountStoreBytes(plain.partitions, options).weights - bytes.weights, saved);
+  }
+}
+
 }  // namespace
 }  // namespace shoal::server

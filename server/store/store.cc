@@ -27,7 +27,7 @@ int64_t HeadersBytes(size_t partitions) {
 // Of the weights of a partition: how many there are, and the size of each.
 int64_t Buffers(const plan::PartitionSpec& spec) { return spec.frozen ? 1 : 2; }
 int64_t BufferBytes(const plan::PartitionSpec& spec, DType wire_type) {
-  return RoundUp(spec.count * SizeOf(wire_type), transport::kBufferAlignment);
+  return RoundUp(spec.wire_bytes(wire_type), transport::kBufferAlignment);
 }
 
 }  // namespace
@@ -78,8 +78,12 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(std::span<const plan::UnitS
   StateLayout layout = {
       .options = options, .partitions = {held.begin(), held.end()}, .rules = store->rules_.all()};
   for (plan::PartitionSpec& spec : layout.partitions) {
+    const plan::UnitSpec& unit = units[static_cast<size_t>(spec.unit)];
+    store->nf4_.push_back(
+        spec.nf4_bytes == 0 ? nullptr
+                            : std::make_unique<plan::Nf4Partition>(unit, spec.offset, spec.count));
     spec.count = spec.trained();
-    layout.updates.push_back(store->rules_.Of(units[static_cast<size_t>(spec.unit)], spec));
+    layout.updates.push_back(store->rules_.Of(unit, spec));
   }
   SHOAL_ASSIGN_OR_RETURN(store->state_, make_state(layout, pool));
   store->host_weights_ = weights;
@@ -183,7 +187,9 @@ absl::Status Store::LoadFrozen(size_t index) {
   const WeightsBuffers& weights = partition.memory().wire[0];
   const auto count = static_cast<size_t>(partition.spec().count);
   partition.BeginWrite(0);
-  if (options_.wire_type == DType::kF32) {
+  if (nf4_[index] != nullptr) {
+    SHOAL_RETURN_IF_ERROR(nf4_[index]->Encode(base_, weights.host));
+  } else if (options_.wire_type == DType::kF32) {
     SHOAL_RETURN_IF_ERROR(base_(partition.spec().unit, partition.spec().offset,
                                 {reinterpret_cast<float*>(weights.host), count}));
   } else {
@@ -194,7 +200,7 @@ absl::Status Store::LoadFrozen(size_t index) {
   }
   if (weights.shared != nullptr) {
     SHOAL_RETURN_IF_ERROR(
-        state_->CopyToShared(weights, partition.spec().count * SizeOf(options_.wire_type)));
+        state_->CopyToShared(weights, partition.spec().wire_bytes(options_.wire_type)));
   }
   partition.EndWrite(0);
   return absl::OkStatus();
@@ -365,10 +371,11 @@ absl::Status Store::Publish(int64_t step, std::span<const UpdateScalars> scalars
 }
 
 uint64_t Store::HashOfFrozen(size_t partition) const {
-  const auto count = static_cast<size_t>(partitions_[partition]->spec().count);
+  const plan::PartitionSpec& spec = partitions_[partition]->spec();
+  const auto count = static_cast<size_t>(spec.count);
   const std::byte* const weights = partitions_[partition]->memory().wire[0].host;
-  if (options_.wire_type == DType::kF32) {
-    return XXH3_64bits(weights, count * sizeof(float));
+  if (nf4_[partition] != nullptr || options_.wire_type == DType::kF32) {
+    return XXH3_64bits(weights, static_cast<size_t>(spec.wire_bytes(options_.wire_type)));
   }
   std::vector<float> wide(count);
   Convert(std::span(reinterpret_cast<const BFloat16*>(weights), count), wide.data());

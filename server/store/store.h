@@ -15,7 +15,8 @@
 // buffers are filled only once KeepHostWeights has been called.
 //
 // Of a partition that is frozen there is one buffer of weights, version 0, and nothing else: it
-// takes no push and is in no Seal, no Commit. A backup of it that publishes nothing holds nothing.
+// takes no push and is in no Seal, no Commit. If its weights are in NF4, Load makes them so, out of
+// files that have them as they were. A backup of it that publishes nothing holds nothing.
 //
 // Failure: only the state can fail (a GPU's). A Seal that fails loses the attempt; a Commit that
 // fails leaves nothing usable (failure()): buffers of the version stay marked as being written.
@@ -33,6 +34,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/threads/thread_pool.h"
+#include "core/model/nf4_partition.h"
 #include "server/store/host_state.h"
 #include "server/store/partition.h"
 #include "server/store/partition_state.h"
@@ -64,7 +66,8 @@ struct PartitionStatistics {
 
 struct PartitionChecksum {
   int partition = 0;
-  // XXH3-64 of the fp32 master weights; of what is frozen, of its published ones in fp32.
+  // XXH3-64 of the fp32 master weights; of what is frozen, of its published ones in fp32, or as
+  // they are in NF4.
   uint64_t hash = 0;
 };
 
@@ -155,7 +158,8 @@ class Store {
   ThreadPool* const pool_;
   int64_t version_ = -1;
   absl::Status failure_;
-  plan::UnitReader base_;  // of what is frozen
+  plan::UnitReader base_;                                 // of what is frozen
+  std::vector<std::unique_ptr<plan::Nf4Partition>> nf4_;  // by partition; null: is not in it
   std::unique_ptr<PartitionState> state_;
   std::shared_ptr<std::byte> shared_weights_;
   std::span<std::byte> host_weights_;

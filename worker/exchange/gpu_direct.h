@@ -34,6 +34,7 @@ struct GpuDirectRequest {
   DType compute_type = DType::kF32;
   DType wire_type = DType::kF32;
   DType gradient_type = DType::kF32;
+  bool nf4 = false;    // some weights are in it on the wire
   bool local = false;  // all servers are on this host
 };
 

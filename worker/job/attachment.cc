@@ -206,6 +206,7 @@ absl::Status Attachment::ChoosePaths() {
                                           .compute_type = plan::ComputeDType(context_.job),
                                           .wire_type = context_.job.service.wire_type,
                                           .gradient_type = context_.job.service.gradient_type,
+                                          .nf4 = context_.spec.quantize == plan::Quantize::kNf4,
                                           .local = context_.job.cluster.local},
                                          options_.transports->all()));
   gpu_direct_.push =

@@ -24,19 +24,28 @@ constexpr int64_t kPage = 4096;  // alignment of what the transport exposes
 
 int64_t Pages(int64_t bytes) { return RoundUp(bytes, kPage); }
 
-// Returns the bytes of `per_size` buffers of each distinct size of units with a contribution, or of
-// as many as there are such units if they are fewer.
+// A unit's size, and how many buffers there are of such a size; of no bytes: it has none.
+struct Wanted {
+  int64_t bytes = 0;
+  int64_t most = 0;
+
+  auto operator<=>(const Wanted&) const = default;
+};
+
+// Returns the bytes of the buffers of units with a contribution: of each distinct size as many as
+// are wanted, or as there are such units if they are fewer.
+template <typename WantedOf>
 int64_t BufferBytes(const std::vector<UnitSpec>& units, const std::vector<int>& contributions,
-                    int64_t element, int64_t per_size) {
-  std::map<int64_t, int64_t> units_of_size;
+                    const WantedOf& wanted_of) {
+  std::map<Wanted, int64_t> units_of_size;
   for (const UnitSpec& unit : units) {
     if (contributions[static_cast<size_t>(unit.index)] > 0) {
-      ++units_of_size[unit.count];
+      ++units_of_size[wanted_of(unit)];
     }
   }
   int64_t bytes = 0;
-  for (const auto& [count, number] : units_of_size) {
-    bytes += std::min(number, per_size) * Pages(count * element);
+  for (const auto& [wanted, number] : units_of_size) {
+    bytes += std::min(number, wanted.most) * Pages(wanted.bytes);
   }
   return bytes;
 }
@@ -51,32 +60,43 @@ WorkerMemory UnitBuffers(const ModelSpec& spec, const Job& job, const WorkerPoli
   const DType compute = ComputeDType(job);
   const auto all = static_cast<int64_t>(units.size());
   const int64_t weight_buffers = BuffersPerSize(job.train);
-  const auto buffers = [&](int64_t element, int64_t per_size) {
-    return BufferBytes(units, contributions, element, per_size);
+  const bool on_gpu = OnGpu(job);
+  const int64_t kept = policy.residency == Residency::kStep ? all : weight_buffers;
+  // Of those in NF4 a worker's host keeps what was read, a GPU what it computes with.
+  const auto buffers = [&](int64_t per_size, bool on_device) {
+    return BufferBytes(units, contributions, [&](const UnitSpec& unit) {
+      return Wanted{.bytes = unit.count * SizeOf(compute),
+                    .most = unit.nf4 && !on_device ? weight_buffers : per_size};
+    });
   };
   const auto gradient_buffers = [&](int64_t per_size) {
-    return BufferBytes(units, trained, 4, per_size);
+    return BufferBytes(units, trained, [&](const UnitSpec& unit) {
+      return Wanted{.bytes = unit.count * 4, .most = per_size};
+    });
+  };
+  const std::vector<int64_t> wire =
+      WireBytes(units, BuildPartitions(units, job.service.partition_bytes), job.service.wire_type);
+  const auto wire_of = [&](const UnitSpec& unit) {
+    const bool converts = unit.nf4 || job.service.wire_type != compute;
+    return Wanted{.bytes = converts ? wire[static_cast<size_t>(unit.index)] : 0,
+                  .most = unit.nf4 && !on_gpu ? kept : weight_buffers};
   };
   WorkerMemory memory;
-  const int64_t weights =
-      buffers(SizeOf(compute), policy.residency == Residency::kStep ? all : weight_buffers);
+  memory.wire = BufferBytes(units, contributions, wire_of);
   const int64_t gradients =
       gradient_buffers(policy.push == PushPolicy::kStep ? all : kGradientBuffersPerSize);
-  if (OnGpu(job)) {
-    memory.weights = buffers(SizeOf(compute), weight_buffers);
+  if (on_gpu) {
+    memory.weights = buffers(weight_buffers, /*on_device=*/false);
     memory.gpu = {
-        .weights = weights,
+        .weights = buffers(kept, /*on_device=*/true),
         .gradients = gradients,
         .workspace =
             kGpuWorkspaceBytes +
             (MayFuseAttention(job) ? FusedAttentionBytes(spec, job.data.microbatch_tokens) : 0)};
     memory.gradients = gradient_buffers(kGradientBuffersPerSize);
   } else {
-    memory.weights = weights;
+    memory.weights = buffers(kept, /*on_device=*/false);
     memory.gradients = gradients;
-  }
-  if (job.service.wire_type != compute) {
-    memory.wire = buffers(SizeOf(job.service.wire_type), weight_buffers);
   }
   return memory;
 }
@@ -108,7 +128,8 @@ StepTraffic TrafficOf(const ModelSpec& spec, const Job& job, const WorkerPolicy&
                       std::span<const int> uses, const std::vector<int>& contributions,
                       int64_t microbatches) {
   const std::vector<UnitSpec> units = JobUnits(spec, job.train);
-  const int64_t wire = SizeOf(job.service.wire_type);
+  const std::vector<PartitionSpec> partitions = BuildPartitions(units, job.service.partition_bytes);
+  const std::vector<int64_t> wire = WireBytes(units, partitions, job.service.wire_type);
   StepTraffic traffic;
   std::vector<int64_t> last_use(units.size(), -1);
   for (int64_t position = 0; position < static_cast<int64_t>(uses.size()); ++position) {
@@ -118,7 +139,7 @@ StepTraffic TrafficOf(const ModelSpec& spec, const Job& job, const WorkerPolicy&
     const bool stays = units[unit].frozen && policy.residency == Residency::kStep;
     if (!stays && (last_use[unit] < 0 || position - last_use[unit] > held_for)) {
       ++traffic.fetches;
-      traffic.get_bytes += units[unit].count * wire;
+      traffic.get_bytes += wire[unit];
     }
     last_use[unit] = position;
   }
@@ -128,7 +149,7 @@ StepTraffic TrafficOf(const ModelSpec& spec, const Job& job, const WorkerPolicy&
   for (const UnitSpec& unit : units) {
     traffic.push_bytes += pushes_of(unit.index) * unit.count * SizeOf(job.service.gradient_type);
   }
-  for (const PartitionSpec& partition : BuildPartitions(units, job.service.partition_bytes)) {
+  for (const PartitionSpec& partition : partitions) {
     traffic.pushes += pushes_of(partition.unit);
   }
   return traffic;
@@ -256,6 +277,7 @@ WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const Worke
 bool MayExchange(const Job& job) {
   return job.train.synchronization == Synchronization::kLayer &&
          job.train.device != DeviceKind::kCpu && !PushesEachContribution(job) &&
+         job.lora.quantize == Quantize::kNone &&  // shards are of elements
          !job.emulate.enabled() && !job.cluster.pipeline.enabled();
 }
 

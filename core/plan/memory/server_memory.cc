@@ -25,7 +25,7 @@ int64_t StateArray(int64_t count, int64_t element) {
 
 // Returns the size of a partition's buffers of weights.
 int64_t BufferBytes(const PartitionSpec& partition, DType wire) {
-  return (partition.frozen ? 1 : 2) * ServerPages(partition.count * SizeOf(wire));
+  return (partition.frozen ? 1 : 2) * ServerPages(partition.wire_bytes(wire));
 }
 
 // Returns the size of the region of weights that clients read.
@@ -55,7 +55,7 @@ ReachedInGpu PlanReachedInGpu(const Job& job) {
       std::ranges::find(service.transports, "shm") == service.transports.end()) {
     return {};
   }
-  return {.weights = service.wire_type == ComputeDType(job),
+  return {.weights = service.wire_type == ComputeDType(job) && job.lora.quantize == Quantize::kNone,
           .slots = service.gradient_type == DType::kF32,
           .by_all = job.cluster.local};
 }

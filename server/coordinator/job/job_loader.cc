@@ -79,6 +79,7 @@ class CheckpointFolder final : public CheckpointFiles {
     const Manifest& manifest = checkpoint->manifest();
     if (plan::ModelSpec of_job = spec_; manifest.spec != of_job) {
       of_job.adapters = manifest.spec.adapters;
+      of_job.quantize = manifest.spec.quantize;
       if (manifest.spec == of_job) {
         return InvalidArgument(
             "{} is a checkpoint of other adapters than lora.* of the job says; take back what its "
