@@ -69,6 +69,8 @@ TEST_F(TrainLora, AdaptersHaveTheSameBitsOnAnyWorkersAndAfterAResume) {
   EXPECT_THAT(refused({"lora.rank=8"}),
               HasSubstr("goes on with the adapters that are there: lora.rank (4 in the "
                         "checkpoint's job, 8 now); take these values back"));
+  EXPECT_THAT(refused({"lora.rank=4", "lora.quantize=nf4"}),
+              HasSubstr("lora.quantize (none in the checkpoint's job, nf4 now)"));
   EXPECT_THAT(refused({}), HasSubstr("lora.rank (4 in the checkpoint's job, 0 now)"));
   EXPECT_THAT(refused({"lora.rank=4", "lora.targets=[mlp]", "lora.alpha=8"}),
               HasSubstr("lora.alpha (16 in the checkpoint's job, 8 now), lora.targets ("));

@@ -79,6 +79,14 @@ TEST_F(DeviceTest, InBf16) {
   ExpectSameBits(Run(1, 1), Run(1, 0));
 }
 
+TEST_F(DeviceTest, WithBlocksInNf4) {
+  job_.lora = {.rank = 4, .quantize = plan::Quantize::kNf4};
+  for (const plan::Residency residency : {plan::Residency::kLayer, plan::Residency::kStep}) {
+    job_.train.residency = residency;
+    ExpectSameBits(Run(1, 1), Run(1, 0));
+  }
+}
+
 TEST_F(DeviceTest, AsStagesOfAPipeline) {
   job_.service.accumulate = plan::Accumulate::kExact;
   const ClusterRun single = Run(1, 0);
