@@ -43,6 +43,17 @@ class TrainLora : public TrainEndToEnd {
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     return folder_ + "/" + output;
   }
+  // The loss of a model on what is trained.
+  double Eval(const std::vector<std::string>& model) const {
+    std::vector<std::string> command = {"eval",       "--data",    folder_ + "/train.jsonl",
+                                        "--json",     "--answers", "0",
+                                        "--template", "chatml",    "--compute",
+                                        "fp32"};
+    command.insert(command.end(), model.begin(), model.end());
+    const ProgramResult result = Shoal(command);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return nlohmann::json::parse(result.output)["loss"].get<double>();
+  }
 };
 
 TEST_F(TrainLora, AdaptersHaveTheSameBitsOnAnyWorkersAndAfterAResume) {
@@ -102,19 +113,9 @@ TEST_F(TrainLora, AnAdapterIsExportedAloneOrMergedAndGoneOnFrom) {
     EXPECT_EQ(run.exit_code, 0) << run.errors;
     return ParseSteps(run.output).front().loss;
   };
-  const auto eval = [&](const std::vector<std::string>& model) {
-    std::vector<std::string> command = {"eval",       "--data",    folder_ + "/train.jsonl",
-                                        "--json",     "--answers", "0",
-                                        "--template", "chatml",    "--compute",
-                                        "fp32"};
-    command.insert(command.end(), model.begin(), model.end());
-    const ProgramResult result = Shoal(command);
-    EXPECT_EQ(result.exit_code, 0) << result.errors;
-    return nlohmann::json::parse(result.output)["loss"].get<double>();
-  };
-  const double adapted = eval({"--model", folder_ + "/model", "--adapter", alone});
-  EXPECT_NEAR(eval({"--model", merged}), adapted, 1e-5 * adapted);
-  EXPECT_GT(eval({"--model", folder_ + "/model"}), adapted + 0.02);
+  const double adapted = Eval({"--model", folder_ + "/model", "--adapter", alone});
+  EXPECT_NEAR(Eval({"--model", merged}), adapted, 1e-5 * adapted);
+  EXPECT_GT(Eval({"--model", folder_ + "/model"}), adapted + 0.02);
 
   const double trained = first_loss("again", {"lora.from=" + Adapter("first")});
   const auto go_on = [&](const std::string& from) {
@@ -137,6 +138,18 @@ TEST_F(TrainLora, AnAdapterIsExportedAloneOrMergedAndGoneOnFrom) {
       Shoal({"checkpoint", "export", folder_ + "/anew", "--output", folder_ + "/x", "--merge"});
   EXPECT_EQ(of_none.exit_code, 2);
   EXPECT_THAT(of_none.errors, HasSubstr("has no adapters: export it without --merge"));
+}
+
+TEST_F(TrainLora, AdaptersOfAModelInNf4AreMergedWithTheModelThatWasGiven) {
+  const std::vector<std::string> keys = {"lora.rank=4", "lora.quantize=nf4"};
+  ASSERT_EQ(TrainTo("undisturbed", keys).exit_code, 0);
+  ASSERT_EQ(TrainTo("resumed", keys, {"--steps", "3"}).exit_code, 0);
+  const ProgramResult resumed = TrainTo("resumed", keys, {"--resume"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.errors;
+  EXPECT_TRUE(Tensors(Adapter("resumed")) == Tensors(Adapter("undisturbed")));
+  const double adapted = Eval({"--model", folder_ + "/model", "--adapter", Adapter("undisturbed")});
+  const std::string merged = Export("undisturbed", "merged", {"--merge"});
+  EXPECT_NEAR(Eval({"--model", merged}), adapted, 1e-5 * adapted);
 }
 
 // As PEFT scales them by itself.

@@ -273,6 +273,14 @@ bool Session::StartFetch(int unit) {
     }
   }
   Wake(unit);
+  if (fetches_->state(unit) == FetchTable::State::kConverting) {
+    // It is here, whoever is connected.
+    for (const Io& io : io_) {
+      if (io.used) {
+        io.queue->Wake();
+      }
+    }
+  }
   return true;
 }
 

@@ -80,7 +80,7 @@ absl::Status Renumber(ShardMap& map, const MapChange& change) {
 void AddReaders(ShardMap& map) {
   if (map.readers.empty()) {
     for (const std::vector<int>& holders : map.servers) {
-      map.readers.push_back(holders.empty() ? MapChange::kGone : holders.front());
+      map.readers.push_back(holders.front());
     }
   }
 }
@@ -88,7 +88,7 @@ void AddReaders(ShardMap& map) {
 // As messages have it: none where all are primaries.
 void DropReaders(ShardMap& map) {
   for (size_t id = 0; id < map.servers.size(); ++id) {
-    if (map.servers[id].empty() || map.readers[id] != map.servers[id].front()) {
+    if (map.readers[id] != map.servers[id].front()) {
       return;
     }
   }
@@ -113,8 +113,13 @@ MapChange Diff(const ShardMap& before, const ShardMap& after, std::vector<int> p
 }
 
 absl::StatusOr<ShardMap> Apply(ShardMap map, const MapChange& change) {
+  if (std::ranges::any_of(map.servers, &std::vector<int>::empty) ||
+      (!map.readers.empty() && map.readers.size() != map.servers.size())) {
+    return InvalidArgument("the map known does not name a server of each partition");
+  }
   const bool changes = !change.partitions.empty() || !change.places.empty();
-  if (change.from != map.generation || change.to < change.from + (changes ? 1 : 0)) {
+  if (change.from != map.generation ||
+      (changes ? change.to <= change.from : change.to < change.from)) {
     return InvalidArgument("it leads from generation {} to {}, the map known is of {}", change.from,
                            change.to, map.generation);
   }

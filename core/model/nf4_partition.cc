@@ -52,21 +52,26 @@ Nf4Partition::Nf4Partition(const UnitSpec& unit, int64_t offset, int64_t count)
 
 absl::Status Nf4Partition::Encode(const UnitReader& read, std::byte* to) const {
   std::memset(to, 0, static_cast<size_t>(bytes_));
-  std::vector<float> weights;
+  // All at once, as files are read record by record.
+  const int64_t first = parts_.front().first - parts_.front().before;
+  const Part& last = parts_.back();
+  std::vector<float> weights(static_cast<size_t>(last.first + last.count + last.after - first));
+  SHOAL_RETURN_IF_ERROR(read(unit_, offset_ + first, weights));
   for (const Part& part : parts_) {
-    weights.resize(static_cast<size_t>(part.before + part.count + part.after));
-    SHOAL_RETURN_IF_ERROR(read(unit_, offset_ + part.first - part.before, weights));
+    const auto of_part = std::span<const float>(weights).subspan(
+        static_cast<size_t>(part.first - part.before - first),
+        static_cast<size_t>(part.before + part.count + part.after));
     if (part.matrix) {
-      EncodePart(part, weights, to + part.at);
+      EncodePart(part, of_part, to + part.at);
     } else {
-      std::memcpy(to + part.at, weights.data(), weights.size() * sizeof(float));
+      std::memcpy(to + part.at, of_part.data(), of_part.size_bytes());
     }
   }
   return absl::OkStatus();
 }
 
 // `weights`: of its blocks whole.
-void Nf4Partition::EncodePart(const Part& part, const std::vector<float>& weights,
+void Nf4Partition::EncodePart(const Part& part, std::span<const float> weights,
                               std::byte* to) const {
   auto* const all_codes = reinterpret_cast<uint8_t*>(to + part.blocks() * 4);
   const auto size = static_cast<int64_t>(weights.size());
@@ -75,8 +80,7 @@ void Nf4Partition::EncodePart(const Part& part, const std::vector<float>& weight
     const int64_t count = std::min(kNf4Block, size - begin);
     std::array<uint8_t, kNf4Block / 2> codes = {};
     const float scale = EncodeNf4(
-        std::span(weights).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
-        codes.data());
+        weights.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)), codes.data());
     std::memcpy(to + block * 4, &scale, sizeof(scale));
     const int64_t first = std::max(begin, part.before);
     const int64_t last = std::min(begin + count, part.before + part.count);

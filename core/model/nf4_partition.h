@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -45,7 +46,7 @@ class Nf4Partition {
 
   template <typename T>
   void DecodeTo(const std::byte* from, T* to) const;
-  void EncodePart(const Part& part, const std::vector<float>& weights, std::byte* to) const;
+  void EncodePart(const Part& part, std::span<const float> weights, std::byte* to) const;
 
   const int unit_;
   const int64_t offset_;

@@ -65,7 +65,13 @@ std::vector<float> Decoded(const UnitSpec& block, const PartitionSpec& partition
   const Nf4Partition nf4(block, partition.offset, partition.count);
   EXPECT_EQ(nf4.bytes(), partition.nf4_bytes);
   std::vector<std::byte> wire(static_cast<size_t>(nf4.bytes()), std::byte{0xEE});
-  EXPECT_TRUE(nf4.Encode(ReadWeights, wire.data()).ok());
+  int reads = 0;
+  const auto read = [&reads](int unit, int64_t offset, std::span<float> out) {
+    ++reads;
+    return ReadWeights(unit, offset, out);
+  };
+  EXPECT_TRUE(nf4.Encode(read, wire.data()).ok());
+  EXPECT_EQ(reads, 1) << "files are read record by record";
   std::vector<float> values(static_cast<size_t>(partition.count), NAN);
   nf4.Decode(wire.data(), DType::kF32, reinterpret_cast<std::byte*>(values.data()));
   std::vector<BFloat16> narrow(values.size(), BFloat16(NAN));

@@ -245,6 +245,7 @@ absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& 
   } else {
     plan::ModelSpec merged = manifest.spec;
     merged.adapters.clear();
+    merged.quantize = plan::Quantize::kNone;  // files have the model that was given
     SHOAL_RETURN_IF_ERROR(formats::WriteHfModel(output, merged,
                                                 plan::MergedWeights(manifest.spec, read),
                                                 {.dtype = options.dtype,

@@ -133,7 +133,12 @@ TEST_F(Nf4Test, ExactModeGivesTheSameBitsAnywhere) {
   EXPECT_EQ(cut.weights, alone.weights);
 }
 
+// With two views for six blocks, too: each use waits for one.
 TEST_F(Nf4Test, HowItIsFetchedDoesNotMatter) {
+  plan::ModelSpec spec = *plan::NamedShape("tiny");
+  spec.layers = 6;
+  MakeModel(spec);
+  job_.train.prefetch_units = 0;
   for (const plan::Synchronization synchronization :
        {plan::Synchronization::kStep, plan::Synchronization::kLayer}) {
     job_.train.synchronization = synchronization;

@@ -12,6 +12,9 @@ constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
 
 // Adds what an answer leaves out, as it was in the one before.
 absl::Status Complete(const proto::JoinJobReply& known, proto::JoinJobReply& answer) {
+  if (!known.has_shard_map()) {
+    return InvalidArgument("it is told what has changed in a shard map of which it knows none");
+  }
   if (answer.job_id() != known.job_id() || answer.run() != known.run()) {
     return InvalidArgument("it is of run {} of {}, the map known is of run {} of {}", answer.run(),
                            answer.job_id(), known.run(), known.job_id());
@@ -93,12 +96,11 @@ void WorkerCore::OnJoined(const absl::StatusOr<proto::JoinJobReply>& answer) {
   absl::StatusOr<proto::JoinJobReply> reply = OfNewestTerm(answer);
   if (reply.ok() && reply->has_map_change()) {
     if (const absl::Status completed = Complete(join_, *reply); !completed.ok()) {
-      LogWarning(
-          "what the coordinator says has changed in the shard map does not fit: {}; asks "
-          "for all of it",
-          Message(completed));
+      LogWarning("what the coordinator says has changed in the shard map does not fit: {}",
+                 Message(completed));
+      // Asks for all of it, once.
+      reply = join_.has_shard_map() ? Unavailable("{}", Message(completed)) : completed;
       join_.clear_shard_map();
-      reply = Unavailable("{}", Message(completed));
     }
   }
   unanswered_ = !reply.ok();

@@ -145,11 +145,18 @@ TEST_F(WorkerCoreTest, AsksForTheWholeMapAfterAChangeThatDoesNotFit) {
     EXPECT_EQ(core.Next(kNow), What::kJoin) << answer.DebugString();
     EXPECT_GT(core.pause(), absl::ZeroDuration());
     EXPECT_FALSE(core.join_question().has_known());
-    core.OnJoined(answer);  // and nothing to complete it from
-    EXPECT_EQ(core.Next(kNow), What::kJoin);
     core.OnJoined(WholeMap(8));
     EXPECT_EQ(core.Next(kNow), What::kMake);
   }
+}
+
+TEST_F(WorkerCoreTest, LeavesWhereAChangeOfAMapThatItDoesNotKnowIsAllThatItGets) {
+  proto::JoinJobReply answer = Ready();
+  answer.mutable_map_change();  // of no partition, from generation 0 to 0
+  WorkerCore core(7, /*stays=*/true);
+  core.OnJoined(answer);
+  EXPECT_EQ(core.Next(kNow), What::kLeave);
+  EXPECT_THAT(std::string(core.end().message()), ::testing::HasSubstr("of which it knows none"));
 }
 
 TEST_F(WorkerCoreTest, TellsAReportUntilItIsTaken) {

@@ -207,6 +207,12 @@ TEST(MapChange, IsRefusedWhereItDoesNotFit) {
             "it puts partition 1 on no server");
   EXPECT_EQ(why_not([](MapChange& change) { change.partitions[1].reader = 1; }),
             "partition 1 is to be read from server 1, which does not hold it");
+  for (const ShardMap& known :
+       {ShardMap{.generation = 3, .servers = {{0, 1}, {}, {2, 1}}},
+        ShardMap{.generation = 3, .servers = {{0, 1}, {1, 0}, {2, 1}}, .readers = {0, 1}}}) {
+    EXPECT_EQ(Apply(known, fits).status().message(),
+              "the map known does not name a server of each partition");
+  }
 }
 
 TEST(MapChange, ListsThatDoNotFitTogetherAreRefused) {

@@ -275,7 +275,7 @@ void JobRun::EndWave(int64_t bytes) {
     return;
   }
   waves_.rest_places = PlacesToBe();
-  if (replicas() == 1 && AreSame(servers_, servers_before) &&
+  if (replicas() == 1 && AreSame(servers_, servers_before) && !waves_.rest_places.empty() &&
       waves_.rest_places.back() < std::ssize(servers_)) {  // else places are others'
     waves_.rest_generation = job_.shard_map.generation;
   }
