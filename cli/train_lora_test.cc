@@ -142,7 +142,9 @@ TEST_F(TrainLora, AnAdapterIsExportedAloneOrMergedAndGoneOnFrom) {
 
 TEST_F(TrainLora, AdaptersOfAModelInNf4AreMergedWithTheModelThatWasGiven) {
   const std::vector<std::string> keys = {"lora.rank=4", "lora.quantize=nf4"};
-  ASSERT_EQ(TrainTo("undisturbed", keys).exit_code, 0);
+  const ProgramResult undisturbed = TrainTo("undisturbed", keys);
+  ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.errors;
+  EXPECT_THAT(undisturbed.errors, HasSubstr(" of the model, whose blocks are in NF4\n"));
   ASSERT_EQ(TrainTo("resumed", keys, {"--steps", "3"}).exit_code, 0);
   const ProgramResult resumed = TrainTo("resumed", keys, {"--resume"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.errors;

@@ -195,9 +195,11 @@ std::string DescribeAdapters(const plan::ModelSpec& spec) {
   }
   plan::ModelSpec base = spec;
   base.adapters.clear();
-  return fmt::format("lora: {} matrices have an adapter ({}), {} parameters beside {} of the model",
-                     adapters.size(), absl::StrJoin(names, ", "), WithThousands(trained),
-                     WithThousands(plan::ParameterCount(base)));
+  return fmt::format(
+      "lora: {} matrices have an adapter ({}), {} parameters beside {} of the model{}",
+      adapters.size(), absl::StrJoin(names, ", "), WithThousands(trained),
+      WithThousands(plan::ParameterCount(base)),
+      spec.quantize == plan::Quantize::kNf4 ? ", whose blocks are in NF4" : "");
 }
 
 absl::StatusOr<std::optional<server::CheckpointInfo>> ChooseCheckpoint(const std::string& directory,
