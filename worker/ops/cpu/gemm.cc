@@ -4,13 +4,16 @@
 
 #include <cstdlib>
 #include <new>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "core/base/bf16.h"
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "oneapi/dnnl/dnnl.hpp"
 #include "worker/ops/cpu/amx_gemm.h"
+#include "worker/ops/cpu/instructions.h"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -51,6 +54,18 @@ void* Scratchpad(size_t bytes) {
     }
   }
   return data.get();
+}
+
+// Copies rows of bf16 to fp32, one after the other.
+const float* Widen(const void* from, int64_t rows, int64_t columns, int64_t stride,
+                   std::vector<float>& to) {
+  to.resize(static_cast<size_t>(rows * columns));
+  for (int64_t row = 0; row < rows; ++row) {
+    Convert(
+        std::span(static_cast<const BFloat16*>(from) + row * stride, static_cast<size_t>(columns)),
+        to.data() + row * columns);
+  }
+  return to.data();
 }
 
 }  // namespace
@@ -133,11 +148,42 @@ void GemmCache::Run(const GemmShape& shape, const void* a, const void* b, void* 
     RunOnAmx(shape, a, b, c);
     return;
   }
+  static const bool multiplies_bf16 = OneDnnMultipliesBf16();
   try {
     UseOneThread();
-    Get(shape)->Run(a, b, c);
+    if (shape.input == DType::kBF16 && !multiplies_bf16) {
+      RunWidened(shape, a, b, c);
+    } else {
+      Get(shape)->Run(a, b, c);
+    }
   } catch (const std::exception& error) {  // dnnl::error or bad_alloc
     Fail(shape, error.what());
+  }
+}
+
+void GemmCache::RunWidened(const GemmShape& shape, const void* a, const void* b, void* c) {
+  thread_local std::vector<float> wide_a;
+  thread_local std::vector<float> wide_b;
+  thread_local std::vector<float> wide_c;
+  GemmShape wide = shape;
+  wide.input = wide.output = DType::kF32;
+  wide.a_stride = shape.transpose_a ? shape.m : shape.k;
+  wide.b_stride = shape.transpose_b ? shape.k : shape.n;
+  const float* const of_a =
+      Widen(a, shape.transpose_a ? shape.k : shape.m, wide.a_stride, shape.a_stride, wide_a);
+  const float* const of_b =
+      Widen(b, shape.transpose_b ? shape.n : shape.k, wide.b_stride, shape.b_stride, wide_b);
+  if (shape.output == DType::kF32) {
+    Get(wide)->Run(of_a, of_b, c);
+    return;
+  }
+  wide.c_stride = shape.n;
+  wide_c.resize(static_cast<size_t>(shape.m * shape.n));
+  Get(wide)->Run(of_a, of_b, wide_c.data());
+  for (int64_t row = 0; row < shape.m; ++row) {
+    Convert(std::span<const float>(wide_c).subspan(static_cast<size_t>(row * shape.n),
+                                                   static_cast<size_t>(shape.n)),
+            static_cast<BFloat16*>(c) + row * shape.c_stride);
   }
 }
 

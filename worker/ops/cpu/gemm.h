@@ -1,5 +1,6 @@
 // Single-threaded matrix products: oneDNN's, behind a bounded cache of compiled kernels. On a CPU
-// with AMX, cpu/amx_gemm.h does bf16 products without compiling, except those too thin for it.
+// with AMX, cpu/amx_gemm.h does bf16 products without compiling, except those too thin for it; on
+// one without AVX-512 their operands are widened to fp32, which is slow and exact.
 //
 // Each product runs on the calling thread; cpu/matmul.cc splits a large one over the pool's
 // threads. So oneDNN never starts its own threads, which would compete with the pool's for the
@@ -42,6 +43,7 @@ class GemmCache {
     std::list<GemmShape>::iterator use;
   };
   std::shared_ptr<const GemmKernel> Get(const GemmShape& shape);
+  void RunWidened(const GemmShape& shape, const void* a, const void* b, void* c);
   void Fail(const GemmShape& shape, const char* reason);
 
   const int64_t capacity_;

@@ -21,6 +21,8 @@ bool Has(dnnl::cpu_isa isa) {
 
 bool HasNativeBf16() { return Has(dnnl::cpu_isa::avx512_core_bf16); }
 
+bool OneDnnMultipliesBf16() { return Has(dnnl::cpu_isa::avx512_core); }
+
 bool HasAmxInstructions() { return Has(dnnl::cpu_isa::avx512_core_amx); }
 
 std::string WidestInstructions() {
