@@ -121,7 +121,7 @@ std::vector<Mistake> Adapters() {
             {"{at}/job.yaml:7: lora.targets: 'lm_head' matches no matrix"}),
       InJob("AlphaWithoutARank", "lora: {alpha: 32}\n",
             {"{at}/job.yaml:7: lora.alpha needs lora.rank"}),
-      InJob("DefaultAlphaOfAnotherAdapter", "lora: {from: x, alpha: 16}\n",
+      InJob("AlphaOfAnotherAdapter", "lora: {from: x, alpha: 32}\n",
             {"{at}/job.yaml:7: lora.alpha contradicts lora.from: the adapter there says it"}),
       InJob("AdaptersOfNoTarget", "lora: {rank: 4, targets: []}\n",
             {"{at}/job.yaml:7: lora.targets is empty: name matrices, or leave it out for all"}),

@@ -53,8 +53,7 @@ std::optional<MapChange> MapHistory::Since(int64_t generation, const ShardMap& n
     change.places = Then(std::move(change.places), since->places);
   }
   std::ranges::sort(ids);
-  const auto repeated = std::ranges::unique(ids);
-  ids.erase(repeated.begin(), repeated.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   for (const int id : ids) {
     change.partitions.push_back(
         {.id = id, .servers = now.servers[static_cast<size_t>(id)], .reader = now.reader(id)});

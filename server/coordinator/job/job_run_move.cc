@@ -163,6 +163,7 @@ void JobRun::BeginWave(std::span<const plan::Relocation> relocations) {
         job_.pushes.partitions, job_.shard_map, servers_, spare_servers_, places, relocations,
         at_once ? left : plan::NextWaveBytes(waves_.pace, left, waves_.ended), NextGeneration());
     waves_.rest.assign(relocations.begin() + move_->partitions, relocations.end());
+    waves_.rest_places = places;
   }
   if (!waves_.reserved.Reach(*move_)) {
     move_->map.generation = NextGeneration();  // who knows the map of before connects anew
@@ -274,8 +275,7 @@ void JobRun::EndWave(int64_t bytes) {
     OpenStep();
     return;
   }
-  waves_.rest_places = PlacesToBe();
-  if (replicas() == 1 && AreSame(servers_, servers_before) && !waves_.rest_places.empty() &&
+  if (replicas() == 1 && AreSame(servers_, servers_before) &&
       waves_.rest_places.back() < std::ssize(servers_)) {  // else places are others'
     waves_.rest_generation = job_.shard_map.generation;
   }

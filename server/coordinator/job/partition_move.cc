@@ -1,7 +1,6 @@
 #include "server/coordinator/job/partition_move.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "core/base/bytes.h"
 #include "core/base/check.h"
@@ -287,8 +286,11 @@ double Imbalance(const std::vector<plan::PartitionSpec>& partitions, const plan:
       loads[map.primary(partition.id)] += partition.count;
     }
     const int64_t largest = std::max<int64_t>(1, plan::LargestCount(kind));
-    const auto [least, most] = std::ranges::minmax(loads | std::views::values);
-    apart = std::max(apart, static_cast<double>(most - least) / static_cast<double>(largest));
+    const auto [least, most] =
+        std::minmax_element(loads.begin(), loads.end(),
+                            [](const auto& a, const auto& b) { return a.second < b.second; });
+    apart = std::max(
+        apart, static_cast<double>(most->second - least->second) / static_cast<double>(largest));
   }
   return apart;
 }
