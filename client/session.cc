@@ -151,11 +151,7 @@ Session::~Session() {
 void Session::Stop() {
   absl::MutexLock lock(&mutex_);
   stopping_ = true;
-  for (const Io& io : io_) {
-    if (io.queue != nullptr) {
-      io.queue->Wake();
-    }
-  }
+  WakeAll();
 }
 
 bool Session::stopping() const {
@@ -240,6 +236,14 @@ void Session::Wake(int unit) {
   }
 }
 
+void Session::WakeAll() const {
+  for (const Io& io : io_) {
+    if (io.queue != nullptr) {
+      io.queue->Wake();
+    }
+  }
+}
+
 void Session::WakeServer(int server) {
   const Link& to = link(server);
   if (to.state == Link::State::kOpen) {
@@ -274,12 +278,7 @@ bool Session::StartFetch(int unit) {
   }
   Wake(unit);
   if (fetches_->state(unit) == FetchTable::State::kConverting) {
-    // It is here, whoever is connected.
-    for (const Io& io : io_) {
-      if (io.used) {
-        io.queue->Wake();
-      }
-    }
+    WakeAll();  // it is here, whoever is connected
   }
   return true;
 }

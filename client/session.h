@@ -158,6 +158,7 @@ class Session {
 
   bool CanFollow(const Layout& layout) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Wake(int unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeAll() const;
   void WakeServer(int server) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Why the current attempt cannot continue, or OK.
   absl::Status Failure() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

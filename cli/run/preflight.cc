@@ -193,12 +193,10 @@ std::string DescribeAdapters(const plan::ModelSpec& spec) {
   for (const plan::UnitSpec& unit : plan::BuildUnits(spec)) {
     trained += unit.kind == plan::UnitKind::kAdapter ? unit.count : 0;
   }
-  plan::ModelSpec base = spec;
-  base.adapters.clear();
   return fmt::format(
       "lora: {} matrices have an adapter ({}), {} parameters beside {} of the model{}",
       adapters.size(), absl::StrJoin(names, ", "), WithThousands(trained),
-      WithThousands(plan::ParameterCount(base)),
+      WithThousands(plan::ParameterCount(plan::WithoutAdapters(spec))),
       spec.quantize == plan::Quantize::kNf4 ? ", whose blocks are in NF4" : "");
 }
 

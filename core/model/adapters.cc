@@ -47,11 +47,6 @@ bool Fits(const std::string& target, const AdaptedMatrix& matrix) {
          fnmatch(target.c_str(), matrix.module.c_str(), 0) == 0;
 }
 
-std::vector<UnitSpec> UnitsWithoutAdapters(ModelSpec spec) {
-  spec.adapters.clear();
-  return BuildUnits(spec);
-}
-
 void Append(UnitSpec& unit, Role role, const AdaptedMatrix& matrix, int64_t rows, int64_t columns) {
   std::string name = AdapterTensorName(matrix.module, role);
   TensorSpec& tensor =
@@ -94,7 +89,7 @@ std::vector<AdaptedMatrix> MatricesOf(const UnitSpec& block) {
 
 ModuleAdapters AdaptersByModule(const ModelSpec& spec) {
   ModuleAdapters adapters;
-  for (const UnitSpec& unit : UnitsWithoutAdapters(spec)) {
+  for (const UnitSpec& unit : BuildUnits(WithoutAdapters(spec))) {
     for (const AdaptedProduct& product : LayoutOfAdapters(spec, unit)) {
       for (const AdapterPart& part : product.parts) {
         adapters[part.matrix.module] = {part.rank, part.scale};
@@ -104,10 +99,16 @@ ModuleAdapters AdaptersByModule(const ModelSpec& spec) {
   return adapters;
 }
 
+ModelSpec WithoutAdapters(ModelSpec spec) {
+  spec.adapters.clear();
+  spec.quantize = Quantize::kNone;
+  return spec;
+}
+
 absl::StatusOr<ModelSpec> WithModuleAdapters(ModelSpec spec, const ModuleAdapters& adapters) {
   ModuleAdapters left = adapters;
   std::vector<std::string> modules;
-  const std::vector<UnitSpec> units = UnitsWithoutAdapters(spec);
+  const std::vector<UnitSpec> units = BuildUnits(WithoutAdapters(spec));
   spec.adapters.clear();
   for (int64_t layer = 0; layer < spec.layers; ++layer) {
     for (const AdaptedMatrix& matrix : MatricesOf(units[static_cast<size_t>(layer) + 1])) {
@@ -130,7 +131,7 @@ absl::StatusOr<ModelSpec> WithAdapters(ModelSpec spec, const std::vector<std::st
   std::set<std::string> unmatched(targets.begin(), targets.end());
   std::set<std::string> names;
   ModuleAdapters adapters;
-  for (const UnitSpec& unit : UnitsWithoutAdapters(spec)) {
+  for (const UnitSpec& unit : BuildUnits(WithoutAdapters(spec))) {
     if (unit.kind != UnitKind::kBlock) {
       continue;
     }
@@ -155,7 +156,7 @@ absl::Status ValidateAdapters(const ModelSpec& spec) {
   if (spec.adapters.empty()) {
     return absl::OkStatus();
   }
-  const std::vector<UnitSpec> units = UnitsWithoutAdapters(spec);
+  const std::vector<UnitSpec> units = BuildUnits(WithoutAdapters(spec));
   const Adapter* before = nullptr;
   for (const Adapter& adapter : spec.adapters) {
     if (adapter.layer < 0 || adapter.layer >= spec.layers || adapter.rank < 1 ||

@@ -50,6 +50,9 @@ absl::StatusOr<ModelSpec> WithModuleAdapters(ModelSpec spec, const ModuleAdapter
 absl::StatusOr<ModelSpec> WithAdapters(ModelSpec spec, const std::vector<std::string>& targets,
                                        int64_t rank, double scale);
 
+// Returns the model that adapters were added to, as it was given.
+ModelSpec WithoutAdapters(ModelSpec spec);
+
 // Checks that each adapter is of a matrix, in order, and that a unit of them has no padding.
 absl::Status ValidateAdapters(const ModelSpec& spec);
 

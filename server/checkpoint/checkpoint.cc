@@ -11,6 +11,7 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/data/template_file.h"
+#include "core/model/adapters.h"
 #include "core/model/huggingface/peft_adapter.h"
 #include "core/model/merged_weights.h"
 #include "server/checkpoint/record_cache.h"
@@ -243,10 +244,7 @@ absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& 
                                    .rank_stabilized = options.rslora,
                                    .tokenizer_folder = options.tokenizer_folder}));
   } else {
-    plan::ModelSpec merged = manifest.spec;
-    merged.adapters.clear();
-    merged.quantize = plan::Quantize::kNone;  // files have the model that was given
-    SHOAL_RETURN_IF_ERROR(formats::WriteHfModel(output, merged,
+    SHOAL_RETURN_IF_ERROR(formats::WriteHfModel(output, plan::WithoutAdapters(manifest.spec),
                                                 plan::MergedWeights(manifest.spec, read),
                                                 {.dtype = options.dtype,
                                                  .tokenizer_folder = options.tokenizer_folder,

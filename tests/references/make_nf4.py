@@ -11,13 +11,14 @@ multiplies by its inverse elsewhere, as its kernels for GPUs do everywhere; here
 """
 
 import argparse
-import json
 import pathlib
 import sys
 
 import bitsandbytes.functional as bnb
 import numpy
 import torch
+
+import make_families as families
 
 FILE = pathlib.Path(__file__).parent / 'lora' / 'nf4.json'
 SHAPES = [(4, 64), (3, 48), (5, 26), (6, 192)]
@@ -59,12 +60,10 @@ def case_of(shape):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--check', action='store_true')
-    text = json.dumps([case_of(shape) for shape in SHAPES], indent=1) + '\n'
-    if parser.parse_args().check:
-        sys.exit(0 if FILE.read_text() == text else f'{FILE} is not as it would be written')
-    FILE.write_text(text)
+    golden = [case_of(shape) for shape in SHAPES]
+    sys.exit(families.settle(FILE, golden, parser.parse_args().check))
 
 
 if __name__ == '__main__':

@@ -7,6 +7,7 @@
 
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/model/adapters.h"
 #include "core/plan/schedule/stage_units.h"
 #include "worker/job/microbatch_drawer.h"
 #include "worker/model/batch/batch_size.h"
@@ -21,8 +22,7 @@ namespace {
 std::vector<int> WithReference(const JobContext& context, const std::vector<int>& uses) {
   std::vector<int> all;
   if (context.job.preference.reference == plan::Reference::kAdapterOff) {
-    plan::ModelSpec alone = context.spec;
-    alone.adapters.clear();
+    const plan::ModelSpec alone = plan::WithoutAdapters(context.spec);
     all = plan::EvaluationUses(alone, plan::AllUnits(alone));
   }
   all.insert(all.end(), uses.begin(), uses.end());

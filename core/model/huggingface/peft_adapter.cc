@@ -174,10 +174,9 @@ bool AreAll(const std::string& last, const plan::ModuleAdapters& adapters,
   });
 }
 
-std::vector<std::string> ModulesOf(plan::ModelSpec spec) {
-  spec.adapters.clear();
+std::vector<std::string> ModulesOf(const plan::ModelSpec& spec) {
   std::vector<std::string> modules;
-  for (const UnitSpec& unit : plan::BuildUnits(spec)) {
+  for (const UnitSpec& unit : plan::BuildUnits(plan::WithoutAdapters(spec))) {
     if (unit.kind == plan::UnitKind::kBlock) {
       for (const plan::AdaptedMatrix& matrix : plan::MatricesOf(unit)) {
         modules.push_back(matrix.module);

@@ -19,8 +19,7 @@ constexpr absl::Duration kTakenTogether = absl::Seconds(2);
 }  // namespace
 
 void JobRun::OfferServers(std::vector<Member> spares) {
-  const bool same =
-      std::ranges::equal(spares, spare_servers_, {}, &Member::incarnation, &Member::incarnation);
+  const bool same = AreSame(spares, spare_servers_);
   spare_servers_ = std::move(spares);
   if (!same) {
     Settle();

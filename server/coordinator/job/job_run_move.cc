@@ -42,10 +42,6 @@ void CountInGpus(const PartitionMove& move, const LoadedJob& job,
   }
 }
 
-bool AreSame(const std::vector<Member>& a, const std::vector<Member>& b) {
-  return std::ranges::equal(a, b, {}, &Member::incarnation, &Member::incarnation);
-}
-
 // As plan::MapChange has them.
 std::vector<int> PlacesAfter(const std::vector<Member>& before, const std::vector<Member>& after) {
   std::vector<int> places;

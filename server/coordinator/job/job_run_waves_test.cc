@@ -98,6 +98,23 @@ TEST_F(WavesTest, AWishBetweenWavesIsPlannedFromWherePartitionsAre) {
   }
 }
 
+// What is left of the plan of before is not what the newest wish wants.
+TEST_F(WavesTest, AWishDuringALaterWaveIsNotTakenForThatOfBefore) {
+  SimOptions options = Options(/*steps=*/60);
+  options.model_growth = 4;
+  for (const int wave : {2, 3}) {  // over the same servers as the wave before
+    SimWorld world(options);
+    world.At("committed", 2, [&] { EXPECT_TRUE(world.Scale(Wish(2)).ok()); });
+    world.At("fetch", wave, [&] { EXPECT_TRUE(world.Scale(Wish(1)).ok()); });
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+    ASSERT_TRUE(world.done().has_value()) << world.failure();
+    Look(world);
+    EXPECT_EQ(last.servers(), 1) << "wave " << wave;
+    EXPECT_EQ(last.bytes_left(), 0);
+    EXPECT_EQ(last.rollbacks(), 0);
+  }
+}
+
 // It makes room for all waves of the wish, which says nothing of how long the next one takes.
 TEST_F(WavesTest, ALongReserveMakesNoSmallWave) {
   SimOptions options = Options(/*steps=*/60);

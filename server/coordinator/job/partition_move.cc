@@ -86,6 +86,10 @@ bool ReservedPlaces::Reach(const PartitionMove& wave) {
   return reaches;
 }
 
+bool AreSame(const std::vector<Member>& a, const std::vector<Member>& b) {
+  return std::ranges::equal(a, b, {}, &Member::incarnation, &Member::incarnation);
+}
+
 std::vector<int> PlacesToBe(const std::vector<Member>& servers, const std::set<uint64_t>& leaving,
                             int64_t wanted) {
   std::vector<int> places;

@@ -54,6 +54,9 @@ class ReservedPlaces {
   std::map<uint64_t, std::set<int>> by_server_;  // partitions, by incarnation
 };
 
+// Whether both are the same members, in the same order.
+bool AreSame(const std::vector<Member>& a, const std::vector<Member>& b);
+
 // Who is to hold a job's partitions, as places in `servers` and, above those, in a list of spares:
 // the first `wanted` of those that stay, and of the spares.
 std::vector<int> PlacesToBe(const std::vector<Member>& servers, const std::set<uint64_t>& leaving,
