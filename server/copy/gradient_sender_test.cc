@@ -108,6 +108,7 @@ TEST(GradientSender, SendsAPartitionInPartsToEachOfItsBackups) {
 
 TEST(GradientSender, OneServerThatHangsHoldsUpOneThread) {
   Taken taken;
+  absl::Notification called;
   absl::Notification hangs;
   std::atomic<int> calls = 0;
   {
@@ -116,7 +117,9 @@ TEST(GradientSender, OneServerThatHangsHoldsUpOneThread) {
         return taken.Connect(address);
       }
       return [&](const proto::TakeGradientRequest&) -> absl::StatusOr<proto::TakeGradientReply> {
-        ++calls;
+        if (++calls == 1) {
+          called.Notify();
+        }
         hangs.WaitForNotification();
         return DeadlineExceeded("no answer");
       };
@@ -125,6 +128,7 @@ TEST(GradientSender, OneServerThatHangsHoldsUpOneThread) {
     sender.Add(kPartition, 5, 1);
     sender.Add(kPartition, 5, 1);
     taken.AwaitCalls(4);  // all that goes to b
+    called.WaitForNotification();
     EXPECT_EQ(calls, 1);
     hangs.Notify();
   }
