@@ -10,6 +10,7 @@
 #include "server/coordinator/step/expected_pushes.h"
 #include "server/coordinator/step/report_sum.h"
 #include "server/coordinator/step/skipped_step.h"
+#include "server/coordinator/step/step_timing.h"
 
 namespace shoal::server {
 namespace {
@@ -287,6 +288,8 @@ void JobRun::TakeReport(size_t worker, const proto::FinishedReport& report) {
   }
   environment_.reached("reported");
   AddRound(report, reports_[worker]);
+  last_steps_.resize(workers_.size());
+  TakeConnections(report, last_steps_[worker]);
   rounds_run_[worker] += report.packs().empty() ? 0 : 1;
   reported_at_[worker] = environment_.clock.Now();
   working_[worker] = false;

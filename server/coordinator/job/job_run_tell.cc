@@ -124,7 +124,12 @@ void JobRun::TellStep(proto::StepEvent committed, const std::vector<proto::Commi
   done.set_idle_share(IdleShare(timing));
   const double flops = FlopsOf(plan_, job_.flops);
   mfu_ = Utilization(flops, timing);
-  last_steps_ = DescribeStep(std::move(timing));
+  std::vector<proto::LastStep> last_steps = DescribeStep(timing);
+  last_steps_.resize(last_steps.size());
+  for (size_t worker = 0; worker < last_steps.size(); ++worker) {
+    last_steps[worker].mutable_connections()->Swap(last_steps_[worker].mutable_connections());
+  }
+  last_steps_ = std::move(last_steps);
   done.set_mfu(mfu_);
   environment_.metrics.OnStep(done,
                               {.flops = flops,
@@ -272,7 +277,9 @@ void JobRun::Record(Json line) {
 
 const proto::LastStep* JobRun::LastStepOf(uint64_t incarnation) const {
   const std::optional<size_t> worker = WorkerOf(incarnation);
-  return worker.has_value() && *worker < last_steps_.size() ? &last_steps_[*worker] : nullptr;
+  return worker.has_value() && *worker < last_steps_.size() && last_steps_[*worker].step() > 0
+             ? &last_steps_[*worker]
+             : nullptr;
 }
 
 }  // namespace shoal::server

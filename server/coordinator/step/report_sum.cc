@@ -17,12 +17,10 @@ void AddTo(Seconds& sum, const Seconds& more) {
 }  // namespace
 
 void AddRound(const proto::FinishedReport& round, std::optional<proto::FinishedReport>& sum) {
-  if (!sum.has_value()) {
-    sum = round;
-    return;
-  }
-  proto::FinishedReport& total = *sum;
-  total.mutable_packs()->MergeFrom(round.packs());
+  proto::FinishedReport& total = sum.has_value() ? *sum : sum.emplace();
+  total.set_step(round.step());
+  total.set_attempt(round.attempt());
+  total.set_peak_flops(round.peak_flops());
   total.mutable_times()->MergeFrom(round.times());
   total.mutable_spans()->MergeFrom(round.spans());
   total.mutable_copies()->MergeFrom(round.copies());
@@ -34,7 +32,6 @@ void AddRound(const proto::FinishedReport& round, std::optional<proto::FinishedR
   total.set_transfer_wait_seconds(total.transfer_wait_seconds() + round.transfer_wait_seconds());
   AddTo(*total.mutable_neighbour_wait_seconds(), round.neighbour_wait_seconds());
   AddTo(*total.mutable_get_wait_by_server(), round.get_wait_by_server());
-  *total.mutable_connections() = round.connections();
 }
 
 }  // namespace shoal::server

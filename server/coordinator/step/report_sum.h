@@ -1,4 +1,4 @@
-// Adds up a worker's reports of the rounds of one attempt. Pure.
+// Adds up a worker's reports of the rounds of one attempt, without packs and connections. Pure.
 #pragma once
 
 #include <optional>

@@ -61,7 +61,8 @@ std::optional<Culprit> SlowestNeighbour(const StepTiming& timing, size_t worker,
   return OtherWorker(timing.groups.WorkerAt(timing.groups.GroupOf(worker), slowest), worker, share);
 }
 
-std::optional<Culprit> WaitedFor(const StepTiming& timing, size_t worker,
+// `last`: the worker that all others waited for.
+std::optional<Culprit> WaitedFor(const StepTiming& timing, size_t worker, size_t last,
                                  const proto::LastStep& shares) {
   const double layer_or_step = std::max(shares.layer_wait(), shares.step_wait());
   const double server = std::max(shares.get_wait(), shares.push_wait());
@@ -76,10 +77,11 @@ std::optional<Culprit> WaitedFor(const StepTiming& timing, size_t worker,
     return shares.push_wait() > shares.get_wait() ? std::nullopt
                                                   : SlowestServer(timing.reports[worker], server);
   }
-  if (timing.synchronization == plan::Synchronization::kLayer) {
-    return OtherWorker(LeastLayerWait(timing.reports), worker, layer_or_step);
-  }
-  return OtherWorker(LastToReport(timing.reported_at), worker, layer_or_step);
+  return OtherWorker(last, worker, layer_or_step);
+}
+
+bool AreSame(const proto::DataConnection& a, const proto::DataConnection& b) {
+  return a.peer() == b.peer() && a.transport() == b.transport() && a.reason() == b.reason();
 }
 
 }  // namespace
@@ -108,10 +110,13 @@ double Utilization(double flops, const StepTiming& timing) {
   return timing.seconds > 0 && std::isfinite(share) ? share : 0;
 }
 
-std::vector<proto::LastStep> DescribeStep(StepTiming timing) {
+std::vector<proto::LastStep> DescribeStep(const StepTiming& timing) {
   std::vector<proto::LastStep> result;
+  const size_t last_worker = timing.synchronization == plan::Synchronization::kLayer
+                                 ? LeastLayerWait(timing.reports)
+                                 : LastToReport(timing.reported_at);
   for (size_t worker = 0; worker < timing.reports.size(); ++worker) {
-    proto::FinishedReport& report = timing.reports[worker];
+    const proto::FinishedReport& report = timing.reports[worker];
     const auto share = [&](double seconds) {
       return timing.seconds > 0 && seconds > 0 ? std::min(seconds / timing.seconds, 1.0) : 0.0;
     };
@@ -128,13 +133,18 @@ std::vector<proto::LastStep> DescribeStep(StepTiming timing) {
     last.set_transfer_wait(share(report.transfer_wait_seconds()));
     const double rest = 1 - last.compute() - last.get_wait() - last.push_wait() -
                         last.layer_wait() - last.neighbour_wait() - last.transfer_wait();
-    last.mutable_connections()->Swap(report.mutable_connections());
     last.set_step_wait(timing.seconds > 0 ? std::max(0.0, rest) : 0.0);
-    if (const auto culprit = WaitedFor(timing, worker, last); culprit.has_value()) {
+    if (const auto culprit = WaitedFor(timing, worker, last_worker, last); culprit.has_value()) {
       last.set_waited_for(fmt::format("{} ({:.2f} of the step)", culprit->name, culprit->share));
     }
   }
   return result;
+}
+
+void TakeConnections(const proto::FinishedReport& report, proto::LastStep& last) {
+  if (!std::ranges::equal(report.connections(), last.connections(), AreSame)) {
+    *last.mutable_connections() = report.connections();
+  }
 }
 
 }  // namespace shoal::server

@@ -29,6 +29,10 @@ double IdleShare(const StepTiming& timing);
 double Utilization(double flops, const StepTiming& timing);
 
 // Each worker's step as shares of its duration. The rest is its wait at the end.
-std::vector<proto::LastStep> DescribeStep(StepTiming timing);
+std::vector<proto::LastStep> DescribeStep(const StepTiming& timing);
+
+// Takes over the report's connections where they are others: each worker has one with each server,
+// and they seldom change.
+void TakeConnections(const proto::FinishedReport& report, proto::LastStep& last);
 
 }  // namespace shoal::server

@@ -121,22 +121,37 @@ TEST(StepTiming, StaysWithinBoundsWhateverIsReported) {
 TEST(ReportSum, RoundsOfAWorkerAddUp) {
   std::optional<proto::FinishedReport> sum;
   proto::FinishedReport first = Report(5, 1, 0.5, 0);
-  first.add_packs()->set_number(3);
+  first.set_step(4);
   first.add_get_wait_by_server(1);
   proto::FinishedReport second = Report(2, 0.25, 0, 0);
-  second.add_packs()->set_number(7);
+  second.set_step(4);
   second.add_get_wait_by_server(0.5);
   second.add_get_wait_by_server(2);
-  second.add_connections()->set_peer("server-0");
   AddRound(first, sum);
   AddRound(second, sum);
   EXPECT_EQ(sum->busy_seconds(), 7);
   EXPECT_EQ(sum->get_wait_seconds(), 1.25);
   EXPECT_EQ(sum->push_wait_seconds(), 0.5);
-  EXPECT_EQ(sum->packs_size(), 2);
+  EXPECT_EQ(sum->step(), 4);
   EXPECT_EQ(sum->get_wait_by_server(0), 1.5);
   EXPECT_EQ(sum->get_wait_by_server(1), 2);
-  EXPECT_EQ(sum->connections_size(), 1);
+}
+
+TEST(StepTiming, ConnectionsAreTakenWhereTheyAreOthers) {
+  proto::FinishedReport report;
+  report.add_connections()->set_peer("server-0");
+  proto::LastStep last;
+  TakeConnections(report, last);
+  ASSERT_EQ(last.connections_size(), 1);
+  const proto::DataConnection* const taken = &last.connections(0);
+  TakeConnections(report, last);
+  EXPECT_EQ(&last.connections(0), taken);
+  report.mutable_connections(0)->set_transport("tcp");
+  TakeConnections(report, last);
+  EXPECT_EQ(last.connections(0).transport(), "tcp");
+  report.clear_connections();
+  TakeConnections(report, last);
+  EXPECT_TRUE(last.connections().empty());
 }
 
 }  // namespace
