@@ -13,7 +13,7 @@ int64_t Layout::largest_partition() const {
 
 bool Layout::KeepsPlace(int partition, int server, const Layout& next) const {
   const auto has = [&](const Layout& layout) {
-    const std::vector<int>& all = layout.holders[static_cast<size_t>(partition)];
+    const plan::Holders& all = layout.holders[static_cast<size_t>(partition)];
     return std::ranges::find(all, server) != all.end();
   };
   const bool wrote = writer_of(partition) == server;
@@ -53,7 +53,7 @@ absl::StatusOr<Layout> MakeLayout(const std::vector<plan::UnitSpec>& units,
         {.name = units[unit].name, .count = range_of(unit).count, .frozen = units[unit].frozen});
   }
   for (plan::PartitionSpec& partition : layout.partitions) {
-    const std::vector<int>& holders = map.servers[static_cast<size_t>(partition.id)];
+    const plan::Holders& holders = map.servers[static_cast<size_t>(partition.id)];
     const auto is_none = [servers](int server) { return server < 0 || server >= servers; };
     if (holders.empty() || is_none(holders.front()) || is_none(map.reader(partition.id))) {
       return InvalidArgument("the shard map puts partition {} on no server of the {} there are",

@@ -28,7 +28,7 @@ std::vector<plan::UnitSpec> UnitsOf(const RigOptions& options) {
 plan::ShardMap MapOf(const std::vector<plan::PartitionSpec>& partitions,
                      const RigOptions& options) {
   plan::ShardMap map = plan::PlaceShards(partitions, options.servers, options.generation);
-  for (std::vector<int>& holders : map.servers) {
+  for (plan::Holders& holders : map.servers) {
     while (std::ssize(holders) < options.replicas) {
       holders.push_back((holders.back() + 1) % options.servers);
     }

@@ -57,7 +57,7 @@ float FakeServer::Weight(int64_t version, int unit, int64_t element) {
 }
 
 bool FakeServer::Holds(int partition) const {
-  const std::vector<int>& holders = layout_->holders[static_cast<size_t>(partition)];
+  const plan::Holders& holders = layout_->holders[static_cast<size_t>(partition)];
   return std::ranges::find(holders, options_.index) != holders.end();
 }
 

@@ -9,26 +9,37 @@ namespace shoal::plan {
 proto::ShardMap ToMessage(const ShardMap& map) {
   proto::ShardMap message;
   message.set_generation(map.generation);
-  for (size_t id = 0; id < map.servers.size(); ++id) {
-    const std::vector<int>& servers = map.servers[id];
-    proto::PartitionServers& partition = *message.add_partitions();
-    partition.mutable_servers()->Assign(servers.begin(), servers.end());
-    if (!map.readers.empty() && map.readers[id] != servers.front()) {
-      partition.set_reader(map.readers[id]);
+  message.mutable_servers()->Reserve(static_cast<int>(map.servers.size()));
+  for (const Holders& servers : map.servers) {
+    message.mutable_servers()->Add(servers.begin(), servers.end());
+  }
+  if (std::cmp_not_equal(message.servers_size(), map.servers.size())) {
+    for (const Holders& servers : map.servers) {
+      message.add_holders(static_cast<int>(servers.size()));
     }
+  }
+  const auto primary = [](const Holders& servers) { return servers.front(); };
+  if (!std::ranges::equal(map.readers, map.servers, {}, {}, primary)) {
+    message.mutable_readers()->Assign(map.readers.begin(), map.readers.end());
   }
   return message;
 }
 
 ShardMap FromMessage(const proto::ShardMap& message) {
-  ShardMap map{.generation = message.generation(), .servers = {}};
-  const bool apart =
-      std::ranges::any_of(message.partitions(), &proto::PartitionServers::has_reader);
-  for (const proto::PartitionServers& partition : message.partitions()) {
-    map.servers.emplace_back(partition.servers().begin(), partition.servers().end());
-    if (apart && !partition.servers().empty()) {
-      map.readers.push_back(partition.has_reader() ? partition.reader() : partition.servers(0));
+  ShardMap map{.generation = message.generation(),
+               .servers = {},
+               .readers = {message.readers().begin(), message.readers().end()}};
+  const bool one_each = message.holders().empty();
+  map.servers.resize(
+      static_cast<size_t>(one_each ? message.servers_size() : message.holders_size()));
+  auto next = message.servers().begin();
+  for (size_t id = 0; id < map.servers.size(); ++id) {
+    const int count = one_each ? 1 : message.holders(static_cast<int>(id));
+    if (count < 0 || count > message.servers().end() - next) {
+      break;
     }
+    map.servers[id].assign(next, next + count);
+    next += count;
   }
   return map;
 }

@@ -9,6 +9,7 @@
 namespace shoal::plan {
 
 proto::ShardMap ToMessage(const ShardMap& map);
+// Partitions whose servers are missing have none: messages come over the network.
 ShardMap FromMessage(const proto::ShardMap& message);
 
 proto::MapChange ToMessage(const MapChange& change);

@@ -46,7 +46,7 @@ absl::Status CheckPartitions(const ShardMap& map, const MapChange& change) {
       return InvalidArgument("it changes partition {} after {}", partition.id, before);
     }
     before = partition.id;
-    const std::vector<int>& holders = partition.servers;
+    const Holders& holders = partition.servers;
     if (holders.empty() || std::ranges::min(holders) < 0) {
       return InvalidArgument("it puts partition {} on no server", partition.id);
     }
@@ -79,7 +79,7 @@ absl::Status Renumber(ShardMap& map, const MapChange& change) {
 // Each partition has one, for as long as it is worked on.
 void AddReaders(ShardMap& map) {
   if (map.readers.empty()) {
-    for (const std::vector<int>& holders : map.servers) {
+    for (const Holders& holders : map.servers) {
       map.readers.push_back(holders.front());
     }
   }
@@ -103,7 +103,7 @@ MapChange Diff(const ShardMap& before, const ShardMap& after, std::vector<int> p
       .from = before.generation, .to = after.generation, .places = std::move(places)};
   const auto in_after = [&](int holder) { return PlaceOf(holder, change.places); };
   for (int id = 0; id < static_cast<int>(after.servers.size()); ++id) {
-    const std::vector<int>& servers = after.servers[static_cast<size_t>(id)];
+    const Holders& servers = after.servers[static_cast<size_t>(id)];
     if (!std::ranges::equal(before.servers[static_cast<size_t>(id)], servers, {}, in_after) ||
         in_after(before.reader(id)) != after.reader(id)) {
       change.partitions.push_back({.id = id, .servers = servers, .reader = after.reader(id)});
@@ -113,7 +113,7 @@ MapChange Diff(const ShardMap& before, const ShardMap& after, std::vector<int> p
 }
 
 absl::StatusOr<ShardMap> Apply(ShardMap map, const MapChange& change) {
-  if (std::ranges::any_of(map.servers, &std::vector<int>::empty) ||
+  if (std::ranges::any_of(map.servers, &Holders::empty) ||
       (!map.readers.empty() && map.readers.size() != map.servers.size())) {
     return InvalidArgument("the map known does not name a server of each partition");
   }

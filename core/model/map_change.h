@@ -13,7 +13,7 @@ namespace shoal::plan {
 struct MapChange {
   struct Partition {
     int id = 0;
-    std::vector<int> servers;  // as in a map
+    Holders servers;
     int reader = 0;
     bool operator==(const Partition&) const = default;
   };

@@ -24,7 +24,7 @@ ShardMap PlaceShards(const std::vector<PartitionSpec>& partitions, int servers,
   const auto server_count = static_cast<size_t>(servers);
   std::vector<int64_t> load(server_count, 0);
   ShardMap map{.generation = generation,
-               .servers = std::vector<std::vector<int>>(partitions.size())};
+               .servers = std::vector<Holders>(partitions.size())};
   bool frozen = false;
   for (const size_t index : order) {
     if (partitions[index].frozen && !std::exchange(frozen, true)) {
@@ -60,7 +60,7 @@ class BackupPlaces {
   int64_t load(int server) const { return At(load_, server); }
 
   // -1: there is no server left.
-  int Best(const std::vector<int>& holders) const {
+  int Best(const Holders& holders) const {
     int best = -1;
     for (const int server : servers_) {
       const bool holds = std::ranges::find(holders, server) != holders.end();
@@ -77,7 +77,7 @@ class BackupPlaces {
     const auto found = of.find(key);
     return found == of.end() ? 0 : found->second;
   }
-  std::tuple<bool, int64_t, int64_t, int> Rank(const std::vector<int>& holders, int server) const {
+  std::tuple<bool, int64_t, int64_t, int> Rank(const Holders& holders, int server) const {
     const bool near = std::ranges::any_of(holders, [&](int holder) {
       return std::max(holder, server) < std::ssize(hosts_) &&
              hosts_[static_cast<size_t>(holder)] == hosts_[static_cast<size_t>(server)];
@@ -100,8 +100,8 @@ void PlaceBackups(std::vector<PartitionSpec> order, ShardMap& map, std::span<con
   }
   const int64_t share = total / std::max<int64_t>(1, std::ssize(servers)) + LargestCount(order);
   for (const PartitionSpec& partition : order) {
-    std::vector<int>& holders = map.servers[static_cast<size_t>(partition.id)];
-    const std::vector<int> before = std::exchange(holders, {holders.front()});
+    Holders& holders = map.servers[static_cast<size_t>(partition.id)];
+    const Holders before = std::exchange(holders, {holders.front()});
     for (const int backup : std::span(before).subspan(1)) {
       const bool stays = std::ranges::find(servers, backup) != servers.end() &&
                          places.load(backup) + partition.count <= share;
@@ -112,7 +112,7 @@ void PlaceBackups(std::vector<PartitionSpec> order, ShardMap& map, std::span<con
     }
   }
   for (const PartitionSpec& partition : order) {
-    std::vector<int>& holders = map.servers[static_cast<size_t>(partition.id)];
+    Holders& holders = map.servers[static_cast<size_t>(partition.id)];
     while (std::ssize(holders) < std::min(replicas, std::ssize(servers))) {
       const int best = places.Best(holders);
       if (best < 0) {

@@ -7,14 +7,17 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "core/model/partition.h"
 
 namespace shoal::plan {
 
+// Server indices, primary first, then backups: few, and a map of a large model is copied often.
+using Holders = absl::InlinedVector<int, 4>;
+
 struct ShardMap {
   int64_t generation = 0;
-  // By partition id: server indices, primary first, then backups.
-  std::vector<std::vector<int>> servers;
+  std::vector<Holders> servers;  // by partition id
   // By partition id: whom a client reads it from. Empty: primaries.
   std::vector<int> readers = {};
 

@@ -263,7 +263,7 @@ class FakeServer final : public ParameterServerService {
   }
   absl::StatusOr<proto::PrepareReply> Prepare(const proto::PrepareRequest& request) override {
     proto::PrepareReply reply;
-    reply.add_partitions()->set_non_finite(request.step());
+    reply.add_non_finite(request.step());
     return reply;
   }
   absl::StatusOr<proto::CommitReply> Commit(const proto::CommitRequest&) override {
@@ -345,7 +345,7 @@ TEST_F(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
   channel->CallAsync(&ParameterServerService::Prepare, request, {},
                      [&](absl::StatusOr<proto::PrepareReply> reply) {
                        EXPECT_TRUE(reply.ok()) << reply.status();
-                       EXPECT_EQ(reply->partitions(0).non_finite(), 7);
+                       EXPECT_EQ(reply->non_finite(0), 7);
                        prepared.Notify();
                      });
   channel->CallAsync(

@@ -83,10 +83,10 @@ absl::StatusOr<double> RunStep(int64_t step, const worker::PackedBatch& batch, c
 
   // Prepare: the server seals the sums and says what it took, which must be what the worker pushed.
   SHOAL_ASSIGN_OR_RETURN(const auto sealed, parts.service.Prepare(Of<proto::PrepareRequest>(step)));
-  for (const proto::PartitionGradient& partition : sealed.partitions()) {
-    if (partition.pushes() != 1) {
+  for (int i = 0; i < sealed.partitions_size(); ++i) {
+    if (sealed.pushes(i) != 1) {
       return Internal("the server took {} pushes of partition {}, and the pack makes one",
-                      partition.pushes(), partition.partition());
+                      sealed.pushes(i), sealed.partitions(i));
     }
   }
 
@@ -134,7 +134,7 @@ absl::Status Train(const std::string& folder, const std::string& transport) {
   configure.set_servers(1);
   configure.mutable_shard_map()->set_generation(kGeneration);
   for (size_t i = 0; i < partitions.size(); ++i) {
-    configure.mutable_shard_map()->add_partitions()->add_servers(0);
+    configure.mutable_shard_map()->add_servers(0);
   }
   SHOAL_RETURN_IF_ERROR(service.Configure(configure).status());
   proto::AdmitClientsRequest admit;

@@ -24,7 +24,7 @@ size_t LargestAnswer(const testing::ManyMembers& members, int workers) {
 TEST(ManyMembers, AWaveCostsAWorkerLittle) {
   const testing::ManyMembers::Options options;
   testing::ManyMembers members(options);
-  EXPECT_GT(members.join(0).shard_map().ByteSizeLong(), 300'000u);
+  EXPECT_GT(members.join(0).shard_map().ByteSizeLong(), 3 * kMostBytesOfAWave);
   plan::ShardMap known = plan::FromMessage(members.join(0).shard_map());
   members.ScaleToAll();
   for (int wave = 1; wave <= 3; ++wave) {

@@ -40,9 +40,7 @@ class AdmissionTest : public ::testing::Test {
   static std::vector<uint64_t> Commit(TestingCluster& cluster, int64_t pushes) {
     const auto prepared = cluster.Prepare(1, 1);
     EXPECT_TRUE(prepared.ok()) << Describe(prepared.status());
-    for (const proto::PartitionGradient& partition : *prepared) {
-      EXPECT_EQ(partition.pushes(), pushes);
-    }
+    EXPECT_THAT(prepared->pushes(), testing::Each(pushes));
     EXPECT_TRUE(cluster.Commit(1, 1).ok());
     return cluster.Checksums();
   }

@@ -304,9 +304,7 @@ TEST_F(InGpuClientsTest, ThoseThatAreGoneGiveTheirSlotsBackAndPushNoMore) {
     return request;
   }());
   ASSERT_TRUE(prepared.ok()) << prepared.status();
-  for (const proto::PartitionGradient& partition : prepared->partitions()) {
-    EXPECT_EQ(partition.pushes(), 2);
-  }
+  EXPECT_THAT(prepared->pushes(), testing::Each(2));
 }
 
 TEST_F(InGpuClientsTest, WithoutRoomForSlotsPushesGoOverTheHost) {

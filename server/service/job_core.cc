@@ -34,11 +34,10 @@ proto::AttemptPhase ToMessage(Phase phase) {
 proto::PrepareReply ToMessage(const std::vector<PartitionStatistics>& sealed) {
   proto::PrepareReply reply;
   for (const PartitionStatistics& statistics : sealed) {
-    proto::PartitionGradient& partition = *reply.add_partitions();
-    partition.set_partition(statistics.partition);
-    partition.set_sum_of_squares(statistics.gradient.sum_of_squares);
-    partition.set_non_finite(statistics.gradient.non_finite);
-    partition.set_pushes(statistics.pushes);
+    reply.add_partitions(statistics.partition);
+    reply.add_sums_of_squares(statistics.gradient.sum_of_squares);
+    reply.add_non_finite(statistics.gradient.non_finite);
+    reply.add_pushes(statistics.pushes);
   }
   return reply;
 }

@@ -8,6 +8,7 @@
 #include "core/base/status.h"
 #include "core/job/job_model.h"
 #include "core/job/job_units.h"
+#include "core/job/shard_map_message.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/memory/server_memory.h"
 #include "core/transport/registry/job_transport.h"
@@ -19,23 +20,21 @@ namespace {
 
 absl::StatusOr<plan::ShardMap> ReadShardMap(const proto::ShardMap& message, int servers,
                                             size_t partitions) {
-  plan::ShardMap map{.generation = message.generation(), .servers = {}};
-  if (static_cast<size_t>(message.partitions_size()) != partitions) {
+  plan::ShardMap map = plan::FromMessage(message);
+  map.readers.clear();  // clients read
+  if (map.servers.size() != partitions) {
     return InvalidArgument(
         "the shard map has {} partitions, the model has {}: the coordinator works with another "
         "model or "
         "another service.partition_bytes",
-        message.partitions_size(), partitions);
+        map.servers.size(), partitions);
   }
-  for (const proto::PartitionServers& partition : message.partitions()) {
-    std::vector<int> holders(partition.servers().begin(), partition.servers().end());
-    if (holders.empty() ||
-        std::ranges::any_of(holders, [&](int server) { return server < 0 || server >= servers; })) {
+  const auto is_none = [servers](int server) { return server < 0 || server >= servers; };
+  for (size_t id = 0; id < partitions; ++id) {
+    if (map.servers[id].empty() || std::ranges::any_of(map.servers[id], is_none)) {
       return InvalidArgument(
-          "the shard map places partition {} on no server or one that is not there",
-          map.servers.size());
+          "the shard map places partition {} on no server or one that is not there", id);
     }
-    map.servers.push_back(std::move(holders));
   }
   return map;
 }

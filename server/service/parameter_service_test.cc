@@ -182,8 +182,8 @@ TEST_F(ParameterServiceTest, JobsBesideEachOtherShareNothing) {
   TestingClient client(&service, &cluster.client_transport(), 1, 1, "", "job-a");
   ASSERT_OK(client.Connect());
   EXPECT_EQ(client.SendAndWait(MakePush(cluster, 1, 0)), (TestingClient::Answer{}));
-  EXPECT_EQ(service.Prepare(of("job-a", proto::PrepareRequest()))->partitions(0).pushes(), 1);
-  EXPECT_EQ(service.Prepare(of("job-b", proto::PrepareRequest()))->partitions(0).pushes(), 0);
+  EXPECT_EQ(service.Prepare(of("job-a", proto::PrepareRequest()))->pushes(0), 1);
+  EXPECT_EQ(service.Prepare(of("job-b", proto::PrepareRequest()))->pushes(0), 0);
   auto commit = of("job-a", proto::CommitRequest());
   commit.set_learning_rate(1e-3);
   commit.set_clip_coefficient(1);
@@ -195,11 +195,11 @@ TEST_F(ParameterServiceTest, JobsBesideEachOtherShareNothing) {
 TEST_F(ParameterServiceTest, ConfigureRefusesWhatCannotBe) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
   proto::ConfigureRequest request = cluster.ConfigureRequest(0);
-  request.mutable_shard_map()->mutable_partitions()->RemoveLast();
+  request.mutable_shard_map()->mutable_servers()->RemoveLast();
   EXPECT_THAT(Describe(cluster.service(0).Configure(request).status()),
               HasSubstr("service.partition_bytes"));
   request = cluster.ConfigureRequest(0);
-  request.mutable_shard_map()->mutable_partitions(0)->set_servers(0, 7);
+  request.mutable_shard_map()->set_servers(0, 7);
   EXPECT_THAT(Describe(cluster.service(0).Configure(request).status()), HasSubstr("partition 0"));
   request = cluster.ConfigureRequest(0);
   request.set_server_index(1);
@@ -287,8 +287,8 @@ TEST_F(ParameterServiceTest, PushesAreCountedOncePerClientAndReported) {
   request.set_attempt(1);
   const auto reply = cluster.service(0).Prepare(request);
   ASSERT_OK(reply.status());
-  EXPECT_EQ(reply->partitions(0).pushes(), 1);
-  EXPECT_EQ(reply->partitions(1).pushes(), 0);
+  EXPECT_EQ(reply->pushes(0), 1);
+  EXPECT_EQ(reply->pushes(1), 0);
   // Sealed: the same push is still recognised, a new one is refused; a repeated Prepare gets the
   // same answer.
   EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{.applied_before = true}));
@@ -332,9 +332,7 @@ TEST_F(ParameterServiceTest, RefusesPushesByNameAndStaysUnchanged) {
   EXPECT_EQ(code([](auto& h) { h.key = 0; }), StatusCode::kInvalidArgument);
   const auto gradients = cluster.Prepare(1, 2);
   ASSERT_OK(gradients.status());
-  for (const proto::PartitionGradient& gradient : *gradients) {
-    EXPECT_EQ(gradient.sum_of_squares(), 0);
-  }
+  EXPECT_THAT(gradients->sums_of_squares(), testing::Each(0));
 }
 
 TEST_F(ParameterServiceTest, AFencedClientIsOut) {
@@ -355,7 +353,7 @@ TEST_F(ParameterServiceTest, AFencedClientIsOut) {
   auto prepare = OfTestingJob<proto::PrepareRequest>();
   prepare.set_step(1);
   prepare.set_attempt(1);
-  EXPECT_EQ(cluster.service(0).Prepare(prepare)->partitions(0).pushes(), 1);
+  EXPECT_EQ(cluster.service(0).Prepare(prepare)->pushes(0), 1);
 }
 
 TEST_F(ParameterServiceTest, ALostDoorbellDelaysAPushAndLosesNothing) {
@@ -445,9 +443,9 @@ TEST_F(ParameterServiceTest, GarbageInSlotsChangesNothing) {
   request.set_attempt(1);
   const auto reply = cluster.service(0).Prepare(request);
   ASSERT_OK(reply.status());
-  EXPECT_EQ(reply->partitions(0).pushes(), 1);
+  EXPECT_EQ(reply->pushes(0), 1);
   for (int i = 1; i < reply->partitions_size(); ++i) {
-    EXPECT_EQ(reply->partitions(i).sum_of_squares(), 0);
+    EXPECT_EQ(reply->sums_of_squares(i), 0);
   }
 }
 

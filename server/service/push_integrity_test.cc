@@ -86,7 +86,7 @@ TEST_F(PushIntegrityTest, APushThatIsNotWhatWasSentCountsOnceItIsSentAgain) {
   EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{.applied_before = true}));
   const auto gradients = cluster.Prepare(1, 1);
   ASSERT_TRUE(gradients.ok()) << Describe(gradients.status());
-  EXPECT_EQ((*gradients)[0].pushes(), 1);
+  EXPECT_EQ(gradients->pushes(0), 1);
 }
 
 TEST_F(PushIntegrityTest, APushWhoseHeaderIsDamagedCountsOnceItIsSentAgain) {
@@ -107,7 +107,7 @@ TEST_F(PushIntegrityTest, APushWhoseHeaderIsDamagedCountsOnceItIsSentAgain) {
   EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{}));
   const auto gradients = cluster.Prepare(1, 1);
   ASSERT_TRUE(gradients.ok()) << Describe(gradients.status());
-  EXPECT_EQ((*gradients)[0].pushes(), 1);
+  EXPECT_EQ(gradients->pushes(0), 1);
 }
 
 // A doorbell that came late, or twice, while the next push was being written.
@@ -160,8 +160,8 @@ TEST_F(PushIntegrityTest, APushOfWhatIsFrozenIsRefused) {
   prepare.set_attempt(1);
   const auto prepared = cluster.service(0).Prepare(prepare);
   ASSERT_OK(prepared.status());
-  for (const proto::PartitionGradient& partition : prepared->partitions()) {
-    EXPECT_FALSE(cluster.partitions()[static_cast<size_t>(partition.partition())].frozen);
+  for (const int partition : prepared->partitions()) {
+    EXPECT_FALSE(cluster.partitions()[static_cast<size_t>(partition)].frozen);
   }
   EXPECT_THAT(cluster.MetricsText(0),
               HasSubstr("shoal_ps_requests_total{code=\"OK\",op=\"push\"} 0"));

@@ -54,7 +54,7 @@ class OneServerCoordinator final : public cli::FakeCoordinator {
     join_.add_servers()->set_address(server);
     join_.mutable_shard_map()->set_generation(1);
     for (size_t i = 0; i < partitions.size(); ++i) {
-      join_.mutable_shard_map()->add_partitions()->add_servers(0);
+      join_.mutable_shard_map()->add_servers(0);
     }
   }
   absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest&) override {

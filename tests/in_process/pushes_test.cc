@@ -24,6 +24,7 @@
 #include "core/transport/testing/fault_transport.h"
 #include "core/transport/verbs/testing/fake_verbs.h"
 #include "core/transport/verbs/transport.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/service/testing/cluster.h"
 
@@ -229,12 +230,8 @@ int64_t RoundsFor(const server::TestingCluster& cluster, int64_t pushes) {
 std::vector<double> Squares(server::TestingCluster& cluster, int64_t rounds) {
   const auto gradients = cluster.Prepare(1, 1);
   EXPECT_TRUE(gradients.ok()) << Describe(gradients.status());
-  std::vector<double> squares;
-  for (const proto::PartitionGradient& gradient : *gradients) {
-    EXPECT_EQ(gradient.pushes(), static_cast<int64_t>(kWorkers) * rounds);
-    squares.push_back(gradient.sum_of_squares());
-  }
-  return squares;
+  EXPECT_THAT(gradients->pushes(), ::testing::Each(static_cast<int64_t>(kWorkers) * rounds));
+  return {gradients->sums_of_squares().begin(), gradients->sums_of_squares().end()};
 }
 
 TEST_P(PushesTest, CountOnceOverRepeatsDelaysReorderingLostDoorbellsAndReconnects) {

@@ -188,13 +188,14 @@ void Invariants::OnRecorded(const std::string& job_id, const server::CommitRecor
 void Invariants::CheckSums(const SimHostedJob& hosted, int index, int64_t step) {
   const SimModel& model = hosted.job.model();
   const std::vector<float> gradient = hosted.job.GradientOf(step);
-  for (const proto::PartitionGradient& sealed : hosted.prepared.partitions()) {
-    const auto& partition = model.partitions()[static_cast<size_t>(sealed.partition())];
-    if (sealed.sum_of_squares() != model.SumOfSquares(gradient, partition)) {
+  const proto::PrepareReply& sealed = hosted.prepared;
+  for (int i = 0; i < sealed.partitions_size(); ++i) {
+    const auto& partition = model.partitions()[static_cast<size_t>(sealed.partitions(i))];
+    if (sealed.sums_of_squares(i) != model.SumOfSquares(gradient, partition)) {
       context_.Violation(fmt::format(
           "I3: step {} of {} is recorded, and server {} has another sum in partition {} "
           "than that of each sample once",
-          step, hosted.request().job_id(), index, sealed.partition()));
+          step, hosted.request().job_id(), index, sealed.partitions(i)));
     }
   }
 }

@@ -66,7 +66,7 @@ SimHostedJob::SimHostedJob(proto::ConfigureRequest request, proto::ConfigureRepl
   reply_.set_version(version);
   core = std::make_unique<server::JobCore>(
       server::JobCore::Options{.generation = request_.shard_map().generation(),
-                               .partitions = request_.shard_map().partitions_size(),
+                               .partitions = static_cast<int>(map.servers.size()),
                                .disconnect = [this](uint64_t client) { intake_->Remove(client); }},
       store.get(), backups.get(), term);
   std::vector<std::unique_ptr<transport::EventQueue>> queues;

@@ -272,14 +272,13 @@ absl::StatusOr<proto::PrepareReply> SimServer::Prepare(const proto::PrepareReque
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<SimHostedJob> job, jobs_.Find(wanted.job_id()));
   SHOAL_ASSIGN_OR_RETURN(proto::PrepareReply reply, job->core->Prepare(wanted));
   if (reply.partitions_size() > 0) {
-    proto::PartitionGradient& first = *reply.mutable_partitions(0);
     if (all_->lost_pushes > 0) {
       --all_->lost_pushes;
-      first.set_pushes(first.pushes() - 1);
+      reply.set_pushes(0, reply.pushes(0) - 1);
     }
     const int64_t since = wanted.step() - all_->non_finite_at_step;
     const bool is_bad = since >= 0 && since < all_->non_finite_steps;
-    first.set_non_finite(all_->non_finite_at_step > 0 && is_bad ? 2 : 0);
+    reply.set_non_finite(0, all_->non_finite_at_step > 0 && is_bad ? 2 : 0);
   }
   job->prepared = reply;
   return reply;

@@ -91,7 +91,7 @@ proto::JoinJobReply WholeMap(int64_t generation) {
   reply.mutable_job()->set_model("model");
   for (int server = 0; server < 2; ++server) {
     reply.add_servers()->set_address(std::to_string(server));
-    reply.mutable_shard_map()->add_partitions()->add_servers(server);
+    reply.mutable_shard_map()->add_servers(server);
   }
   reply.mutable_shard_map()->set_generation(generation);
   return reply;
@@ -125,7 +125,7 @@ TEST_F(WorkerCoreTest, CompletesWhatHasChangedFromWhatItKnows) {
   EXPECT_EQ(core.Next(kNow), What::kMake);
   proto::JoinJobReply whole = WholeMap(8);
   whole.set_formation(4);
-  whole.mutable_shard_map()->mutable_partitions(1)->set_servers(0, 0);
+  whole.mutable_shard_map()->set_servers(1, 0);
   EXPECT_EQ(core.join().SerializeAsString(), whole.SerializeAsString());
   EXPECT_TRUE(IsSamePart(core.join(), WholeMap(5)));
 }

@@ -142,7 +142,7 @@ std::vector<ServerMemory> PlanServers(const Job& job, const std::vector<Partitio
     }
     std::set<int> followers;  // servers that back its partitions up
     for (const PartitionSpec& partition : held) {
-      const std::vector<int>& holders = map.servers[static_cast<size_t>(partition.id)];
+      const Holders& holders = map.servers[static_cast<size_t>(partition.id)];
       followers.insert(holders.begin() + 1, holders.end());
     }
     memory.copies += (std::ssize(backed) + std::ssize(followers)) * kStateLinkBytes;

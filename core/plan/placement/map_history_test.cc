@@ -23,7 +23,7 @@ class Job {
     }
     map_.generation = 1;
     for (int id = 0; id < partitions; ++id) {
-      map_.servers.push_back(Holders());
+      map_.servers.push_back(HoldersOf());
     }
   }
 
@@ -57,7 +57,7 @@ class Job {
       LoseServer(static_cast<int>(random_.Below(servers_.size())));
     }
     for (uint64_t moves = random_.Below(4); moves > 0; --moves) {
-      map_.servers[random_.Below(map_.servers.size())] = Holders();
+      map_.servers[random_.Below(map_.servers.size())] = HoldersOf();
     }
     if (servers_ != servers_before) {
       for (const auto& server : servers_before) {
@@ -82,7 +82,7 @@ class Job {
     return hosts;
   }
   // As many as there are to be, that are not in the list yet, after those that are.
-  std::vector<int> Holders(std::vector<int> holders = {}) {
+  Holders HoldersOf(Holders holders = {}) {
     while (holders.size() < replicas_) {
       const int server = static_cast<int>(random_.Below(servers_.size()));
       if (std::ranges::find(holders, server) == holders.end()) {
@@ -93,12 +93,12 @@ class Job {
   }
   void LoseServer(int lost) {
     servers_.erase(servers_.begin() + lost);
-    for (std::vector<int>& holders : map_.servers) {
-      std::erase(holders, lost);
+    for (Holders& holders : map_.servers) {
+      holders.erase(std::ranges::remove(holders, lost).begin(), holders.end());
       for (int& holder : holders) {
         holder -= holder > lost ? 1 : 0;
       }
-      holders = Holders(holders);
+      holders = HoldersOf(holders);
     }
   }
 
@@ -144,7 +144,7 @@ TEST(MapHistory, WhoeverKnowsAnOlderMapComesToTheNewestByWhatHasChanged) {
 // Each moves one of 1,000 partitions.
 TEST(MapHistory, RemembersTheLastChangesAndNoMoreThanHalfAMap) {
   MapHistory history;
-  ShardMap map = {.generation = 1, .servers = std::vector(1000, std::vector{0})};
+  ShardMap map = {.generation = 1, .servers = std::vector(1000, Holders{0})};
   const auto move = [&](int first, int count) {
     const ShardMap before = map;
     ++map.generation;

@@ -183,17 +183,17 @@ ShardMap PlanTarget(const std::vector<PartitionSpec>& partitions, const ShardMap
                     std::span<const int> servers, int64_t replicas,
                     std::span<const std::string> hosts) {
   ShardMap map = now;
-  for (std::vector<int>& holders : map.servers) {
+  for (Holders& holders : map.servers) {
     const auto stays = [&](int holder) {
       return std::ranges::find(servers, holder) != servers.end();
     };
     if (std::ranges::any_of(holders, stays)) {
-      std::erase_if(holders, std::not_fn(stays));
+      holders.erase(std::ranges::remove_if(holders, std::not_fn(stays)).begin(), holders.end());
     }
   }
   for (const auto [partition, to] : PlanRelocations(partitions, map, servers)) {
-    std::vector<int>& holders = map.servers[static_cast<size_t>(partition)];
-    std::erase(holders, to);
+    Holders& holders = map.servers[static_cast<size_t>(partition)];
+    holders.erase(std::ranges::remove(holders, to).begin(), holders.end());
     holders.insert(holders.begin(), to);
   }
   ++map.generation;
@@ -226,8 +226,8 @@ int64_t MovedBytes(const std::vector<PartitionSpec>& partitions, const ShardMap&
                    const ShardMap& to) {
   int64_t moved = 0;
   for (const PartitionSpec& partition : partitions) {
-    const std::vector<int>& before = from.servers[static_cast<size_t>(partition.id)];
-    const std::vector<int>& after = to.servers[static_cast<size_t>(partition.id)];
+    const Holders& before = from.servers[static_cast<size_t>(partition.id)];
+    const Holders& after = to.servers[static_cast<size_t>(partition.id)];
     const auto comes = [&](int server) {
       return std::ranges::find(before, server) == before.end();
     };

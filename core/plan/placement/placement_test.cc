@@ -76,7 +76,7 @@ int64_t SearchAll(const std::vector<PartitionSpec>& partitions, const ShardMap& 
 
 // Of those partitions alone.
 ShardMap Holding(ShardMap map, const std::vector<PartitionSpec>& partitions) {
-  std::vector<std::vector<int>> holders(map.servers.size(), {-1});
+  std::vector<Holders> holders(map.servers.size(), {-1});
   for (const PartitionSpec& partition : partitions) {
     holders[static_cast<size_t>(partition.id)] = map.servers[static_cast<size_t>(partition.id)];
   }

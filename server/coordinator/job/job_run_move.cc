@@ -398,7 +398,7 @@ std::map<int, proto::HeldPartitions> JobRun::HeldByMap() const {
     by_server.push_back(&held[server]);
   }
   for (int id = 0; id < static_cast<int>(job_.shard_map.servers.size()); ++id) {
-    const std::vector<int>& holders = job_.shard_map.servers[static_cast<size_t>(id)];
+    const plan::Holders& holders = job_.shard_map.servers[static_cast<size_t>(id)];
     by_server[static_cast<size_t>(holders.front())]->add_partitions(id);
     for (const int backup : std::span(holders).subspan(1)) {
       by_server[static_cast<size_t>(backup)]->add_backups(id);

@@ -166,10 +166,11 @@ void JobRun::TellReplicas() {
 
 plan::ShardMap JobRun::HeldByThoseLeft() const {
   plan::ShardMap map = job_.shard_map;
-  for (std::vector<int>& holders : map.servers) {
-    std::erase_if(holders, [this](int holder) {
+  for (plan::Holders& holders : map.servers) {
+    const auto lost = std::ranges::remove_if(holders, [this](int holder) {
       return replicas_.lost.contains(servers_[static_cast<size_t>(holder)].incarnation);
     });
+    holders.erase(lost.begin(), lost.end());
   }
   return map;
 }

@@ -234,7 +234,7 @@ void JobRun::RecordEvent(const proto::JobEvent& event) {
 // How many partitions each server holds.
 Json JobRun::Held() const {
   std::vector<int> held(servers_.size(), 0);
-  for (const std::vector<int>& holders : job_.shard_map.servers) {
+  for (const plan::Holders& holders : job_.shard_map.servers) {
     ++held[static_cast<size_t>(holders.front())];
   }
   return held;

@@ -48,7 +48,7 @@ std::vector<proto::PartitionSource> PartitionMove::SourcesFor(int member) const 
   for (const auto* const all : {&comes, &backups}) {
     const auto found = all->find(member);
     for (const int id : found == all->end() ? std::vector<int>() : found->second) {
-      const std::vector<int>& holders = givers.at(id);
+      const plan::Holders& holders = givers.at(id);
       const bool has = std::ranges::find(holders, member) != holders.end();
       sources[has ? member : holders.front()].add_partitions(id);
     }
@@ -143,18 +143,19 @@ PartitionMove PlanMoveTo(const plan::ShardMap& now, plan::ShardMap target,
   move.map = std::move(target);
   std::vector<bool> holds(move.members.size(), false);
   for (int id = 0; id < static_cast<int>(now.servers.size()); ++id) {
-    const std::vector<int>& before = now.servers[static_cast<size_t>(id)];
-    const std::vector<int>& after = move.map.servers[static_cast<size_t>(id)];
+    const plan::Holders& before = now.servers[static_cast<size_t>(id)];
+    const plan::Holders& after = move.map.servers[static_cast<size_t>(id)];
     for (const int holder : after) {
       holds[static_cast<size_t>(holder)] = true;
     }
     if (after == before) {
       continue;
     }
-    std::vector<int>& givers = move.givers[id] = before;
-    std::erase_if(givers, [&](int giver) {
-      return lost.contains(servers[static_cast<size_t>(giver)].incarnation);
-    });
+    for (const int giver : before) {
+      if (!lost.contains(servers[static_cast<size_t>(giver)].incarnation)) {
+        move.givers[id].push_back(giver);
+      }
+    }
     if (after.front() != before.front()) {
       move.comes[after.front()].push_back(id);
       ++move.partitions;
@@ -177,7 +178,7 @@ PartitionMove PlanMoveTo(const plan::ShardMap& now, plan::ShardMap target,
       move.leavers.push_back(member);
     }
   }
-  for (std::vector<int>& of_partition : move.map.servers) {
+  for (plan::Holders& of_partition : move.map.servers) {
     for (int& holder : of_partition) {
       holder = place_after[static_cast<size_t>(holder)];
     }
@@ -189,7 +190,7 @@ std::map<int, std::vector<proto::PartitionSource>> GradientSources(
     const plan::ShardMap& map, const std::vector<Member>& servers) {
   std::map<int, std::map<int, proto::PartitionSource>> from;  // by backup and primary
   for (int id = 0; id < static_cast<int>(map.servers.size()); ++id) {
-    const std::vector<int>& holders = map.servers[static_cast<size_t>(id)];
+    const plan::Holders& holders = map.servers[static_cast<size_t>(id)];
     for (const int backup : std::span(holders).subspan(1)) {
       proto::PartitionSource& source = from[backup][holders.front()];
       source.set_address(servers[static_cast<size_t>(holders.front())].address);
@@ -209,7 +210,7 @@ std::map<int, std::vector<proto::BackupPlace>> BackupPlaces(const plan::ShardMap
                                                             const std::vector<Member>& servers) {
   std::map<int, std::map<int, proto::BackupPlace>> at;  // by primary and backup
   for (int id = 0; id < static_cast<int>(map.servers.size()); ++id) {
-    const std::vector<int>& holders = map.servers[static_cast<size_t>(id)];
+    const plan::Holders& holders = map.servers[static_cast<size_t>(id)];
     for (const int backup : std::span(holders).subspan(1)) {
       proto::BackupPlace& place = at[holders.front()][backup];
       place.set_address(servers[static_cast<size_t>(backup)].address);
@@ -227,7 +228,7 @@ std::map<int, std::vector<proto::BackupPlace>> BackupPlaces(const plan::ShardMap
 
 bool IsHeldWithout(const plan::ShardMap& map, const std::vector<Member>& servers,
                    const std::set<uint64_t>& lost) {
-  return std::ranges::all_of(map.servers, [&](const std::vector<int>& holders) {
+  return std::ranges::all_of(map.servers, [&](const plan::Holders& holders) {
     return std::ranges::any_of(holders, [&](int holder) {
       return !lost.contains(servers[static_cast<size_t>(holder)].incarnation);
     });

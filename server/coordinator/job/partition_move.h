@@ -30,7 +30,7 @@ struct PartitionMove {
   std::map<int, std::vector<int>> comes;
   std::map<int, std::vector<int>> backups;  // that come
   std::map<int, std::vector<int>> follow;   // that later waves bring, as it looks now
-  std::map<int, std::vector<int>> givers;   // by partition that comes, none of which is lost
+  std::map<int, plan::Holders> givers;      // by partition that comes, none of which is lost
   int64_t partitions = 0;
   int64_t bytes_left = 0;  // that are to move after it
 

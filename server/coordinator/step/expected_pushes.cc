@@ -2,6 +2,7 @@
 
 #include "core/base/status.h"
 #include "core/model/unit_shards.h"
+#include "server/coordinator/step/step_result.h"
 
 namespace shoal::server {
 namespace {
@@ -61,15 +62,18 @@ std::vector<int64_t> ExpectedPushes(const PushPlan& plan, const std::vector<Push
 absl::Status CheckPushes(const std::vector<int64_t>& expected,
                          const std::vector<proto::PrepareReply>& prepared) {
   for (size_t server = 0; server < prepared.size(); ++server) {
-    for (const proto::PartitionGradient& gradient : prepared[server].partitions()) {
-      if (gradient.partition() < 0 || gradient.partition() >= std::ssize(expected)) {
-        return Internal("server {} reports partition {} of {}", server, gradient.partition(),
+    const proto::PrepareReply& reply = prepared[server];
+    SHOAL_RETURN_IF_ERROR(CheckWhole(server, reply));
+    for (int i = 0; i < reply.partitions_size(); ++i) {
+      const int partition = reply.partitions(i);
+      if (partition < 0 || partition >= std::ssize(expected)) {
+        return Internal("server {} reports partition {} of {}", server, partition,
                         expected.size());
       }
-      const int64_t pushes = expected[static_cast<size_t>(gradient.partition())];
-      if (gradient.pushes() != pushes) {
+      const int64_t pushes = expected[static_cast<size_t>(partition)];
+      if (reply.pushes(i) != pushes) {
         return Aborted("server {} took {} pushes of partition {}, and the step's packs make {}",
-                       server, gradient.pushes(), gradient.partition(), pushes);
+                       server, reply.pushes(i), partition, pushes);
       }
     }
   }

@@ -24,9 +24,10 @@ PushPlan TwoStages() {
 proto::PrepareReply Prepared(const std::vector<std::pair<int, int64_t>>& partitions) {
   proto::PrepareReply reply;
   for (const auto& [partition, pushes] : partitions) {
-    proto::PartitionGradient& gradient = *reply.add_partitions();
-    gradient.set_partition(partition);
-    gradient.set_pushes(pushes);
+    reply.add_partitions(partition);
+    reply.add_sums_of_squares(0);
+    reply.add_non_finite(0);
+    reply.add_pushes(pushes);
   }
   return reply;
 }

@@ -19,6 +19,9 @@ struct StepTotals {
   int64_t non_finite = 0;  // gradient elements
 };
 
+// Internal unless the server's answer says all of each of its partitions.
+absl::Status CheckWhole(size_t server, const proto::PrepareReply& prepared);
+
 // `loss_sum`: over all targets, which weigh `weight`. Sums squares in partition order, so that the
 // order of arrival changes no bit. `prepared` are by server. Internal unless each partition that
 // trains is reported once, by its primary, and no other.

@@ -1,7 +1,9 @@
 #include "server/coordinator/step/step_result.h"
 
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <vector>
 
 #include "core/base/status.h"
 #include "gmock/gmock.h"
@@ -17,10 +19,10 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 void AddPartition(proto::PrepareReply& reply, int id, double sum_of_squares,
                   int64_t non_finite = 0) {
-  auto* gradient = reply.add_partitions();
-  gradient->set_partition(id);
-  gradient->set_sum_of_squares(sum_of_squares);
-  gradient->set_non_finite(non_finite);
+  reply.add_partitions(id);
+  reply.add_sums_of_squares(sum_of_squares);
+  reply.add_non_finite(non_finite);
+  reply.add_pushes(1);
 }
 
 TEST(StepResultTest, SumsInPartitionOrder) {
@@ -59,6 +61,24 @@ TEST(StepResultTest, EachPartitionIsReportedOnceByItsPrimary) {
   proto::PrepareReply negative;
   AddPartition(negative, -1, 1);
   EXPECT_FALSE(Total(0, {negative, second}, partitions, map, 1).ok());
+}
+
+TEST(StepResultTest, AnAnswerSaysAllOfEachPartition) {
+  const plan::ShardMap map = {.generation = 1, .servers = {{0}}};
+  proto::PrepareReply whole;
+  AddPartition(whole, 0, 1);
+  for (const auto& change_it : std::vector<std::function<void(proto::PrepareReply&)>>{
+           [](proto::PrepareReply& reply) { reply.add_partitions(0); },
+           [](proto::PrepareReply& reply) { reply.clear_sums_of_squares(); },
+           [](proto::PrepareReply& reply) { reply.clear_non_finite(); },
+           [](proto::PrepareReply& reply) { reply.add_pushes(1); }}) {
+    proto::PrepareReply reply = whole;
+    EXPECT_TRUE(Total(0, {reply}, {{}}, map, 1).ok());
+    EXPECT_TRUE(CheckWhole(0, reply).ok());
+    change_it(reply);
+    EXPECT_TRUE(absl::IsInternal(CheckWhole(0, reply)));
+    EXPECT_TRUE(absl::IsInternal(Total(0, {reply}, {{}}, map, 1).status()));
+  }
 }
 
 TEST(StepResultTest, NamesWhatIsNotFinite) {

@@ -38,10 +38,10 @@ class EmptyServer : public rpc::ParameterServerService {
   absl::StatusOr<proto::PrepareReply> Prepare(const proto::PrepareRequest&) override {
     absl::MutexLock lock(&mutex_);
     proto::PrepareReply reply;
-    auto* partition = reply.add_partitions();
-    partition->set_partition(index_);
-    partition->set_sum_of_squares(1);
-    partition->set_pushes(pushes_);
+    reply.add_partitions(index_);
+    reply.add_sums_of_squares(1);
+    reply.add_non_finite(0);
+    reply.add_pushes(pushes_);
     return reply;
   }
   absl::StatusOr<proto::CommitReply> Commit(const proto::CommitRequest& request) override {

@@ -71,10 +71,10 @@ class ManyMembers::Server final : public EmptyServer {
   void GetReady() {
     prepared_.Clear();
     for (const int id : held_) {
-      proto::PartitionGradient& gradient = *prepared_.add_partitions();
-      gradient.set_partition(id);
-      gradient.set_sum_of_squares(1);
-      gradient.set_pushes(packs_);
+      prepared_.add_partitions(id);
+      prepared_.add_sums_of_squares(1);
+      prepared_.add_non_finite(0);
+      prepared_.add_pushes(packs_);
     }
   }
 

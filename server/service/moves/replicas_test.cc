@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/testing/status.h"
+#include "core/job/shard_map_message.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/service/testing/moves.h"
@@ -26,9 +27,11 @@ class ReplicasTest : public MovesTest {
     for (int server = 0; server < 2; ++server) {
       proto::ConfigureRequest request = cluster.ConfigureRequest(server, "");
       *request.mutable_job() = plan::ToMessage(job);
-      for (proto::PartitionServers& holders : *request.mutable_shard_map()->mutable_partitions()) {
-        holders.add_servers(1 - holders.servers(0));
+      plan::ShardMap map = plan::FromMessage(request.shard_map());
+      for (plan::Holders& holders : map.servers) {
+        holders.push_back(1 - holders.front());
       }
+      *request.mutable_shard_map() = plan::ToMessage(map);
       SHOAL_RETURN_IF_ERROR(cluster.service(server).Configure(request).status());
       SHOAL_RETURN_IF_ERROR(TestingCluster::AdmitWorkers(cluster.service(server)));
     }

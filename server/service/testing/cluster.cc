@@ -7,6 +7,7 @@
 #include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/job/job_units.h"
+#include "core/job/shard_map_message.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/transport/registry/registry.h"
 
@@ -76,11 +77,7 @@ proto::ConfigureRequest TestingCluster::ConfigureRequest(int server,
   request.set_server_index(server);
   request.set_servers(servers());
   request.set_checkpoint(checkpoint);
-  request.mutable_shard_map()->set_generation(shard_map_.generation);
-  for (const std::vector<int>& holders : shard_map_.servers) {
-    request.mutable_shard_map()->add_partitions()->mutable_servers()->Add(holders.begin(),
-                                                                          holders.end());
-  }
+  *request.mutable_shard_map() = plan::ToMessage(shard_map_);
   return request;
 }
 
@@ -112,19 +109,24 @@ absl::Status TestingCluster::BeginAttempt(int64_t step, int64_t attempt) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<proto::PartitionGradient>> TestingCluster::Prepare(int64_t step,
-                                                                              int64_t attempt) {
+absl::StatusOr<proto::PrepareReply> TestingCluster::Prepare(int64_t step, int64_t attempt) {
   auto request = OfTestingJob<proto::PrepareRequest>();
   request.set_step(step);
   request.set_attempt(attempt);
-  std::vector<proto::PartitionGradient> gradients(partitions_.size());
+  const auto count = static_cast<int>(partitions_.size());
+  proto::PrepareReply all;
+  all.mutable_sums_of_squares()->Resize(count, 0);
+  all.mutable_non_finite()->Resize(count, 0);
+  all.mutable_pushes()->Resize(count, 0);
   for (int i = 0; i < servers(); ++i) {
     SHOAL_ASSIGN_OR_RETURN(const proto::PrepareReply reply, service(i).Prepare(request));
-    for (const proto::PartitionGradient& gradient : reply.partitions()) {
-      gradients[static_cast<size_t>(gradient.partition())] = gradient;
+    for (int i = 0; i < reply.partitions_size(); ++i) {
+      all.set_sums_of_squares(reply.partitions(i), reply.sums_of_squares(i));
+      all.set_non_finite(reply.partitions(i), reply.non_finite(i));
+      all.set_pushes(reply.partitions(i), reply.pushes(i));
     }
   }
-  return gradients;
+  return all;
 }
 
 absl::Status TestingCluster::Commit(int64_t step, int64_t attempt, double learning_rate,

@@ -66,8 +66,8 @@ class TestingCluster {
   transport::Transport& client_transport() { return *client_transport_; }
 
   absl::Status BeginAttempt(int64_t step, int64_t attempt);
-  // Returns all servers' partitions.
-  absl::StatusOr<std::vector<proto::PartitionGradient>> Prepare(int64_t step, int64_t attempt);
+  // Returns all servers' partitions, without their ids: each at its own.
+  absl::StatusOr<proto::PrepareReply> Prepare(int64_t step, int64_t attempt);
   absl::Status Commit(int64_t step, int64_t attempt, double learning_rate = 1e-3,
                       double clip = 1.0);
   // By partition.
