@@ -341,7 +341,7 @@ class JobRun {
   void DropAttempt(const absl::Status& reason);
   void DropForMembers(const std::string& reason);
   void OpenAgain(const std::string& reason);
-  proto::StepWork MakeWork();
+  void FillWork(proto::StepWork& work);
   void TakeFrom(size_t worker, const proto::NextStepRequest& request);
   absl::Status TakeResults(size_t worker,
                            const google::protobuf::RepeatedPtrField<proto::PackResult>& results);

@@ -135,9 +135,10 @@ void JobRun::OpenAttempt() {
     }
   });
   // While servers clear their accumulators.
-  work_.clear();
+  work_.resize(workers_.size());
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
-    proto::StepWork& work = work_.emplace_back(MakeWork());
+    proto::StepWork& work = work_[worker];
+    FillWork(work);
     if (DrawsMicrobatches()) {
       continue;  // StartDraws
     }
@@ -172,8 +173,8 @@ void JobRun::BeginAtServers(const std::function<void()>& then) {
       [begun](const std::vector<proto::BeginAttemptReply>&) { begun(); }, OrWithoutLost(begun));
 }
 
-proto::StepWork JobRun::MakeWork() {
-  proto::StepWork work;
+void JobRun::FillWork(proto::StepWork& work) {
+  work.Clear();  // and keeps its memory: most of the next work is as large
   work.set_trace(job_.trace);
   work.set_step(step_);
   work.set_attempt(attempt_);
@@ -184,7 +185,6 @@ proto::StepWork JobRun::MakeWork() {
   work.set_validates(validating_);
   work.set_of_training(validating_ && LacksReferences() &&
                        !job_.pairs->WithoutReference()->of_validation);
-  return work;
 }
 
 void JobRun::OnBegun() {

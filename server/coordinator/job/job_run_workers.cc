@@ -322,14 +322,15 @@ void JobRun::StartRound(size_t group) {
   }
   for (size_t stage = 0; stage < groups_.stages(); ++stage) {
     const size_t worker = groups_.WorkerAt(group, stage);
-    proto::StepWork work = MakeWork();
-    work.set_round(work_[worker].round() + 1);
+    proto::StepWork& work = work_[worker];
+    const int64_t round = work.round() + 1;
+    FillWork(work);
+    work.set_round(round);
     work.set_draw(draws_.has_value());
     for (const plan::Microbatch* pack : packs) {
       ledger_->Give(pack->number, index);
       FillMicrobatch(*pack, *work.add_microbatches());
     }
-    work_[worker] = std::move(work);
     working_[worker] = true;
   }
   Change();

@@ -77,11 +77,15 @@ bool ReservedPlaces::Reach(const PartitionMove& wave) {
   bool reaches = true;
   for (const auto& [taker, comes] : wave.comes) {
     const std::vector<int> reserved = wave.ToReserve(taker);
-    std::set<int>& before = by_server_[wave.members[static_cast<size_t>(taker)].incarnation];
+    std::vector<bool>& before = by_server_[wave.members[static_cast<size_t>(taker)].incarnation];
+    before.resize(std::max(before.size(), static_cast<size_t>(std::ranges::max(reserved)) + 1));
     reaches = reaches && std::ranges::all_of(reserved, [&before](int partition) {
-                return before.contains(partition);
+                return before[static_cast<size_t>(partition)];
               });
-    before = {reserved.begin() + std::ssize(comes), reserved.end()};
+    before.assign(before.size(), false);
+    for (const int later : std::span(reserved).subspan(comes.size())) {
+      before[static_cast<size_t>(later)] = true;
+    }
   }
   return reaches;
 }
@@ -125,8 +129,14 @@ PartitionMove PlanWave(const std::vector<plan::PartitionSpec>& partitions,
   PartitionMove move =
       PlanMoveTo(now, std::move(target), servers, JoinersOf(servers, spares, places), places,
                  /*lost=*/{}, plan::MovedBytes(partitions, rest));
+  std::vector<std::vector<int>> follow(servers.size() + spares.size());
   for (const plan::Relocation& later : rest) {
-    move.follow[later.to].push_back(later.partition);
+    follow[static_cast<size_t>(later.to)].push_back(later.partition);
+  }
+  for (int member = 0; member < static_cast<int>(follow.size()); ++member) {
+    if (std::vector<int>& partitions = follow[static_cast<size_t>(member)]; !partitions.empty()) {
+      move.follow[member] = std::move(partitions);
+    }
   }
   return move;
 }

@@ -51,7 +51,7 @@ class ReservedPlaces {
   void Clear() { by_server_.clear(); }
 
  private:
-  std::map<uint64_t, std::set<int>> by_server_;  // partitions, by incarnation
+  std::map<uint64_t, std::vector<bool>> by_server_;  // by partition, by incarnation
 };
 
 // Whether both are the same members, in the same order.
