@@ -49,6 +49,7 @@ std::vector<int64_t> ExpectedPushes(const PushPlan& plan, const std::vector<Push
     }
   }
   std::vector<int64_t> expected;
+  expected.reserve(plan.partitions.size());
   for (const plan::PartitionSpec& partition : plan.partitions) {
     const auto unit = static_cast<size_t>(partition.unit);
     int64_t& pushes = expected.emplace_back(by_unit[unit]);
