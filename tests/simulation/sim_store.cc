@@ -13,7 +13,7 @@ absl::Status SimStore::WriteLater(Transaction transaction) {
 
 absl::Status SimStore::Write(Transaction transaction) {
   if (succeeded_) {
-    return Unavailable("another coordinator leads");
+    return Aborted("another coordinator leads");
   }
   return WriteLater(std::move(transaction));
 }

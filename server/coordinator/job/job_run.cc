@@ -136,6 +136,9 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   if (begins.ok()) {
     begins = environment_.store.SaveRun(job_.id, DescribeRun(), /*begins=*/true);
   }
+  if (EndsBySuccessor(begins)) {
+    return;
+  }
   if (!begins.ok()) {
     Fail(std::string(Message(begins)));
     return;

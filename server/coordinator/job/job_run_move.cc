@@ -263,6 +263,9 @@ void JobRun::EndWave(int64_t bytes) {
     servers_ = servers_before;
     job_.shard_map = map_before;
     formations_ = formations_before;
+    if (EndsBySuccessor(saved)) {
+      return;
+    }
     if (!replicas_.lost.empty()) {
       RecoverAgain(saved);
       return;

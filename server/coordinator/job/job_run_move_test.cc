@@ -371,6 +371,52 @@ TEST_F(MoveTest, WorkersHearOfAMapFromTheNextLifeOfTheCoordinatorToo) {
   }
 }
 
+TEST_F(MoveTest, WhoseWritesAreRefusedSinceAnotherLeadsEndsWithoutAWord) {
+  for (const bool moves : {false, true}) {
+    SimOptions options = Options();
+    options.jobs = moves ? 1 : 2;
+    SimWorld world(options);
+    std::unique_ptr<simulation::SimStore> of_another;
+    const auto succeed = [&] { of_another = world.store->Succeed(); };
+    world.At("committed", 4, [&] {
+      if (moves) {
+        ASSERT_TRUE(world.Scale(Wish(2)).ok());
+      }
+    });
+    // Then a map is to be recorded, or the next job's run.
+    moves ? world.At("fetch", 1, succeed) : world.At("committed", 12, succeed);
+    world.Run();
+    EXPECT_FALSE(world.coordinator().process().alive());
+    for (const auto& job : world.command().jobs()) {
+      EXPECT_FALSE(job.end.has_value() && job.end->has_failed()) << job.end->failed().message();
+    }
+  }
+}
+
+// As one would be that another version of the coordinator recorded.
+TEST_F(MoveTest, AfterARunWhoseMapCannotBeReadAnotherBegins) {
+  SimWorld world(Options());
+  const auto run = [&] { return *world.store->Load()->jobs.front().run; };
+  int64_t unreadable = 0;
+  world.At("committed", 4, [&] {
+    proto::SavedRun unread = run();
+    unreadable = unread.run();
+    EXPECT_GT(unread.shard_map().servers_size(), 1);
+    unread.mutable_shard_map()->mutable_servers()->Truncate(1);
+    const auto on_run = std::exchange(world.store->on_run, nullptr);
+    EXPECT_TRUE(world.store->SaveRun(world.job_id(), unread, /*begins=*/false).ok());
+    world.store->on_run = on_run;
+    world.loop.After(absl::ZeroDuration(), [&] {
+      world.coordinator().process().End();
+      world.loop.After(absl::Seconds(0.2), [&] { world.coordinator().Start(); });
+    });
+  });
+  world.Run();
+  EXPECT_THAT(world.violations(), IsEmpty());
+  EXPECT_GT(run().run(), unreadable);
+  EXPECT_TRUE(world.done().has_value()) << world.failure();
+}
+
 TEST_P(MovePointTest, TheNextLifeOfTheCoordinatorGoesOnByOneMapOrTheOther) {
   SimWorld world(Options());
   bool ended = false;

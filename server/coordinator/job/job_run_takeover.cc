@@ -158,11 +158,19 @@ void JobRun::DecideOnAnswers() {
     answers.push_back(*answer);
   }
   const proto::SavedRun& saved = takeover_->run.saved;
+  const bool restores = job_.job.RestoresOnServerLoss();
+  if (job_.shard_map.servers.size() != job_.pushes.partitions.size()) {
+    takeover_->decided = true;
+    EndBy({.message = fmt::format("its run was recorded with {} partitions of {}, by another "
+                                  "version of shoal-coordinator",
+                                  job_.shard_map.servers.size(), job_.pushes.partitions.size()),
+           .by_loss = restores});
+    return;
+  }
   const TakeoverDecision decision = DecideTakeover({.first_version = saved.first_version(),
                                                     .generation = job_.shard_map.generation,
                                                     .commit = takeover_->run.commit},
                                                    answers);
-  const bool restores = job_.job.RestoresOnServerLoss();
   if (decision.what == TakeoverDecision::What::kRestart && LoseWhoHoldsNothing(answers)) {
     return;
   }
