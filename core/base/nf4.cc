@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 #include "core/base/check.h"
 
@@ -29,20 +34,33 @@ float LargestMagnitude(std::span<const float> block) {
   return std::bit_cast<float>(largest);
 }
 
-template <typename T>
-void Decode(float scale, const uint8_t* codes, int64_t count, T* to) {
-  std::array<T, 16> values;
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = T(kNf4Levels[i] * scale);
+using Levels = std::array<float, 16>;
+
+Levels Scaled(float scale) {
+  Levels levels;
+  for (size_t i = 0; i < levels.size(); ++i) {
+    levels[i] = kNf4Levels[i] * scale;
   }
-  for (int64_t i = 0; i < count / 2; ++i) {
-    to[2 * i] = values[codes[i] >> 4];
-    to[2 * i + 1] = values[codes[i] & 15];
-  }
-  if (count % 2 != 0) {
-    to[count - 1] = values[codes[count / 2] >> 4];
+  return levels;
+}
+
+#ifdef __AVX2__
+// Writes a whole block, eight elements at a time: a code's low three bits choose a level in each of
+// two registers, its high bit the register.
+void DecodeBlock(const Levels& levels, const uint8_t* codes, float* to) {
+  const __m256 below = _mm256_loadu_ps(levels.data());
+  const __m256 above = _mm256_loadu_ps(levels.data() + 8);
+  const __m256i shifts = _mm256_setr_epi32(4, 0, 12, 8, 20, 16, 28, 24);
+  for (int64_t i = 0; i < kNf4Block; i += 8) {
+    int32_t eight = 0;
+    std::memcpy(&eight, codes + i / 2, sizeof(eight));
+    const __m256i code = _mm256_srlv_epi32(_mm256_set1_epi32(eight), shifts);
+    const __m256 high_bit = _mm256_castsi256_ps(_mm256_slli_epi32(code, 28));
+    _mm256_storeu_ps(to + i, _mm256_blendv_ps(_mm256_permutevar8x32_ps(below, code),
+                                              _mm256_permutevar8x32_ps(above, code), high_bit));
   }
 }
+#endif
 
 }  // namespace
 
@@ -66,11 +84,27 @@ float EncodeNf4(std::span<const float> block, uint8_t* codes) {
 }
 
 void DecodeNf4(float scale, const uint8_t* codes, int64_t count, float* to) {
-  Decode(scale, codes, count, to);
+  SHOAL_CHECK(count <= kNf4Block);
+  const Levels levels = Scaled(scale);
+#ifdef __AVX2__
+  if (count == kNf4Block) {
+    DecodeBlock(levels, codes, to);
+    return;
+  }
+#endif
+  for (int64_t i = 0; i < count; ++i) {
+    to[i] = levels[i % 2 == 0 ? codes[i / 2] >> 4 : codes[i / 2] & 15];
+  }
 }
 
 void DecodeNf4(float scale, const uint8_t* codes, int64_t count, BFloat16* to) {
-  Decode(scale, codes, count, to);
+  std::array<float, kNf4Block> values;
+  DecodeNf4(scale, codes, count, values.data());
+  if (count == kNf4Block) {  // that often, and so in wide vectors
+    Convert(values, to);
+  } else {
+    Convert(std::span(values).first(static_cast<size_t>(count)), to);
+  }
 }
 
 }  // namespace shoal

@@ -67,6 +67,24 @@ TEST(Nf4, KeepsZerosAndWhatIsNotFinite) {
   }
 }
 
+TEST(Nf4, AWholeBlockHasTheBitsOfItsParts) {
+  for (const float scale : {0.7F, 3e38F, 1e-40F, std::numeric_limits<float>::infinity()}) {
+    std::vector<uint8_t> codes;
+    for (uint32_t i = 0; i < kNf4Block / 2; ++i) {
+      codes.push_back(static_cast<uint8_t>(i * 2654435761U >> 24));
+    }
+    std::vector<float> whole(kNf4Block);
+    std::vector<float> parts(kNf4Block);
+    DecodeNf4(scale, codes.data(), kNf4Block, whole.data());
+    DecodeNf4(scale, codes.data(), 10, parts.data());
+    DecodeNf4(scale, codes.data() + 5, kNf4Block - 10, parts.data() + 10);
+    for (size_t i = 0; i < whole.size(); ++i) {
+      const bool none = std::isnan(parts[i]);  // zero times infinity, of any sign
+      EXPECT_TRUE(none ? std::isnan(whole[i]) : whole[i] == parts[i]) << scale << " " << i;
+    }
+  }
+}
+
 TEST(Nf4, RoundsOnceToBfloat16) {
   std::vector<float> block;
   for (int i = 0; i < 64; ++i) {
