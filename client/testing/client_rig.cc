@@ -19,6 +19,7 @@ std::vector<plan::UnitSpec> UnitsOf(const RigOptions& options) {
   std::vector<plan::UnitSpec> units = plan::BuildUnits(*plan::NamedShape("tiny"));
   for (plan::UnitSpec& unit : units) {
     unit.frozen = options.frozen.contains(unit.index);
+    unit.nf4 = options.nf4 && unit.frozen && unit.kind == plan::UnitKind::kBlock;
   }
   return units;
 }

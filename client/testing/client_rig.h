@@ -30,6 +30,7 @@ struct RigOptions {
   std::string transport = "shm";
   int64_t generation = 5;
   std::set<int> frozen;  // units
+  bool nf4 = false;      // the blocks that are frozen
   bool reserves_all = false;
   // Servers that have each partition: its primary and the next ones. With more than one it is read
   // from the last.

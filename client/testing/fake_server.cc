@@ -26,7 +26,7 @@ FakeServer::FakeServer(const Options& options, const Layout* layout,
   for (const plan::PartitionSpec& partition : layout_->partitions) {
     offsets_.push_back(bytes);
     sums_[static_cast<size_t>(partition.id)].resize(static_cast<size_t>(partition.count));
-    const int64_t buffer = RoundUp(partition.count * SizeOf(options_.wire_type), kBufferAlignment);
+    const int64_t buffer = RoundUp(partition.wire_bytes(options_.wire_type), kBufferAlignment);
     if (HasPlace(partition.id)) {
       bytes += kBufferAlignment + 2 * buffer;
     }
@@ -69,31 +69,46 @@ int64_t FakeServer::HeaderOffset(int partition) const {
 
 int64_t FakeServer::BufferOffset(int partition, int64_t version) const {
   const int64_t bytes =
-      RoundUp(layout_->partition(partition).count * SizeOf(options_.wire_type), kBufferAlignment);
+      RoundUp(layout_->partition(partition).wire_bytes(options_.wire_type), kBufferAlignment);
   return HeaderOffset(partition) + kBufferAlignment + (version & 1) * bytes;
 }
 
 // Clients read while this writes, and detect it by the header. The protocol allows this race, so
-// ThreadSanitizer must ignore it here and in SetWriting.
+// ThreadSanitizer must ignore it here and in what this calls.
 __attribute__((no_sanitize("thread"))) void FakeServer::Publish(int64_t version) {
   for (const plan::PartitionSpec& partition : layout_->partitions) {
     if (!Holds(partition.id) || (partition.frozen && version > 0)) {
       continue;
     }
     SetWriting(partition.id, version, true);
-    std::byte* to = weights_->bytes().data() + BufferOffset(partition.id, version);
-    for (int64_t i = 0; i < partition.count; ++i) {
-      const float value = Weight(version, partition.unit, partition.offset + i);
-      if (options_.wire_type == DType::kF32) {
-        reinterpret_cast<float*>(to)[i] = value;
-      } else {
-        reinterpret_cast<BFloat16*>(to)[i] = BFloat16(value);
-      }
-    }
+    Write(partition, version, weights_->bytes().data() + BufferOffset(partition.id, version));
     SetWriting(partition.id, version, false);
   }
   absl::MutexLock lock(&mutex_);
   version_ = version;
+}
+
+__attribute__((no_sanitize("thread"))) void FakeServer::Write(const plan::PartitionSpec& partition,
+                                                              int64_t version,
+                                                              std::byte* to) const {
+  if (partition.nf4_bytes > 0) {
+    const auto weights = [version](int unit, int64_t offset, std::span<float> out) {
+      for (size_t i = 0; i < out.size(); ++i) {
+        out[i] = Weight(version, unit, offset + static_cast<int64_t>(i));
+      }
+      return absl::OkStatus();
+    };
+    SHOAL_CHECK(layout_->nf4.at(partition.id).partition.Encode(weights, to).ok());
+    return;
+  }
+  for (int64_t i = 0; i < partition.count; ++i) {
+    const float value = Weight(version, partition.unit, partition.offset + i);
+    if (options_.wire_type == DType::kF32) {
+      reinterpret_cast<float*>(to)[i] = value;
+    } else {
+      reinterpret_cast<BFloat16*>(to)[i] = BFloat16(value);
+    }
+  }
 }
 
 __attribute__((no_sanitize("thread"))) void FakeServer::SetWriting(int partition, int64_t version,

@@ -39,7 +39,7 @@ class FakeServer {
   ~FakeServer();
 
   // Writes version `version` of every partition that it holds: element i of a unit is
-  // Weight(version, unit, i).
+  // Weight(version, unit, i), in NF4 what that becomes.
   void Publish(int64_t version);
   // Marks one partition's buffer of that version as being written, or done.
   void SetWriting(int partition, int64_t version, bool writing);
@@ -78,6 +78,7 @@ class FakeServer {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Holds(int partition) const;
   bool HasPlace(int partition) const;
+  void Write(const plan::PartitionSpec& partition, int64_t version, std::byte* to) const;
   int64_t HeaderOffset(int partition) const;
   int64_t BufferOffset(int partition, int64_t version) const;
 
