@@ -1,15 +1,19 @@
 #include "server/checkpoint/checkpoint.h"
 
+#include <xxhash.h>
+
 #include <filesystem>
 #include <fstream>
 #include <set>
 
 #include "core/base/bytes.h"
 #include "core/base/file.h"
+#include "core/base/json/json.h"
 #include "core/base/logging.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/base/testing/status.h"
+#include "core/model/adapters.h"
 #include "core/model/shard_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -304,6 +308,41 @@ TEST(ParseManifest, RefusesDeepNesting) {
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(Message(status), "manifest.json: nested more than 64 deep in 'z'");
+}
+
+// What is said of a manifest whose hash is right.
+std::string RefusalOf(Json manifest) {
+  manifest.erase("hash");
+  const std::string text = manifest.dump();
+  manifest["hash"] = fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
+  uint64_t job_hash = 0;
+  return std::string(
+      Message(ParseManifest(manifest.dump(), "a/manifest.json", &job_hash).status()));
+}
+
+TEST(ParseManifest, NamesWhatIsWrongWithAdapters) {
+  Manifest manifest = {.spec = plan::WithAdapters(kSpec, {"q_proj"}, 4, 2).value()};
+  manifest.spec.quantize = plan::Quantize::kNf4;
+  const Json right = Json::parse(ManifestToJson(manifest, 1));
+  EXPECT_EQ(RefusalOf(right), "");
+  for (const Json& other : {Json("int4"), Json("NF4"), Json(""), Json(4), Json(), Json(true),
+                            Json({"nf4"}), Json({{"nf4", true}})}) {
+    Json wrong = right;
+    wrong["quantize"] = other;
+    EXPECT_EQ(RefusalOf(wrong),
+              "a/manifest.json: quantize: " + other.dump() + " is not supported; \"nf4\" is");
+  }
+  Json alone = right;
+  alone.erase("adapters");
+  EXPECT_EQ(RefusalOf(alone), "a/manifest.json: quantize: there are no adapters");
+  Json unknown = right;
+  unknown["adapters"]["model.layers.0.self_attn.q_prj"] = {{"rank", 4}, {"scale", 2.0}};
+  EXPECT_THAT(RefusalOf(unknown), HasSubstr("a/manifest.json: adapters: "
+                                            "'model.layers.0.self_attn.q_prj': the model has no "
+                                            "such module"));
+  Json large = right;
+  large["adapters"]["model.layers.0.self_attn.q_proj"]["rank"] = 5000;
+  EXPECT_THAT(RefusalOf(large), HasSubstr("a/manifest.json: adapters: "));
 }
 
 TEST(ExportHuggingFace, GivesBackTheMasterWeights) {

@@ -81,12 +81,18 @@ absl::StatusOr<Manifest> FromJson(const Json& document, const std::string& file_
       adapters[module] = {.rank = adapter.at("rank").get<int64_t>(),
                           .scale = adapter.at("scale").get<double>()};
     }
-    SHOAL_ASSIGN_OR_RETURN(manifest.spec,
-                           plan::WithModuleAdapters(std::move(manifest.spec), adapters));
+    auto with_adapters = plan::WithModuleAdapters(std::move(manifest.spec), adapters);
+    SHOAL_RETURN_IF_ERROR(Annotate(with_adapters.status(), fmt::format("{}: adapters", file_name)));
+    manifest.spec = *std::move(with_adapters);
   }
   if (document.contains("quantize")) {
-    if (manifest.spec.adapters.empty() || document.at("quantize").get<std::string>() != kNf4) {
-      return DataLoss("{}: malformed: quantize", file_name);
+    const Json& type = document.at("quantize");
+    if (type != Json(kNf4)) {
+      return InvalidArgument("{}: quantize: {} is not supported; \"nf4\" is", file_name,
+                             type.dump().substr(0, 60));
+    }
+    if (manifest.spec.adapters.empty()) {
+      return DataLoss("{}: quantize: there are no adapters", file_name);
     }
     manifest.spec.quantize = plan::Quantize::kNf4;
   }
