@@ -89,6 +89,10 @@ class ServerProcess {
                 [token](const std::string& address) {
                   return server::CallsOfGiver(address, token);
                 },
+            .connect_backup =
+                [token](const std::string& address) {
+                  return server::CallsOfBackup(address, token);
+                },
             .available_memory = AvailableMemory},
         &process->metrics_);
     std::vector<std::unique_ptr<rpc::Service>> services;
@@ -341,6 +345,7 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
         worker->Lose();
       }
     }
+    std::erase_if(servers, [&](const auto& it) { return it->index() == options.lost_server; });
   };
   SHOAL_RETURN_IF_ERROR(Watch(coordinator->address(), submitted.job_id(), token, meddle, run));
   for (auto& worker : workers) {
@@ -366,7 +371,7 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
       run.checksums[static_cast<size_t>(partition.partition())] = partition.hash();
     }
   }
-  if (options.wanted_servers > 0) {
+  if (options.wanted_servers > 0 || options.lost_server >= 0) {
     return run;
   }
   Outsider reader;

@@ -25,6 +25,7 @@ struct ClusterOptions {
   bool encrypted = false;       // what goes over tcp, as with TLS
   bool stranger = false;        // one that has the token and is no worker wants to push
   int lost_worker = -1;         // one that is gone after the first step, by number
+  int lost_server = -1;         // the same, with service.replicas
   // That the job is to have, in waves from the first step on; 0: as many as it has.
   int wanted_servers = 0;
   // Seed 0: none. Each worker gets faults of its own.

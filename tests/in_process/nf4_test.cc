@@ -200,6 +200,21 @@ TEST_F(Nf4Test, MovesWithItsServers) {
   EXPECT_EQ(Losses(Run({.servers = 3, .workers = 2, .wanted_servers = 1})), Losses(alone));
 }
 
+TEST_F(Nf4Test, HasTheSameBitsOfReplicasWhereAServerIsLost) {
+  const ClusterRun alone = Run({.servers = 1, .workers = 1});
+  job_.service.replicas = 2;
+  for (const bool read : {false, true}) {
+    job_.service.read_replicas = read;
+    const ClusterRun whole = Run({.servers = 3, .workers = 2});
+    ExpectSameBits(whole, alone);
+    EXPECT_EQ(whole.weights, alone.weights);
+    for (const plan::Residency residency : {plan::Residency::kLayer, plan::Residency::kStep}) {
+      job_.train.residency = residency;
+      ExpectSameBits(Run({.servers = 3, .workers = 2, .lost_server = 1}), alone);
+    }
+  }
+}
+
 TEST_F(Nf4Test, ACheckpointHasTheModelAsItWas) {
   job_.checkpoint.every_steps = 4;
   Run({.servers = 2, .workers = 2});
