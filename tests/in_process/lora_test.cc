@@ -32,14 +32,16 @@ class LoraTest : public TinyJobTest {
     return plan::JobUnits(plan::ReadJobModel(job_).value(), job_.train);
   }
   // As the adapters of a run are at its end, in the form of PEFT.
-  std::string WriteAdapter(const ClusterRun& run) const {
+  std::string WriteAdapter(const ClusterRun& run, bool rank_stabilized = false) const {
     const std::string folder = folder_ / "adapter";
     const auto read = [&run](int unit, int64_t offset, std::span<float> out) {
       const std::vector<float>& weights = run.weights[static_cast<size_t>(unit)];
       std::copy_n(weights.begin() + offset, out.size(), out.begin());
       return absl::OkStatus();
     };
-    EXPECT_TRUE(formats::WritePeftAdapter(folder, plan::ReadJobModel(job_).value(), read, {}).ok());
+    EXPECT_TRUE(formats::WritePeftAdapter(folder, plan::ReadJobModel(job_).value(), read,
+                                          {.rank_stabilized = rank_stabilized})
+                    .ok());
     return folder;
   }
 };
@@ -134,6 +136,19 @@ TEST_F(LoraTest, GoesOnFromAnAdapter) {
   const ClusterRun more = Run({.servers = 1, .workers = 2});
   EXPECT_NEAR(more.steps[0].loss(), five.steps[4].loss(), 1e-5 * five.steps[4].loss());
   EXPECT_LT(more.steps[3].loss(), more.steps[0].loss());
+}
+
+TEST_F(LoraTest, IsScaledByTheRootOfItsRankAndReadBackSo) {
+  job_.lora.rslora = true;
+  const plan::ModelSpec spec = plan::ReadJobModel(job_).value();
+  for (const plan::Adapter& adapter : spec.adapters) {
+    EXPECT_EQ(adapter.scale, 8 / 2.0);  // alpha over the root of 4
+  }
+  job_.train.steps = 1;
+  const ClusterRun run = Run({.servers = 1, .workers = 1});
+  const std::string folder = WriteAdapter(run, /*rank_stabilized=*/true);
+  job_.lora = {.from = folder};
+  EXPECT_EQ(plan::ReadJobModel(job_).value(), spec);
 }
 
 TEST_F(LoraTest, APipelineHasTheBitsOfSingleWorkers) {
