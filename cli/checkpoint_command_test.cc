@@ -51,7 +51,11 @@ class CheckpointCommandTest : public testing::Test {
     job.data.train = "train.jsonl";
     job.cluster.local = true;
     job.cluster.servers = job.cluster.workers = 1;
-    server::Manifest manifest{.step = step, .loss = 1.5, .spec = spec, .shards = {*entry}};
+    server::Manifest manifest;
+    manifest.step = step;
+    manifest.loss = 1.5;
+    manifest.spec = spec;
+    manifest.shards = {*entry};
     const absl::Status written = writing->Complete(manifest, plan::ToYaml(job)).status();
     ASSERT_TRUE(written.ok()) << written;
   }

@@ -75,6 +75,14 @@ bool FetchTable::Start(int index) {
     kept_.push_back(index);
     return true;
   }
+  if (layout_->unit(index).from_files) {
+    unit.state = State::kConverting;
+    unit.version = version(index);
+    unit.error = absl::OkStatus();
+    unit.converted = 0;
+    kept_.push_back(index);
+    return true;
+  }
   unit.wire = converts(index) ? wire_buffers_->Acquire(index) : unit.view;
   if (unit.wire == nullptr) {
     view_buffers_->Release(index, unit.view);
@@ -347,6 +355,24 @@ int FetchTable::TakeKept() {
   const int index = kept_.front();
   kept_.erase(kept_.begin());
   return index;
+}
+
+void FetchTable::ConvertedPiece(int index, int64_t count, const absl::Status& status) {
+  Unit& unit = fetch(index);
+  if (unit.state == State::kDraining) {
+    GiveBackBuffers(index);
+    return;
+  }
+  if (!status.ok()) {
+    Fail(index, Annotate(status, fmt::format("get {}", layout_->unit(index).name)));
+    return;
+  }
+  unit.converted += count;
+  if (unit.converted < layout_->unit(index).count) {
+    kept_.insert(kept_.begin(), index);
+    return;
+  }
+  unit.state = State::kReady;
 }
 
 void FetchTable::Fail(int index, absl::Status status) {

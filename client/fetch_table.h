@@ -5,6 +5,7 @@
 // Keeps a unit while it has uses (Prefetch or Get without Release), or until the step's end, by
 // residency; with step residency one that is frozen stays. Of one in NF4 stays what was read, and
 // each use that finds no other converts it again. Frees a buffer once no read into it is in flight.
+// One that is in files is asked of no server: it is converted out of them, piece by piece.
 //
 // Reads a partition's data, then its header. If that has another version than requested, reads both
 // again, after a delay and a bounded number of times.
@@ -90,8 +91,12 @@ class FetchTable {
   };
   Outcome OnRead(uint64_t operation, const absl::Status& status, absl::Time now);
   void Converted(int unit);
-  // A kept unit that is to be converted: call Converted afterwards. -1: none.
+  // A unit that is kept, or in files, and is to be converted: call Converted afterwards, or
+  // ConvertedPiece, which returns what is left of it to its place before all others. -1: none.
   int TakeKept();
+  // Of one in files: its elements that are there.
+  int64_t converted(int unit) const { return fetch(unit).converted; }
+  void ConvertedPiece(int unit, int64_t count, const absl::Status& status);
 
   // A connection has ended, and all its reads with it: what is read there is read at the writer
   // until RegainServer. Whether that is something that is being fetched.
@@ -114,6 +119,7 @@ class FetchTable {
     int missing = 0;      // partitions yet to arrive
     int64_t version = -1;
     int last_server = 0;
+    int64_t converted = 0;  // elements
     std::byte* view = nullptr;
     std::byte* wire = nullptr;  // destination of reads; the same as view unless types differ
     absl::Status error;
@@ -165,7 +171,7 @@ class FetchTable {
   std::vector<bool> lost_;  // by server
   int64_t fallbacks_ = 0;
   std::vector<int> fetching_;  // units, in request order
-  std::vector<int> kept_;      // units to convert, in request order
+  std::vector<int> kept_;      // units to convert that are here or in files, in request order
 };
 
 }  // namespace shoal::client

@@ -16,6 +16,8 @@ namespace {
 constexpr absl::Duration kIdle = absl::Milliseconds(500);
 // Delay before retrying what a full queue refused.
 constexpr absl::Duration kFullQueueDelay = absl::Milliseconds(1);
+// Read from files in one turn.
+constexpr int64_t kPieceElements = 1 << 18;
 // Keeps at most this many, the newest, of the connections that closed before they were adopted.
 constexpr size_t kMostClosedEarly = 64;
 
@@ -35,6 +37,19 @@ void ConvertElements(const std::byte* from, DType from_type, std::byte* to, int6
   }
 }
 
+// Writes them as they would be had they come from a server.
+void RoundAsTheyTravel(std::span<const float> from, DType wire_type, DType compute_type,
+                       std::byte* to) {
+  if (compute_type == DType::kBF16) {
+    shoal::Convert(from, reinterpret_cast<BFloat16*>(to));
+  } else if (wire_type == DType::kBF16) {
+    std::ranges::transform(from, reinterpret_cast<float*>(to),
+                           [](float value) { return static_cast<float>(BFloat16(value)); });
+  } else {
+    std::memcpy(to, from.data(), from.size_bytes());
+  }
+}
+
 }  // namespace
 
 bool Session::TurnIo(size_t index, absl::Time* next) {
@@ -49,7 +64,7 @@ bool Session::TurnIo(size_t index, absl::Time* next) {
   for (int server = 0; server < layout_.servers; ++server) {
     worked = Serve(server, index, now, next) || worked;
   }
-  worked = ConvertKept() || worked;
+  worked = ConvertKept(io) || worked;
   return GiveBackGradients() || worked;
 }
 
@@ -134,16 +149,35 @@ void Session::Convert(int unit) {
   fetches_->Converted(unit);
 }
 
-bool Session::ConvertKept() {
+bool Session::ConvertKept(Io& io) {
   int unit = -1;
   {
     absl::MutexLock lock(&mutex_);
     unit = fetches_->TakeKept();
   }
   if (unit >= 0) {
-    Convert(unit);
+    layout_.unit(unit).from_files ? ConvertFromFiles(unit, io) : Convert(unit);
   }
   return unit >= 0;
+}
+
+// One piece of it, so that a slow disk does not keep a turn from what servers have sent.
+void Session::ConvertFromFiles(int unit, Io& io) {
+  int64_t first = 0;
+  std::byte* to = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    first = fetches_->converted(unit);
+    to = fetches_->view(unit) + first * SizeOf(options_.compute_type);
+  }
+  const int64_t count = std::min(layout_.unit(unit).count - first, kPieceElements);
+  io.piece.resize(static_cast<size_t>(count));
+  const absl::Status read = options_.files(unit, first, io.piece);
+  if (read.ok()) {
+    RoundAsTheyTravel(io.piece, wire_type_, options_.compute_type, to);
+  }
+  absl::MutexLock lock(&mutex_);
+  fetches_->ConvertedPiece(unit, count, read);
 }
 
 void Session::Count(int server, const PushTable::Outcome& outcome) {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/dtype.h"
+#include "core/model/model_spec.h"
 #include "core/model/unit_shards.h"
 #include "core/transport/transport.h"
 
@@ -53,6 +54,9 @@ struct ClientOptions {
   // (plan::WholePartitions); views and gradients then cover that range. Empty: all of each unit. A
   // unit with an empty range is neither got nor pushed.
   std::vector<plan::ElementRange> ranges;
+  // Reads the units that servers do not have (plan::UnitSpec::from_files), from I/O threads, piece
+  // by piece; empty: there are none.
+  plan::UnitReader files;
   bool keep_for_step = false;  // residency: false, per use (layer); true, for the step
   int buffers_per_size = 4;    // layer residency: per distinct unit size, held + prefetched
   // Allocates Get's buffers; empty: this process's own memory. Memory that the host cannot touch (a
@@ -69,6 +73,7 @@ struct ClientOptions {
   int max_gradients = 8;       // waiting for credits (in place: acknowledgements)
 
   absl::Duration get_timeout = absl::Seconds(10);
+  absl::Duration file_timeout = absl::Minutes(10);  // of a get of what is in files
   absl::Duration push_timeout = absl::Seconds(30);
   absl::Duration barrier_timeout = absl::Minutes(10);  // for the slowest worker
   absl::Duration connect_timeout = absl::Seconds(10);  // for all of Create

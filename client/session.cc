@@ -51,9 +51,9 @@ Buffers BuffersOf(const Layout& layout, const ClientOptions& options, DType wire
       buffers.wire.push_back(
           {.bytes = fetched ? unit.nf4_bytes : 0, .most = most(options.keep_for_step)});
     } else {
+      const bool as_read = unit.from_files || wire_type == options.compute_type;
       buffers.wire.push_back(
-          {.bytes = wire_type == options.compute_type ? 0 : count * SizeOf(wire_type),
-           .most = most(false)});
+          {.bytes = as_read ? 0 : count * SizeOf(wire_type), .most = most(false)});
     }
   }
   return buffers;
@@ -314,10 +314,12 @@ absl::StatusOr<Session::View> Session::Get(int unit) {
            !cancelled_.ok();
   };
   absl::Status error;
-  if (!AwaitFor(&mutex_, absl::Condition(&done), options_.get_timeout)) {
-    error = DeadlineExceeded("get {} (version {}) from {}: no answer within {}", name,
-                             fetches_->version(unit), fetches_->Missing(unit),
-                             absl::FormatDuration(options_.get_timeout));
+  const bool from_files = layout_.unit(unit).from_files;
+  const absl::Duration limit = from_files ? options_.file_timeout : options_.get_timeout;
+  if (!AwaitFor(&mutex_, absl::Condition(&done), limit)) {
+    error = DeadlineExceeded(
+        "get {} (version {}) from {}: no answer within {}", name, fetches_->version(unit),
+        from_files ? "the model's files" : fetches_->Missing(unit), absl::FormatDuration(limit));
   } else if (fetches_->state(unit) == FetchTable::State::kFailed) {
     error = fetches_->error(unit);
   } else if (fetches_->state(unit) != FetchTable::State::kReady) {

@@ -121,6 +121,7 @@ class Session {
     std::array<transport::Event, 64> events;
     std::vector<transport::ReadOperation> reads;
     std::vector<transport::ReadOperation> headers;
+    std::vector<float> piece;
   };
 
   // client/io_turn.cc
@@ -137,7 +138,8 @@ class Session {
   void ScanAcknowledgements(int server, absl::Time now, absl::Time* next)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Convert(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
-  bool ConvertKept() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool ConvertKept(Io& io) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ConvertFromFiles(int unit, Io& io) ABSL_LOCKS_EXCLUDED(mutex_);
   bool GiveBackGradients() ABSL_LOCKS_EXCLUDED(mutex_);
   void Count(int server, const PushTable::Outcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReadElsewhere(int server) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

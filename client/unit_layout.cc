@@ -49,8 +49,10 @@ absl::StatusOr<Layout> MakeLayout(const std::vector<plan::UnitSpec>& units,
     return ranges.empty() ? plan::ElementRange{.count = units[unit].count} : ranges[unit];
   };
   for (size_t unit = 0; unit < units.size(); ++unit) {
-    layout.units.push_back(
-        {.name = units[unit].name, .count = range_of(unit).count, .frozen = units[unit].frozen});
+    layout.units.push_back({.name = units[unit].name,
+                            .count = range_of(unit).count,
+                            .frozen = units[unit].frozen,
+                            .from_files = units[unit].from_files});
   }
   for (plan::PartitionSpec& partition : layout.partitions) {
     const plan::Holders& holders = map.servers[static_cast<size_t>(partition.id)];

@@ -26,6 +26,7 @@ struct UnitLayout {
   std::string name;             // "block.3"
   int64_t count = 0;            // elements, of its range
   bool frozen = false;          // of version 0 forever
+  bool from_files = false;      // frozen, and at no server
   int64_t nf4_bytes = 0;        // of all its partitions as they are read, where they are in NF4
   std::vector<int> partitions;  // ascending: the order in the vector
   std::vector<UnitPiece> pieces;

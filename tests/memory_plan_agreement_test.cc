@@ -22,12 +22,14 @@ TEST(MemoryPlan, ServersAllocateWhatIsPlanned) {
   const std::vector<plan::ParameterGroup> blocks = {{.match = "*.layers.[0-2].*", .freeze = true}};
   plan::ModelSpec in_nf4 = worker::testing_model::WithAdapters(model);
   in_nf4.quantize = plan::Quantize::kNf4;
+  plan::ModelSpec in_files = worker::testing_model::WithAdapters(model);
+  in_files.from_files = true;
   for (const std::vector<plan::UnitSpec>& units :
        {plan::JobUnits(model, {}), plan::JobUnits(model, {.groups = blocks}),
         plan::JobUnits(model, {.optimizer = plan::Optimizer::kLion}),
         plan::JobUnits(model, {.optimizer = plan::Optimizer::kAdamW8, .groups = blocks}),
         plan::JobUnits(worker::testing_model::WithAdapters(model), {}),
-        plan::JobUnits(in_nf4, {})}) {
+        plan::JobUnits(in_nf4, {}), plan::JobUnits(in_files, {})}) {
     const auto partitions = plan::BuildPartitions(units, 300'000);
     for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
       for (const DType wire : {DType::kF32, DType::kBF16}) {

@@ -308,7 +308,8 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
     // Their folder may lie elsewhere now.
     const bool elsewhere =
         difference.key == "lora.from" && !difference.first.empty() && !difference.second.empty();
-    if (difference.key.starts_with("lora.") && !elsewhere) {
+    const bool of_model = difference.key == "service.frozen";
+    if ((difference.key.starts_with("lora.") || of_model) && !elsewhere) {
       of_adapters.push_back(fmt::format("{} ({})", difference.key, values));
     }
   }
@@ -381,7 +382,8 @@ absl::StatusOr<std::string> CheckRoom(const plan::Job& job, const plan::ModelSpe
   const int64_t theirs = bytes_of(complete);
   int64_t one = 0;
   for (const plan::UnitSpec& unit : plan::JobUnits(spec, job.train)) {
-    one += plan::PartitionSpec{.count = unit.count, .frozen = unit.frozen, .moments = unit.moments}
+    const int64_t count = unit.from_files ? 0 : unit.count;
+    one += plan::PartitionSpec{.count = count, .frozen = unit.frozen, .moments = unit.moments}
                .moved_bytes();
   }
   // The run removes what an earlier one has not completed.

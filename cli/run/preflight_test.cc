@@ -35,10 +35,11 @@ class PreflightTest : public ::testing::Test {
       const std::vector<float> values(static_cast<size_t>(partition.count));
       EXPECT_TRUE(writer->Add(values, values, values).ok());
     }
-    const std::string path =
-        directory->Complete({.step = 3, .spec = spec_, .shards = {*writer->Finish()}}, job_yaml)
-            .value();
-    return {.step = 3, .path = path};
+    server::Manifest manifest;
+    manifest.step = 3;
+    manifest.spec = spec_;
+    manifest.shards = {*writer->Finish()};
+    return {.step = 3, .path = directory->Complete(manifest, job_yaml).value()};
   }
 
   const TemporaryFolder folder_;

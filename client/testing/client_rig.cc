@@ -20,6 +20,7 @@ std::vector<plan::UnitSpec> UnitsOf(const RigOptions& options) {
   for (plan::UnitSpec& unit : units) {
     unit.frozen = options.frozen.contains(unit.index);
     unit.nf4 = options.nf4 && unit.frozen && unit.kind == plan::UnitKind::kBlock;
+    unit.from_files = options.from_files.contains(unit.index);
   }
   return units;
 }

@@ -29,8 +29,9 @@ struct RigOptions {
   int64_t slots = 4;
   std::string transport = "shm";
   int64_t generation = 5;
-  std::set<int> frozen;  // units
-  bool nf4 = false;      // the blocks that are frozen
+  std::set<int> frozen;      // units
+  std::set<int> from_files;  // of those
+  bool nf4 = false;          // the blocks that are frozen
   bool reserves_all = false;
   // Servers that have each partition: its primary and the next ones. With more than one it is read
   // from the last.

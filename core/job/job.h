@@ -249,6 +249,9 @@ enum class OnServerLoss { kAuto, kRestore, kFail };
 // Of tensors between hosts. kAuto: where control is encrypted, by which keys travel.
 enum class Encryption { kAuto, kOn, kOff };
 
+// Where workers get what is frozen of a model with adapters from.
+enum class Frozen { kServers, kFiles };
+
 // The limit of service.push_slots: a client has one page for acknowledgements.
 inline constexpr int64_t kMostPushSlots = 64;
 
@@ -269,6 +272,7 @@ struct ServiceOptions {
   Encryption encryption = Encryption::kAuto;
   int64_t replicas = 1;        // servers that have the state of a partition
   bool read_replicas = false;  // all of them serve its weights
+  Frozen frozen = Frozen::kServers;
 
   bool operator==(const ServiceOptions&) const = default;
 };

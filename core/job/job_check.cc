@@ -101,6 +101,21 @@ absl::Status CheckReplicas(const Job& job, const JobSources& sources,
   return absl::OkStatus();
 }
 
+absl::Status CheckFrozen(const Job& job, const JobSources& sources, const std::string& file_name) {
+  const char* const key = "service.frozen";
+  if (job.service.frozen == Frozen::kServers) {
+    return absl::OkStatus();
+  }
+  if (!job.lora.enabled()) {
+    return InvalidArgument("{}: {} files needs adapters beside a model: say lora.rank",
+                           Place(sources, key, key, file_name), key);
+  }
+  return job.lora.quantize == Quantize::kNone
+             ? absl::OkStatus()
+             : Contradicts(sources, file_name)(key, "lora.quantize",
+                                               "servers quantise, and files are as they are");
+}
+
 absl::Status CheckOptimizer(const Job& job, const JobSources& sources,
                             const std::string& file_name) {
   if (job.train.optimizer == Optimizer::kAdamW || job.service.memory == PartitionMemory::kHost) {
@@ -361,6 +376,7 @@ absl::Status CheckJob(Job& job, const proto::Job& said, const JobSources& source
   }
   SHOAL_RETURN_IF_ERROR(CheckLeastMembers(job, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckReplicas(job, sources, file_name));
+  SHOAL_RETURN_IF_ERROR(CheckFrozen(job, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckValidation(job, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckObjective(job, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckPreference(job, sources, file_name));

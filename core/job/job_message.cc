@@ -74,6 +74,7 @@ void VisitService(S& service, const Visit& visit) {
   visit("service.verify_pushes", service.verify_pushes);
   visit("service.replicas", service.replicas);
   visit("service.read_replicas", service.read_replicas);
+  visit("service.frozen", service.frozen);
   visit("service.encryption", service.encryption);
   visit("service.rdma.devices", service.rdma.devices);
   visit("service.rdma.gid_index", service.rdma.gid_index);

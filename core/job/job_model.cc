@@ -27,6 +27,7 @@ absl::StatusOr<ModelSpec> WithJobAdapters(ModelSpec spec, const Job& job) {
     return spec;
   }
   spec.quantize = lora.quantize;
+  spec.from_files = job.service.frozen == Frozen::kFiles;
   if (!lora.from.empty()) {
     SHOAL_ASSIGN_OR_RETURN(const auto adapter, formats::PeftAdapter::Open(lora.from, spec));
     return adapter->spec();

@@ -376,6 +376,16 @@ TEST(ParseJob, RefusesToWaitForMoreWorkersThanItTakes) {
             "job.yaml:4: cluster.min_workers is 4, and cluster.local.workers only 3");
 }
 
+TEST(ParseJob, TakesAModelFromFilesBesideAdaptersAlone) {
+  EXPECT_EQ(RefusalOf("service:\n  frozen: files\n"),
+            "job.yaml:4: service.frozen files needs adapters beside a model: say lora.rank");
+  EXPECT_EQ(RefusalOf("service: {frozen: files}\nlora: {rank: 4, quantize: nf4}\n"),
+            "job.yaml:3: service.frozen contradicts lora.quantize: servers quantise, and files are "
+            "as they are");
+  EXPECT_EQ(RefusalOf("lora: {rank: 4}\nservice: {frozen: disk}\n"),
+            "job.yaml:4: service.frozen is 'disk', expected one of servers, files");
+}
+
 TEST(ParseJob, RefusesServersThatCannotBeKeptOrCome) {
   EXPECT_EQ(RefusalOf("cluster:\n  local: {servers: 2}\nservice:\n  replicas: 3\n"),
             "job.yaml:6: service.replicas is 3, and cluster.local.servers only 2");

@@ -244,6 +244,7 @@ Job RandomJob(Random& random) {
   if (adapters == 1) {
     job.lora.from = RandomText(random);
   } else if (adapters == 2) {
+    job.service.frozen = job.lora.quantize == Quantize::kNone ? Frozen::kFiles : Frozen::kServers;
     job.preference.reference = RandomReference(random, job);
     job.lora.rank = random.Between(1, 4096);
     job.lora.alpha = 0.5 + static_cast<double>(random.Below(9));

@@ -17,6 +17,7 @@ std::vector<UnitSpec> JobUnits(const ModelSpec& spec, const TrainOptions& train)
     unit.frozen = (!spec.adapters.empty() && unit.kind != UnitKind::kAdapter) ||
                   std::ranges::all_of(unit.tensors, is_frozen);
     unit.nf4 = unit.frozen && spec.quantize == Quantize::kNf4 && unit.kind == UnitKind::kBlock;
+    unit.from_files = unit.frozen && spec.from_files;
   }
   return units;
 }

@@ -102,6 +102,7 @@ ModuleAdapters AdaptersByModule(const ModelSpec& spec) {
 ModelSpec WithoutAdapters(ModelSpec spec) {
   spec.adapters.clear();
   spec.quantize = Quantize::kNone;
+  spec.from_files = false;
   return spec;
 }
 

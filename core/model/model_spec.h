@@ -163,6 +163,7 @@ struct ModelSpec {
   // By layer, in the order of its tensors. Where there are any, all else is frozen.
   std::vector<Adapter> adapters;
   Quantize quantize = Quantize::kNone;  // of a model with adapters
+  bool from_files = false;  // of a model with adapters: workers read all else from its files
 
   const BlockKind& block(int64_t layer) const {
     return kinds[kind_of_layer.empty() ? 0 : kind_of_layer[static_cast<size_t>(layer)]];
@@ -234,6 +235,8 @@ struct UnitSpec {
   // computes, pushes or keeps anything by which they would change.
   bool frozen = false;
   bool nf4 = false;  // frozen, its weights published and fetched as core/model/nf4_partition.h says
+  // Frozen, its weights read from the model's files: no server has any of it.
+  bool from_files = false;
   Moments moments;   // of its optimizer (plan::JobUnits); of what is frozen they are not kept
 
   // Returns the tensor of that role, null if the unit has none.

@@ -14,6 +14,9 @@ std::vector<PartitionSpec> BuildPartitions(const std::vector<UnitSpec>& units,
       kPartitionAlignment, partition_bytes / 4 / kPartitionAlignment * kPartitionAlignment);
   std::vector<PartitionSpec> partitions;
   for (const UnitSpec& unit : units) {
+    if (unit.from_files) {
+      continue;
+    }
     const int64_t pieces = std::max<int64_t>(1, (unit.count + max_count - 1) / max_count);
     const int64_t piece = RoundUp((unit.count + pieces - 1) / pieces, kPartitionAlignment);
     for (int64_t offset = 0; offset < unit.count; offset += piece) {

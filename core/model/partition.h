@@ -45,8 +45,8 @@ struct PartitionSpec {
 // In elements; makes a partition start at a cache line in every element type in use.
 inline constexpr int64_t kPartitionAlignment = 64;
 
-// Splits every unit into ranges of nearly equal size, none larger than partition_bytes counted in
-// fp32 (4 bytes per element).
+// Splits every unit that servers have into ranges of nearly equal size, none larger than
+// partition_bytes counted in fp32 (4 bytes per element).
 std::vector<PartitionSpec> BuildPartitions(const std::vector<UnitSpec>& units,
                                            int64_t partition_bytes);
 

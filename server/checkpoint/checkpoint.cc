@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 
+#include "absl/base/call_once.h"
 #include "core/base/check.h"
 #include "core/base/file.h"
 #include "core/base/logging.h"
@@ -70,13 +71,28 @@ struct Checkpoint::State {
   uint64_t job_hash = 0;
   std::vector<std::unique_ptr<ShardReader>> shards;
   std::map<std::pair<int, int64_t>, Piece> pieces;  // by unit and first element
+  std::vector<bool> in_base;                        // by unit
   mutable RecordCache cache;
+  mutable absl::once_flag base_opened;
+  mutable absl::StatusOr<std::unique_ptr<formats::HfModel>> base;
 
-  // Checks that every element of every unit is there exactly once.
+  absl::Status ReadBase(int unit, int64_t offset, std::span<float> out) const {
+    absl::call_once(base_opened, [this] {
+      const absl::Status same = formats::CheckFiles(manifest.base.folder, manifest.base.files);
+      base = same.ok() ? formats::HfModel::Open(manifest.base.folder) : same;
+    });
+    SHOAL_RETURN_IF_ERROR(Annotate(
+        base.status(), fmt::format("{} holds adapters alone, put the model that they were trained "
+                                   "with back in its folder",
+                                   folder)));
+    return (*base)->ReadUnit(unit, offset, out);
+  }
+
+  // Checks that every element of every unit is there exactly once, but for what is in the base.
   absl::Status CheckCoverage() const {
     std::vector<int64_t> covered;
     for (const plan::UnitSpec& unit : plan::BuildUnits(manifest.spec)) {
-      covered.push_back(unit.count);
+      covered.push_back(in_base[static_cast<size_t>(unit.index)] ? 0 : unit.count);
     }
     std::vector<int64_t> end(covered.size(), 0);
     for (const auto& [key, piece] : pieces) {
@@ -115,6 +131,10 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& 
     }
     state->shards.push_back(std::move(shard));
   }
+  for (const plan::UnitSpec& unit : plan::BuildUnits(state->manifest.spec)) {
+    state->in_base.push_back(state->manifest.spec.from_files &&
+                             unit.kind != plan::UnitKind::kAdapter);
+  }
   SHOAL_RETURN_IF_ERROR(state->CheckCoverage());
   return std::unique_ptr<Checkpoint>(new Checkpoint(std::move(state)));
 }
@@ -138,6 +158,14 @@ absl::Status Checkpoint::ReadOnce(Section section, int unit, int64_t offset,
 
 absl::Status Checkpoint::ReadBy(RecordCache& cache, Section section, int unit, int64_t offset,
                                 std::span<float> out) const {
+  if (unit >= 0 && unit < std::ssize(state_->in_base) &&
+      state_->in_base[static_cast<size_t>(unit)]) {
+    if (section == Section::kMaster) {
+      return state_->ReadBase(unit, offset, out);
+    }
+    std::ranges::fill(out, 0.0F);
+    return absl::OkStatus();
+  }
   auto next = state_->pieces.upper_bound({unit, offset});
   if (next == state_->pieces.begin()) {
     return OutOfRange("{}: unit {} is not in this checkpoint", state_->folder, unit);

@@ -22,6 +22,7 @@
 #include "core/base/dtype.h"
 #include "core/job/job.h"
 #include "core/model/huggingface/hf_model.h"
+#include "core/model/huggingface/model_files.h"
 #include "core/model/model_spec.h"
 #include "server/checkpoint/record_cache.h"
 #include "server/checkpoint/shard_file.h"
@@ -46,6 +47,12 @@ struct NormsSoFar {
   int64_t skipped_in_a_row = 0;
 };
 
+// Where the shards hold adapters alone: the model that those are of.
+struct BaseModel {
+  std::string folder;  // in which it was
+  std::vector<formats::ModelFile> files;
+};
+
 struct Manifest {
   // of the weights; the next step to run is this + 1, which also gives the data position
   int64_t step = 0;
@@ -53,6 +60,7 @@ struct Manifest {
   std::optional<ValidationResult> validation;  // none: there was none
   NormsSoFar norms;                            // up to that step
   plan::ModelSpec spec;
+  BaseModel base;  // with spec.from_files
   formats::SpecialTokens special;
   std::vector<ShardEntry> shards;
 };
@@ -95,7 +103,7 @@ class Checkpoint {
 
   // Reads elements [offset, offset + out.size()) of a section of a unit's flat vector; moments
   // that were not kept are zero. Keeps one record in memory, or its error, for each thread that
-  // reads.
+  // reads. Of a base model it reads the files, once they are found to be those of the manifest.
   absl::Status Read(Section section, int unit, int64_t offset, std::span<float> out) const;
   // Same, and keeps nothing: for a checkpoint that stays open.
   absl::Status ReadOnce(Section section, int unit, int64_t offset, std::span<float> out) const;

@@ -42,6 +42,19 @@ absl::StatusOr<ShardEntry> ParseShardEntry(const Json& entry, const std::string&
   return shard;
 }
 
+absl::StatusOr<BaseModel> ParseBase(const Json& json, const std::string& file_name) {
+  BaseModel base = {.folder = json.at("folder").get<std::string>()};
+  for (const Json& entry : json.at("files")) {
+    formats::ModelFile& file = base.files.emplace_back();
+    file.name = entry.at("file").get<std::string>();
+    file.bytes = entry.at("bytes").get<int64_t>();
+    if (!ParseHex(entry.at("fingerprint").get<std::string>(), &file.fingerprint)) {
+      return DataLoss("{}: malformed: base", file_name);
+    }
+  }
+  return base;
+}
+
 absl::StatusOr<Manifest> FromJson(const Json& document, const std::string& file_name,
                                   uint64_t* job_hash) {
   if (document.at("format").get<int>() != kFormat) {
@@ -96,6 +109,13 @@ absl::StatusOr<Manifest> FromJson(const Json& document, const std::string& file_
     }
     manifest.spec.quantize = plan::Quantize::kNf4;
   }
+  if (document.contains("base")) {
+    if (manifest.spec.adapters.empty()) {
+      return DataLoss("{}: malformed: base", file_name);
+    }
+    manifest.spec.from_files = true;
+    SHOAL_ASSIGN_OR_RETURN(manifest.base, ParseBase(document.at("base"), file_name));
+  }
   manifest.special = {.bos = document.at("bos").get<int64_t>(),
                       .eos = document.at("eos").get<int64_t>()};
   for (const Json& entry : document.at("shards")) {
@@ -133,6 +153,14 @@ std::string ManifestToJson(const Manifest& manifest, uint64_t job_hash) {
   }
   if (manifest.spec.quantize == plan::Quantize::kNf4) {
     document["quantize"] = kNf4;
+  }
+  if (manifest.spec.from_files) {
+    Json files = Json::array();
+    for (const formats::ModelFile& file : manifest.base.files) {
+      files.push_back(
+          {{"file", file.name}, {"bytes", file.bytes}, {"fingerprint", Hex(file.fingerprint)}});
+    }
+    document["base"] = {{"folder", manifest.base.folder}, {"files", files}};
   }
   if (manifest.validation.has_value()) {
     document["validation"] = {{"step", manifest.validation->step},

@@ -29,7 +29,7 @@
 #include "core/rpc/server.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/grpc_server_client.h"
-#include "server/coordinator/job/job_loader.h"
+#include "server/coordinator/files/job_loader.h"
 #include "server/coordinator/members/metrics_targets.h"
 #include "server/coordinator/standby_service.h"
 #include "server/coordinator/state/etcd_state_store.h"

@@ -69,6 +69,11 @@ struct Source {
 };
 
 absl::StatusOr<Source> OpenSource(const plan::Job& job, const std::string& checkpoint_folder) {
+  if (checkpoint_folder.empty() && job.service.frozen == plan::Frozen::kFiles) {
+    SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, plan::ReadJobModel(job));
+    SHOAL_ASSIGN_OR_RETURN(const plan::UnitReader adapters, plan::InitialAdapters(spec, job));
+    return Source{.version = 0, .spec = spec, .state = {.master = adapters}};
+  }
   if (checkpoint_folder.empty()) {
     SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<formats::HfModel> model,
                            formats::HfModel::Open(job.model));
@@ -126,11 +131,11 @@ absl::Status HostedJob::Load() {
   }
   SHOAL_ASSIGN_OR_RETURN(Source source, OpenSource(job_, request_.checkpoint()));
   units_ = plan::JobUnits(source.spec, job_.train);
-  if (std::ranges::none_of(units_, &plan::UnitSpec::frozen)) {
+  partitions_ = plan::BuildPartitions(units_, job_.service.partition_bytes);
+  if (std::ranges::none_of(partitions_, &plan::PartitionSpec::frozen)) {
     source.state.base = nullptr;  // its files are closed once the state is loaded
   }
   base_ = source.state.base;
-  partitions_ = plan::BuildPartitions(units_, job_.service.partition_bytes);
   SHOAL_ASSIGN_OR_RETURN(
       const plan::ShardMap map,
       ReadShardMap(request_.shard_map(), request_.servers(), partitions_.size()));

@@ -28,8 +28,8 @@
 #include "core/transport/registry/registry.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/files/job_loader.h"
 #include "server/coordinator/grpc_server_client.h"
-#include "server/coordinator/job/job_loader.h"
 #include "server/service/moves/server_calls.h"
 #include "server/service/parameter_service.h"
 #include "worker/job/trainer.h"
@@ -222,9 +222,14 @@ class WorkerProcess {
 class Outsider {
  public:
   absl::Status Connect(const plan::Job& job, const std::vector<std::string>& servers,
-                       const rpc::Token& token, const client::ClientOptions& options,
-                       bool encrypted) {
+                       const rpc::Token& token, client::ClientOptions options, bool encrypted) {
     SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, plan::ReadJobModel(job));
+    if (spec.from_files) {
+      SHOAL_ASSIGN_OR_RETURN(model_, formats::HfModel::Open(job.model));
+      options.files = [this](int unit, int64_t offset, std::span<float> out) {
+        return model_->ReadUnit(unit, offset, out);
+      };
+    }
     units_ = plan::JobUnits(spec, job.train);
     const auto partitions = plan::BuildPartitions(units_, job.service.partition_bytes);
     const int count = static_cast<int>(servers.size());
@@ -251,6 +256,7 @@ class Outsider {
 
  private:
   std::vector<plan::UnitSpec> units_;
+  std::unique_ptr<formats::HfModel> model_;
   std::unique_ptr<transport::Transport> transport_;
   std::optional<client::GrpcServerClient> servers_;
   std::unique_ptr<client::ParameterClient> client_;

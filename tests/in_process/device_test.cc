@@ -87,6 +87,20 @@ TEST_F(DeviceTest, WithBlocksInNf4) {
   }
 }
 
+TEST_F(DeviceTest, WithTheModelFromFiles) {
+  job_.lora = {.rank = 4};
+  for (const plan::Residency residency : {plan::Residency::kLayer, plan::Residency::kStep}) {
+    job_.train.residency = residency;
+    job_.service.frozen = plan::Frozen::kServers;
+    const ClusterRun served = Run(1, 0);
+    job_.service.frozen = plan::Frozen::kFiles;
+    const ClusterRun run = Run(1, 1);
+    ASSERT_EQ(run.steps.size(), served.steps.size());
+    EXPECT_EQ(run.steps.back().loss(), served.steps.back().loss());
+    EXPECT_EQ(run.weights, served.weights);
+  }
+}
+
 TEST_F(DeviceTest, AsStagesOfAPipeline) {
   job_.service.accumulate = plan::Accumulate::kExact;
   const ClusterRun single = Run(1, 0);

@@ -52,11 +52,12 @@ absl::StatusOr<GpuDirect> ChooseGpuDirect(const GpuDirectRequest& request,
     direct.why = "nothing tells transports how to reach the device's memory";
     return direct;
   }
-  const bool same_type = request.wire_type == request.compute_type && !request.nf4;
+  const bool same_type = request.wire_type == request.compute_type && request.converts.empty();
   const bool push = request.gradient_type == DType::kF32;
   if (!same_type) {
-    Append(direct.why, fmt::format("weights are converted on the way ({})",
-                                   request.nf4 ? "lora.quantize" : "service.wire_type"));
+    Append(direct.why,
+           fmt::format("weights are converted on the way ({})",
+                       request.converts.empty() ? "service.wire_type" : request.converts));
   }
   if (!push) {
     Append(direct.why, "gradients are converted on the way (service.gradient_type)");

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "client/options.h"
@@ -34,8 +35,8 @@ struct GpuDirectRequest {
   DType compute_type = DType::kF32;
   DType wire_type = DType::kF32;
   DType gradient_type = DType::kF32;
-  bool nf4 = false;    // some weights are in it on the wire
-  bool local = false;  // all servers are on this host
+  std::string_view converts;  // the key by which the host makes some weights; empty: none
+  bool local = false;         // all servers are on this host
 };
 
 // Device and pinned memory must outlive the allocations. Errors are the device's.

@@ -34,6 +34,14 @@ absl::StatusOr<std::vector<std::string>> AddressesOf(const proto::JoinJobReply& 
   return addresses;
 }
 
+// The key by which the host makes weights that others have in another form; empty: none.
+std::string_view KeyThatConverts(const plan::ModelSpec& spec) {
+  if (spec.quantize == plan::Quantize::kNf4) {
+    return "lora.quantize";
+  }
+  return spec.from_files ? "service.frozen" : "";
+}
+
 }  // namespace
 
 std::vector<transport::Transport*> JobTransports::all() const {
@@ -149,6 +157,11 @@ absl::StatusOr<client::ClientOptions> Attachment::MakeClientOptions(
     metrics->OnPush(transport, took);
   };
   options.units = OwnUnits();
+  if (context_.model != nullptr) {
+    options.files = [model = context_.model.get()](int unit, int64_t offset, std::span<float> out) {
+      return model->ReadUnit(unit, offset, out);
+    };
+  }
   options.keep_for_step = context_.policy.residency == plan::Residency::kStep;
   if (exchanges()) {
     shards_ = plan::ShardUnits(context_.units, partitions, exchange_->rank(), exchange_->ranks());
@@ -206,7 +219,7 @@ absl::Status Attachment::ChoosePaths() {
                                           .compute_type = plan::ComputeDType(context_.job),
                                           .wire_type = context_.job.service.wire_type,
                                           .gradient_type = context_.job.service.gradient_type,
-                                          .nf4 = context_.spec.quantize == plan::Quantize::kNf4,
+                                          .converts = KeyThatConverts(context_.spec),
                                           .local = context_.job.cluster.local},
                                          options_.transports->all()));
   gpu_direct_.push =

@@ -9,7 +9,9 @@
 #include "core/base/threads/thread_pool.h"
 #include "core/job/job_model.h"
 #include "core/job/job_units.h"
+#include "core/job/model_files_message.h"
 #include "core/model/huggingface/hf_model.h"
+#include "core/model/huggingface/model_files.h"
 #include "core/plan/pipeline/job_pipeline.h"
 #include "core/rpc/server_gpu.h"
 
@@ -56,11 +58,31 @@ absl::StatusOr<std::unique_ptr<formats::TokenFile>> OpenData(const std::string& 
   return file;
 }
 
+// The model in a folder of this machine, which has the files of the job's.
+absl::StatusOr<std::unique_ptr<formats::HfModel>> OpenModel(const proto::JoinJobReply& join,
+                                                            const std::string& folder) {
+  const std::vector<formats::ModelFile> files = plan::FromMessage(join.model_files());
+  if (files.empty()) {
+    return Internal("the coordinator does not name the model's files");
+  }
+  if (const absl::Status same = formats::CheckFiles(folder, files); !same.ok()) {
+    return absl::Status(
+        same.code(),
+        fmt::format("{}; with service.frozen: files workers read the job's model themselves: copy "
+                    "it to that path of this machine, or say service.frozen: servers",
+                    Message(same)));
+  }
+  return formats::HfModel::Open(folder);
+}
+
 absl::Status Load(const proto::JoinJobReply& join, JobContext& context) {
   SHOAL_ASSIGN_OR_RETURN(context.job, plan::FromMessage(join.job(), "the coordinator's job"));
   context.gpu_job = transport::IsGpuJob(context.job);
   SHOAL_ASSIGN_OR_RETURN(context.spec, plan::ReadJobModel(context.job));
   context.units = plan::JobUnits(context.spec, context.job.train);
+  if (context.spec.from_files) {
+    SHOAL_ASSIGN_OR_RETURN(context.model, OpenModel(join, context.job.model));
+  }
   context.may_exchange = plan::MayExchange(context.job);
   context.stages_may_exchange = plan::StagesMayExchange(context.job);
   SHOAL_ASSIGN_OR_RETURN(context.data, OpenData(join.token_file(), context));

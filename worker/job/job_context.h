@@ -15,6 +15,7 @@
 #include "core/base/time_kind_clock.h"
 #include "core/data/token_file.h"
 #include "core/job/job.h"
+#include "core/model/huggingface/hf_model.h"
 #include "core/plan/memory/memory_plan.h"
 #include "core/transport/options.h"
 #include "core/transport/registry/job_transport.h"
@@ -69,6 +70,7 @@ struct JobContext {
   bool stages_may_exchange = false;
   plan::ModelSpec spec;
   std::vector<plan::UnitSpec> units;
+  std::unique_ptr<formats::HfModel> model;  // what is frozen; null: servers have it
   plan::WorkerPolicy policy;
   std::unique_ptr<formats::TokenFile> data;
   std::unique_ptr<formats::TokenFile> validation;  // null: the job has none

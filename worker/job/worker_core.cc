@@ -27,6 +27,7 @@ absl::Status Complete(const proto::JoinJobReply& known, proto::JoinJobReply& ans
   *answer.mutable_job() = known.job();
   answer.set_token_file(known.token_file());
   answer.set_validation_file(known.validation_file());
+  *answer.mutable_model_files() = known.model_files();
   if (known.has_pipeline()) {
     *answer.mutable_pipeline() = known.pipeline();
   }

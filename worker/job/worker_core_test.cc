@@ -88,6 +88,7 @@ TEST_F(WorkerCoreTest, AsksUntilThereIsAJob) {
 proto::JoinJobReply WholeMap(int64_t generation) {
   proto::JoinJobReply reply = Ready();
   reply.set_token_file("tokens");
+  reply.add_model_files()->set_name("model.safetensors");
   reply.mutable_job()->set_model("model");
   for (int server = 0; server < 2; ++server) {
     reply.add_servers()->set_address(std::to_string(server));

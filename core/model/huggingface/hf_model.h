@@ -42,6 +42,8 @@ class HfModel {
 
   const plan::ModelSpec& spec() const;
   const std::string& folder() const;
+  // Of the files with its weights, within the folder.
+  std::vector<std::string> files() const;
 
   // Reads elements [offset, offset + out.size()) of unit `unit`'s flat vector (plan::BuildUnits),
   // converted to float; padding reads as zero. Any range, so that a server reads only its

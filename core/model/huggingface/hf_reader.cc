@@ -199,6 +199,13 @@ absl::StatusOr<std::unique_ptr<HfModel>> HfModel::Open(const std::string& folder
 
 const plan::ModelSpec& HfModel::spec() const { return state_->spec; }
 const std::string& HfModel::folder() const { return state_->folder; }
+std::vector<std::string> HfModel::files() const {
+  std::vector<std::string> names;
+  for (const auto& file : state_->files) {
+    names.push_back(std::filesystem::path(file->path()).filename());
+  }
+  return names;
+}
 
 absl::Status HfModel::ReadUnit(int unit, int64_t offset, std::span<float> out) const {
   const auto index = static_cast<size_t>(unit);

@@ -278,7 +278,8 @@ bool MayExchange(const Job& job) {
   return job.train.synchronization == Synchronization::kLayer &&
          job.train.device != DeviceKind::kCpu && !PushesEachContribution(job) &&
          job.lora.quantize == Quantize::kNone &&  // shards are of elements
-         !job.emulate.enabled() && !job.cluster.pipeline.enabled();
+         job.service.frozen == Frozen::kServers && !job.emulate.enabled() &&
+         !job.cluster.pipeline.enabled();
 }
 
 bool StagesMayExchange(const Job& job) {

@@ -4,8 +4,6 @@
 
 #include "core/base/bytes.h"
 #include "core/base/status.h"
-#include "core/job/job_units.h"
-#include "core/model/adapters.h"
 #include "core/plan/memory/attention_scratch.h"
 #include "core/plan/memory/stage_scratch.h"
 #include "core/plan/placement/placement.h"
@@ -349,36 +347,6 @@ TEST(PlanMemory, PutsIntoAGpuWhatIsComputedWith) {
   const WorkerMemory few = PlanMemory(spec, job, 1, 1, {})->stages[0];
   EXPECT_EQ(worker.weights, few.weights);
   EXPECT_EQ(worker.gradients, few.gradients);
-}
-
-// All of them as they are read, and a few as they are computed with.
-TEST(PlanMemory, AWorkerKeepsBlocksInNf4) {
-  Job job = ResolvedJob(ComputeType::kBf16);
-  job.train.residency = Residency::kStep;
-  job.train.push = PushPolicy::kStep;
-  ModelSpec spec = *WithAdapters(*NamedShape("25m"), {"all-linear"}, 8, 1);
-  const MemoryPlan plain = *PlanMemory(spec, job, 2, 1, {});
-  spec.quantize = Quantize::kNf4;
-  const MemoryPlan nf4 = *PlanMemory(spec, job, 2, 1, {});
-  const std::vector<UnitSpec> units = JobUnits(spec, job.train);
-  const int64_t wire = WireBytes(units, BuildPartitions(units, job.service.partition_bytes),
-                                 job.service.wire_type)[1];
-  EXPECT_NEAR(static_cast<double>(wire), 0.5625 * static_cast<double>(units[1].count),
-              0.01 * static_cast<double>(wire));
-  const int64_t few = BuffersPerSize(job.train);
-  ASSERT_GT(spec.layers, few);
-  EXPECT_EQ(plain.stages[0].weights - nf4.stages[0].weights,
-            (spec.layers - few) * RoundUp(2 * units[1].count, 4096));
-  EXPECT_EQ(plain.stages[0].wire, 0);
-  EXPECT_EQ(nf4.stages[0].wire, spec.layers * RoundUp(wire, 4096));
-  EXPECT_LT(nf4.servers[0].weights + nf4.servers[1].weights,
-            plain.servers[0].weights + plain.servers[1].weights -
-                spec.layers * (2 * units[1].count - wire) * 9 / 10);
-  job.train.residency = Residency::kLayer;
-  const WorkerMemory layer = PlanMemory(spec, job, 2, 1, {})->stages[0];
-  EXPECT_EQ(layer.wire, few * RoundUp(wire, 4096));
-  job.train.device = DeviceKind::kCuda;
-  EXPECT_EQ(PlanMemory(spec, job, 2, 1, {})->stages[0].wire, layer.wire);
 }
 
 TEST(PlanMemory, CountsWhatCudnnsAttentionMayTake) {

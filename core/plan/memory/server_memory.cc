@@ -55,7 +55,8 @@ ReachedInGpu PlanReachedInGpu(const Job& job) {
       std::ranges::find(service.transports, "shm") == service.transports.end()) {
     return {};
   }
-  return {.weights = service.wire_type == ComputeDType(job) && job.lora.quantize == Quantize::kNone,
+  return {.weights = service.wire_type == ComputeDType(job) &&
+                     job.lora.quantize == Quantize::kNone && service.frozen == Frozen::kServers,
           .slots = service.gradient_type == DType::kF32,
           .by_all = job.cluster.local};
 }

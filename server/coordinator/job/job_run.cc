@@ -280,6 +280,7 @@ std::optional<proto::JoinJobReply> JobRun::Join(const proto::JoinJobRequest& req
     *reply.mutable_job() = plan::ToMessage(job_.job);
     reply.set_token_file(job_.token_file);
     reply.set_validation_file(job_.request.validation_file());
+    *reply.mutable_model_files() = job_.request.model_files();
     if (job_.pipeline.has_value()) {
       *reply.mutable_pipeline() = *job_.pipeline;
     }

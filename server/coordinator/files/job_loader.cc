@@ -1,16 +1,16 @@
-#include "server/coordinator/job/job_loader.h"
+#include "server/coordinator/files/job_loader.h"
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
-#include "core/base/clock.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/data/token_file.h"
 #include "core/job/job_model.h"
 #include "core/job/job_units.h"
+#include "core/job/model_files_message.h"
 #include "core/model/huggingface/hf_model.h"
+#include "core/model/huggingface/model_files.h"
 #include "core/model/partition.h"
 #include "core/plan/memory/memory_plan.h"
 #include "core/plan/memory/server_memory.h"
@@ -21,175 +21,12 @@
 #include "core/plan/step/emulation.h"
 #include "core/plan/step/minibatch.h"
 #include "core/plan/step/step_plan.h"
-#include "server/checkpoint/checkpoint.h"
-#include "server/checkpoint/checkpoint_directory.h"
+#include "server/coordinator/files/checkpoint_folder.h"
 #include "server/coordinator/pairs/job_pairs.h"
 #include "server/coordinator/pairs/reference_file.h"
-#include "server/coordinator/record/run_record.h"
 
 namespace shoal::server {
 namespace {
-
-std::optional<proto::ValidationEvent> EventOf(const std::optional<ValidationResult>& result) {
-  if (!result.has_value()) {
-    return std::nullopt;
-  }
-  proto::ValidationEvent event;
-  event.set_step(result->step);
-  event.set_loss(result->loss);
-  event.set_best_step(result->best_step);
-  event.set_best_loss(result->best_loss);
-  event.set_since_best(result->since_best);
-  return event;
-}
-
-std::optional<ValidationResult> ResultOf(const std::optional<proto::ValidationEvent>& event) {
-  if (!event.has_value()) {
-    return std::nullopt;
-  }
-  return ValidationResult{.step = event->step(),
-                          .loss = event->loss(),
-                          .best_step = event->best_step(),
-                          .best_loss = event->best_loss(),
-                          .since_best = event->since_best()};
-}
-
-proto::GradientNorms NormsOf(const NormsSoFar& norms) {
-  proto::GradientNorms message;
-  message.set_mean(norms.mean);
-  message.set_steps(norms.steps);
-  message.set_skipped_in_a_row(norms.skipped_in_a_row);
-  return message;
-}
-
-// CheckpointFiles over server/checkpoint.
-class CheckpointFolder final : public CheckpointFiles {
- public:
-  CheckpointFolder(plan::Job job, plan::ModelSpec spec, formats::SpecialTokens special)
-      : job_(std::move(job)), spec_(std::move(spec)), special_(special) {}
-
-  absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() override {
-    SHOAL_ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> newest,
-                           NewestCheckpoint(job_.checkpoint.directory));
-    if (!newest.has_value()) {
-      return std::nullopt;
-    }
-    SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
-                           Checkpoint::Open(newest->path));
-    const Manifest& manifest = checkpoint->manifest();
-    if (plan::ModelSpec of_job = spec_; manifest.spec != of_job) {
-      of_job.adapters = manifest.spec.adapters;
-      of_job.quantize = manifest.spec.quantize;
-      if (manifest.spec == of_job) {
-        return InvalidArgument(
-            "{} is a checkpoint of other adapters than lora.* of the job says; take back what its "
-            "job.yaml says, or name another checkpoint.directory",
-            newest->path);
-      }
-      return InvalidArgument(
-          "{} is a checkpoint of another model than the job's; name the right model or another "
-          "checkpoint.directory",
-          newest->path);
-    }
-    return CompleteCheckpoint{.step = manifest.step,
-                              .path = newest->path,
-                              .loss = manifest.loss,
-                              .validation = EventOf(manifest.validation),
-                              .norms = NormsOf(manifest.norms)};
-  }
-
-  absl::StatusOr<std::string> Create(int64_t step) override { return directory_->Begin(step); }
-
-  absl::Status Take(const JobLife& of, bool resume) override {
-    SHOAL_ASSIGN_OR_RETURN(directory_, CheckpointDirectory::Take(job_.checkpoint.directory, of));
-    resume_ = resume;
-    return absl::OkStatus();
-  }
-
-  absl::Status CheckNewest(const JobLife& of) override {
-    return CheckpointDirectory::CheckNewest(job_.checkpoint.directory, of);
-  }
-
-  absl::Status Record(const std::string& lines) override {
-    SHOAL_RETURN_IF_ERROR(directory_->CheckOwned());
-    if (!record_.has_value()) {
-      SHOAL_ASSIGN_OR_RETURN(record_,
-                             RunRecord::Open(job_.checkpoint.directory, resume_, plan::ToYaml(job_),
-                                             WallTime(), job_.log.tensorboard));
-    }
-    return record_->Append(lines);
-  }
-
-  absl::StatusOr<int64_t> LastRecorded() override {
-    return LastEventNumber(job_.checkpoint.directory);
-  }
-
-  absl::Status Discard(int64_t step) override { return directory_->Discard(step); }
-
-  absl::StatusOr<std::string> Finish(const CompleteCheckpoint& checkpoint,
-                                     const std::vector<proto::CheckpointShard>& shards) override {
-    Manifest manifest = {.step = checkpoint.step,
-                         .loss = checkpoint.loss,
-                         .validation = ResultOf(checkpoint.validation),
-                         .norms = {.mean = checkpoint.norms.mean(),
-                                   .steps = checkpoint.norms.steps(),
-                                   .skipped_in_a_row = checkpoint.norms.skipped_in_a_row()},
-                         .spec = spec_,
-                         .special = special_};
-    for (const proto::CheckpointShard& shard : shards) {
-      manifest.shards.push_back(
-          {.file = shard.file(),
-           .bytes = shard.bytes(),
-           .hash = shard.hash(),
-           .partitions = {shard.partitions().begin(), shard.partitions().end()}});
-    }
-    SHOAL_ASSIGN_OR_RETURN(std::string path, directory_->Complete(manifest, plan::ToYaml(job_)));
-    // The new one is complete even if old ones cannot be removed.
-    std::set<int64_t> kept = {checkpoint.base};
-    if (job_.checkpoint.best && manifest.validation.has_value()) {
-      kept.insert(manifest.validation->best_step);
-    }
-    if (const absl::Status pruned = directory_->Prune(job_.checkpoint.keep, kept); !pruned.ok()) {
-      LogWarning("old checkpoints remain: {}", Message(pruned));
-    }
-    if (job_.checkpoint.export_each && !job_.emulate.enabled()) {
-      const absl::Status exported = ReplaceExport(path, path + "/huggingface", job_);
-      if (!exported.ok()) {
-        LogWarning("{} has no model in Hugging Face form: {}", path, Message(exported));
-      }
-    }
-    return path;
-  }
-
-  std::optional<std::filesystem::space_info> Room() override {
-    std::error_code error;
-    const auto room = std::filesystem::space(job_.checkpoint.directory, error);
-    return error ? std::nullopt : std::optional(room);
-  }
-
-  std::string PathOf(int64_t step) const override {
-    return CheckpointPath(job_.checkpoint.directory, step);
-  }
-
-  std::string Find(int64_t step) override {
-    const std::string path = PathOf(step);
-    return IsComplete(path) ? path : "";
-  }
-
-  absl::StatusOr<std::string> Export(const std::string& checkpoint) override {
-    const std::string folder = job_.checkpoint.directory + "/huggingface";
-    SHOAL_RETURN_IF_ERROR(ReplaceExport(checkpoint, folder, job_));
-    return folder;
-  }
-
- private:
-  const plan::Job job_;
-  const plan::ModelSpec spec_;
-  const formats::SpecialTokens special_;
-  std::optional<CheckpointDirectory> directory_;  // once taken
-  bool resume_ = false;
-  std::optional<RunRecord> record_;  // once there are lines
-};
 
 // In the given order.
 std::vector<plan::SampleLength> LengthsOf(const formats::TokenFile& file,
@@ -463,6 +300,10 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
   }
   loaded.request = request;
   *loaded.request.mutable_job() = plan::ToMessage(job);
+  if (spec.from_files && request.model_files().empty()) {  // else as an earlier life began with
+    SHOAL_ASSIGN_OR_RETURN(const auto files, formats::ReadFiles(job.model));
+    plan::AddTo(files, *loaded.request.mutable_model_files());
+  }
   if (loaded.pipeline.has_value()) {
     *loaded.request.mutable_pipeline() = *loaded.pipeline;
   }
@@ -482,7 +323,8 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
                           servers);
     };
   }
-  loaded.checkpoints = std::make_unique<CheckpointFolder>(job, spec, special);
+  loaded.checkpoints =
+      MakeCheckpointFolder(job, spec, special, plan::FromMessage(loaded.request.model_files()));
   return loaded;
 }
 

@@ -1,5 +1,5 @@
 // A job read from real files: model folder, token file, checkpoint folder.
-#include "server/coordinator/job/job_loader.h"
+#include "server/coordinator/files/job_loader.h"
 
 #include <set>
 
