@@ -13,7 +13,8 @@ proto::ShardMap ToMessage(const ShardMap& map) {
   for (const Holders& servers : map.servers) {
     message.mutable_servers()->Add(servers.begin(), servers.end());
   }
-  if (std::cmp_not_equal(message.servers_size(), map.servers.size())) {
+  const auto has_one = [](const Holders& servers) { return servers.size() == 1; };
+  if (!std::ranges::all_of(map.servers, has_one)) {
     for (const Holders& servers : map.servers) {
       message.add_holders(static_cast<int>(servers.size()));
     }

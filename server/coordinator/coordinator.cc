@@ -150,7 +150,7 @@ JobEnvironment Coordinator::Environment(ServerClientFactory servers,
           .started = clock_.Now(),
           .superseded =
               [this](const absl::Status& why) {
-                mutex_.AssertHeld();  // by Post
+                mutex_.AssertHeld();  // by whoever called the core
                 superseded_ = why;
                 Close();
               },
@@ -304,7 +304,7 @@ absl::StatusOr<rpc::HeldCall<proto::HoldConnectionReply>> Coordinator::HoldConne
   return rpc::HeldCall<proto::HoldConnectionReply>{
       .on_end = [this, incarnation = request.incarnation()] {
         Post([this, incarnation] {
-          mutex_.AssertHeld();  // by Post
+          mutex_.AssertHeld();  // by whoever called the core
           core_.OnDisconnected(incarnation);
         });
       }};

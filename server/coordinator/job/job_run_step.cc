@@ -110,8 +110,7 @@ void JobRun::NumberStep() {
   SetLogContext(job_.id, validating_ ? version_ : step_);  // that one is of the step before
   step_opened_ = environment_.clock.Now();
   environment_.metrics.OnPhase("", step_opened_);
-  // Attempts of earlier runs and lives had other numbers: a command or a push of theirs that
-  // comes late fits nothing.
+  // Earlier runs and lives had other numbers: what comes late of theirs fits nothing.
   const int64_t run = std::max(job_.run, FirstRunOf(environment_.term));
   attempt_ = std::max(run * kAttemptsOfARun, std::exchange(attempts_before_, 0));
   failures_ = losses_ = 0;
@@ -463,6 +462,9 @@ void JobRun::CommitStep(const StepTotals& totals, const std::string& skipped) {
   const absl::Status recorded = SHOAL_PLANTED("commit-unrecorded")
                                     ? absl::OkStatus()
                                     : environment_.store.RecordCommit(job_.id, record);
+  if (EndsBySuccessor(recorded)) {
+    return;
+  }
   if (!recorded.ok() && !SHOAL_PLANTED("record-ignored")) {
     Fail(fmt::format("step {} was not committed: {}", step_, Message(recorded)));
     return;

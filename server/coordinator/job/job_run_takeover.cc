@@ -159,11 +159,11 @@ void JobRun::DecideOnAnswers() {
   }
   const proto::SavedRun& saved = takeover_->run.saved;
   const bool restores = job_.job.RestoresOnServerLoss();
-  if (job_.shard_map.servers.size() != job_.pushes.partitions.size()) {
+  if (job_.shard_map.servers.size() != job_.pushes.partitions.size() ||
+      std::ranges::any_of(job_.shard_map.servers, &plan::Holders::empty)) {
     takeover_->decided = true;
-    EndBy({.message = fmt::format("its run was recorded with {} partitions of {}, by another "
-                                  "version of shoal-coordinator",
-                                  job_.shard_map.servers.size(), job_.pushes.partitions.size()),
+    EndBy({.message = "the shard map of its run cannot be read: another version of "
+                      "shoal-coordinator recorded it, or it is damaged",
            .by_loss = restores});
     return;
   }
