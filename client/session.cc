@@ -301,10 +301,11 @@ absl::StatusOr<Session::View> Session::Get(int unit) {
     return !cancelled_.ok() || fetches_->resident(unit) ||
            fetches_->state(unit) == FetchTable::State::kFailed || StartFetch(unit);
   };
-  if (!AwaitFor(&mutex_, absl::Condition(&there), options_.get_timeout)) {
+  const bool from_files = layout_.unit(unit).from_files;
+  const absl::Duration limit = from_files ? options_.file_timeout : options_.get_timeout;
+  if (!AwaitFor(&mutex_, absl::Condition(&there), limit)) {
     return ResourceExhausted("get {}: all {} buffers of its size are in use for {}", name,
-                             view_buffers_.buffers(unit),
-                             absl::FormatDuration(options_.get_timeout));
+                             view_buffers_.buffers(unit), absl::FormatDuration(limit));
   }
   SHOAL_RETURN_IF_ERROR(cancelled_);
   fetches_->AddUse(unit);
@@ -314,8 +315,6 @@ absl::StatusOr<Session::View> Session::Get(int unit) {
            !cancelled_.ok();
   };
   absl::Status error;
-  const bool from_files = layout_.unit(unit).from_files;
-  const absl::Duration limit = from_files ? options_.file_timeout : options_.get_timeout;
   if (!AwaitFor(&mutex_, absl::Condition(&done), limit)) {
     error = DeadlineExceeded(
         "get {} (version {}) from {}: no answer within {}", name, fetches_->version(unit),

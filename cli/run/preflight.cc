@@ -127,14 +127,20 @@ absl::Status CheckGroups(const plan::Job& job, const plan::ModelSpec& spec) {
     if (adapts && unit.kind != plan::UnitKind::kAdapter) {
       continue;  // stays whatever is said of it
     }
+    bool unit_trains = false;
     for (const plan::TensorSpec& tensor : unit.tensors) {
       const auto first = std::ranges::find_if(
           job.train.groups, [&](const auto& group) { return plan::Matches(group, tensor.name); });
       if (first != job.train.groups.end()) {
         has_tensors[static_cast<size_t>(first - job.train.groups.begin())] = true;
       }
-      trains = trains || first == job.train.groups.end() || !first->freeze;
+      unit_trains = unit_trains || first == job.train.groups.end() || !first->freeze;
     }
+    if (adapts && !unit_trains) {
+      return InvalidArgument(
+          "every tensor of {} is frozen: leave one out, or have no adapters there", unit.name);
+    }
+    trains = trains || unit_trains;
   }
   const auto without = std::ranges::find(has_tensors, false);
   if (without == has_tensors.end()) {

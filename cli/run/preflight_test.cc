@@ -7,6 +7,7 @@
 #include "core/base/status.h"
 #include "core/base/testing/folder.h"
 #include "core/base/testing/status.h"
+#include "core/model/adapters.h"
 #include "core/model/partition.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -189,6 +190,17 @@ TEST_F(PreflightTest, SomethingTrains) {
   job_.train.groups.push_back({.match = "*", .freeze = true});
   EXPECT_EQ(Message(CheckGroups(job_, spec_)),
             "every tensor of the model is frozen, so nothing trains: leave one out");
+}
+
+TEST_F(PreflightTest, NoAdaptersOfALayerStayAsTheyAre) {
+  const plan::ModelSpec spec =
+      plan::WithAdapters(*plan::NamedShape("tiny"), {"all-linear"}, /*rank=*/4, /*scale=*/2)
+          .value();
+  job_.train.groups = {{.match = "*lora_A*", .freeze = true}};
+  ASSERT_OK(CheckGroups(job_, spec));
+  job_.train.groups = {{.match = "*.layers.0.*", .freeze = true}};
+  EXPECT_EQ(Message(CheckGroups(job_, spec)),
+            "every tensor of block.0.adapter is frozen: leave one out, or have no adapters there");
 }
 
 TEST_F(PreflightTest, WarnsOfLongSamplesAndLargeMinibatches) {

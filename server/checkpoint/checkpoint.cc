@@ -78,8 +78,7 @@ struct Checkpoint::State {
 
   absl::Status ReadBase(int unit, int64_t offset, std::span<float> out) const {
     absl::call_once(base_opened, [this] {
-      const absl::Status same = formats::CheckFiles(manifest.base.folder, manifest.base.files);
-      base = same.ok() ? formats::HfModel::Open(manifest.base.folder) : same;
+      base = formats::OpenSame(manifest.base.folder, manifest.base.files);
     });
     SHOAL_RETURN_IF_ERROR(Annotate(
         base.status(), fmt::format("{} holds adapters alone, put the model that they were trained "

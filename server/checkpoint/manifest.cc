@@ -52,6 +52,9 @@ absl::StatusOr<BaseModel> ParseBase(const Json& json, const std::string& file_na
       return DataLoss("{}: malformed: base", file_name);
     }
   }
+  if (base.files.empty()) {
+    return DataLoss("{}: malformed: base names no files", file_name);
+  }
   return base;
 }
 

@@ -61,18 +61,15 @@ absl::StatusOr<std::unique_ptr<formats::TokenFile>> OpenData(const std::string& 
 // The model in a folder of this machine, which has the files of the job's.
 absl::StatusOr<std::unique_ptr<formats::HfModel>> OpenModel(const proto::JoinJobReply& join,
                                                             const std::string& folder) {
-  const std::vector<formats::ModelFile> files = plan::FromMessage(join.model_files());
-  if (files.empty()) {
-    return Internal("the coordinator does not name the model's files");
-  }
-  if (const absl::Status same = formats::CheckFiles(folder, files); !same.ok()) {
+  auto model = formats::OpenSame(folder, plan::FromMessage(join.model_files()));
+  if (!model.ok()) {
     return absl::Status(
-        same.code(),
+        model.status().code(),
         fmt::format("{}; with service.frozen: files workers read the job's model themselves: copy "
                     "it to that path of this machine, or say service.frozen: servers",
-                    Message(same)));
+                    Message(model.status())));
   }
-  return formats::HfModel::Open(folder);
+  return model;
 }
 
 absl::Status Load(const proto::JoinJobReply& join, JobContext& context) {

@@ -8,7 +8,6 @@
 #include "core/base/bytes.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "core/model/huggingface/hf_model.h"
 #include "core/model/huggingface/safetensors.h"
 
 namespace shoal::formats {
@@ -62,6 +61,19 @@ absl::Status CheckFiles(const std::string& folder, std::span<const ModelFile> fi
     }
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<HfModel>> OpenSame(const std::string& folder,
+                                                  std::span<const ModelFile> files) {
+  SHOAL_RETURN_IF_ERROR(CheckFiles(folder, files));
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<HfModel> model, HfModel::Open(folder));
+  const std::vector<std::string> read = model->files();
+  if (!std::ranges::equal(read, files, {}, {}, &ModelFile::name)) {
+    return FailedPrecondition("{} is read from {}, the job's model from {}: keep those alone there",
+                              folder, read.empty() ? "no file" : read.front(),
+                              files.empty() ? "no file" : files.front().name);
+  }
+  return model;
 }
 
 }  // namespace shoal::formats

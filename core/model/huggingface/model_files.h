@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/model/huggingface/hf_model.h"
 
 namespace shoal::formats {
 
@@ -27,5 +29,9 @@ absl::StatusOr<std::vector<ModelFile>> ReadFiles(const std::string& folder);
 // Whether a folder has these files. FailedPrecondition names the first that is another, NotFound
 // one that is not there.
 absl::Status CheckFiles(const std::string& folder, std::span<const ModelFile> files);
+
+// Opens the model there, if it is read from these files and no others.
+absl::StatusOr<std::unique_ptr<HfModel>> OpenSame(const std::string& folder,
+                                                  std::span<const ModelFile> files);
 
 }  // namespace shoal::formats

@@ -69,6 +69,15 @@ TEST_F(ModelFilesTest, NameTheOneThatIsAnother) {
   EXPECT_REFUSED(CheckFiles(folder_.path(), files_), name + ": No such file or directory");
 }
 
+TEST_F(ModelFilesTest, OpenNoOthersBesideThem) {
+  EXPECT_THAT(OpenSame(folder_.path(), files_).status(), IsOk());
+  EXPECT_REFUSED(OpenSame(folder_.path(), {}).status(), "the job's model from no file");
+  // Whoever reads the model takes this one.
+  std::filesystem::copy_file(folder_ / files_[0].name, folder_ / "model.safetensors");
+  EXPECT_THAT(CheckFiles(folder_.path(), files_), IsOk());
+  EXPECT_FALSE(OpenSame(folder_.path(), files_).ok());
+}
+
 TEST_F(ModelFilesTest, StayInTheirFolder) {
   for (const std::string name : {"../model.safetensors", "..", "", "/etc/passwd"}) {
     files_[0].name = name;
