@@ -1,5 +1,5 @@
-// What is frozen, in the wire type and in NF4: of version 0 in every step, and read once by a client
-// that keeps weights over one.
+// What is frozen, in the wire type and in NF4: of version 0 in every step, and read once by a
+// client that keeps weights over one.
 #include <gtest/gtest.h>
 
 #include <map>
