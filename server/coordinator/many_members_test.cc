@@ -21,8 +21,7 @@ size_t LargestAnswer(const testing::ManyMembers& members, int workers) {
   return largest;
 }
 
-TEST(ManyMembers, AWaveCostsAWorkerLittle) {
-  const testing::ManyMembers::Options options;
+void ExpectWavesThatCostLittle(const testing::ManyMembers::Options& options) {
   testing::ManyMembers members(options);
   EXPECT_GT(members.join(0).shard_map().ByteSizeLong(), 3 * kMostBytesOfAWave);
   plan::ShardMap known = plan::FromMessage(members.join(0).shard_map());
@@ -36,10 +35,30 @@ TEST(ManyMembers, AWaveCostsAWorkerLittle) {
     EXPECT_EQ(join.servers_size(), wave == 1 ? options.servers + options.spares : 0);
     const size_t bytes = LargestAnswer(members, options.workers);
     EXPECT_LE(bytes, kMostBytesOfAWave);
-    RecordProperty(fmt::format("bytes_of_wave_{}", wave), static_cast<int>(bytes));
+    ::testing::Test::RecordProperty(fmt::format("bytes_of_wave_{}", wave), static_cast<int>(bytes));
     known = *plan::Apply(known, *plan::FromMessage(join.map_change()));
   }
   EXPECT_EQ(known.generation, members.join(options.workers - 1).map_change().to());
+}
+
+TEST(ManyMembers, AWaveCostsAWorkerLittle) { ExpectWavesThatCostLittle({}); }
+
+TEST(ManyMembers, AWaveCostsAWorkerLittleThatExchangesGradients) {
+  ExpectWavesThatCostLittle({.exchange = true});
+}
+
+// What it has said of itself since it was told them shows that it was.
+TEST(ManyMembers, WhoHasNotAskedForWorkSinceItWasToldItsPeersIsToldThemAgain) {
+  testing::ManyMembers members(
+      {.servers = 2, .spares = 1, .workers = 3, .partitions = 40, .exchange = true});
+  const proto::JoinJobReply& first = members.join(0);
+  EXPECT_EQ(first.peers_size(), 3);
+  proto::KnownMap known;
+  known.set_job_id(first.job_id());
+  known.set_run(first.run());
+  known.set_generation(first.shard_map().generation());
+  EXPECT_EQ(members.JoinKnowing(1, known).peers_size(), 0);
+  EXPECT_EQ(members.JoinKnowing(1, {}).peers_size(), 3) << "which it has forgotten";
 }
 
 TEST(ManyMembers, WhatHasChangedLeadsToTheMapThatOthersAreToldWhole) {

@@ -34,6 +34,11 @@ absl::Status Complete(const proto::JoinJobReply& known, proto::JoinJobReply& ans
   if (answer.servers().empty()) {
     *answer.mutable_servers() = known.servers();
   }
+  const bool is_told_peers = !answer.peers().empty() || !answer.without_peers().empty();
+  if (!is_told_peers && answer.workers() > 1) {
+    *answer.mutable_peers() = known.peers();
+    answer.set_without_peers(known.without_peers());
+  }
   return absl::OkStatus();
 }
 

@@ -131,6 +131,33 @@ TEST_F(WorkerCoreTest, CompletesWhatHasChangedFromWhatItKnows) {
   EXPECT_TRUE(IsSamePart(core.join(), WholeMap(5)));
 }
 
+// Peers are left out where they are those of before; whoever is alone has none.
+TEST_F(WorkerCoreTest, KeepsItsPeersUntilItIsToldOfOthers) {
+  const auto with_peers = [](proto::JoinJobReply reply, int peers, int workers) {
+    for (int peer = 0; peer < peers; ++peer) {
+      reply.add_peers()->set_index(peer);
+    }
+    reply.set_workers(workers);
+    return reply;
+  };
+  WorkerCore core(7, /*stays=*/true);
+  const auto peers_after = [&core](const proto::JoinJobReply& reply) {
+    core.OnJoined(reply);
+    EXPECT_EQ(core.Next(kNow), What::kMake);
+    return core.join().peers_size();
+  };
+  EXPECT_EQ(peers_after(with_peers(WholeMap(5), 3, 3)), 3);
+  EXPECT_EQ(peers_after(with_peers(Moved(5, 6), 0, 3)), 3);
+  EXPECT_TRUE(IsSamePart(core.join(), with_peers(WholeMap(5), 3, 3)));
+  EXPECT_EQ(peers_after(with_peers(Moved(6, 7), 2, 2)), 2);
+  EXPECT_EQ(peers_after(with_peers(Moved(7, 8), 0, 1)), 0);
+  proto::JoinJobReply unreachable = with_peers(Moved(8, 9), 0, 2);
+  unreachable.set_without_peers("no address");
+  EXPECT_EQ(peers_after(unreachable), 0);
+  EXPECT_EQ(peers_after(with_peers(Moved(9, 10), 0, 2)), 0);
+  EXPECT_EQ(core.join().without_peers(), "no address");
+}
+
 TEST_F(WorkerCoreTest, AsksForTheWholeMapAfterAChangeThatDoesNotFit) {
   std::vector<proto::JoinJobReply> answers(5, Moved(5, 8));
   answers[0].mutable_map_change()->set_from(4);

@@ -109,6 +109,7 @@ void JobRun::SetMembers(std::vector<Member> servers, std::vector<Member> workers
   absent_.assign(workers_.size(), false);
   leaving_.assign(workers_.size(), false);
   formations_.assign(workers_.size(), 0);
+  known_maps_.peers.assign(workers_.size(), false);
   NameWorkers();
   measurements_.emplace(job_.job, static_cast<int>(groups_.groups()));
 }
@@ -292,7 +293,9 @@ std::optional<proto::JoinJobReply> JobRun::Join(const proto::JoinJobRequest& req
     reply.set_formation(formations_[*worker]);
     FillGroup(static_cast<int>(group), incarnation,
               std::span(workers_).subspan(groups_.WorkerAt(group, 0), groups_.stages()), reply);
-    FillPeers(reply);
+    if (!reply.has_map_change() || !known_maps_.peers[*worker]) {
+      FillPeers(reply);
+    }
     return reply;
   }
   reply.set_formation(joining->formation);

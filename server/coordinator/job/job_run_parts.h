@@ -86,6 +86,7 @@ struct Waves {
 struct KnownMaps {
   plan::MapHistory history;
   proto::MapChange change;  // the last that was told, without readers; many ask for the same
+  std::vector<bool> peers;  // by worker: it knows those that there are now (JoinJobReply.peers)
 };
 
 // Servers that load the job, before they get some of it.

@@ -238,6 +238,7 @@ std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& r
 // What a worker says with its question. Workers may have other numbers then.
 void JobRun::TakeFrom(size_t worker, const proto::NextStepRequest& request) {
   pushes_[worker] = request.pushes();
+  known_maps_.peers[worker] = true;  // its formation was told them
   leaving_[worker] = leaving_[worker] || request.leaving();
   if (request.has_finished()) {
     TakeReport(worker, request.finished());

@@ -188,6 +188,7 @@ void JobRun::Renumber(const std::vector<int>& before) {
   keep(last_steps_);
   keep(leaving_);
   absent_.assign(workers_.size(), false);
+  known_maps_.peers.assign(workers_.size(), false);
   const auto stages = static_cast<int>(groups_.stages());
   groups_ = WorkerGroups(workers_.size(), stages);
   std::vector<int> groups_before;

@@ -158,6 +158,10 @@ LoadedJob ManyMembers::MakeJob() {
   job.steps = std::make_unique<EvenSteps>(options_.packs);
   job.job.service.replicas = options_.replicas;
   job.job.service.read_replicas = options_.read_replicas;
+  if (options_.exchange) {
+    job.job.train.synchronization = plan::Synchronization::kLayer;
+    job.job.train.device = plan::DeviceKind::kCuda;
+  }
   const auto units = static_cast<size_t>(UnitOf(options_.partitions - 1) + 1);
   job.pushes = {.unit_elements = std::vector<int64_t>(units, kPartitionsOfAUnit),
                 .per_pack = {std::vector<int>(units, 1)}};

@@ -29,6 +29,7 @@ class ManyMembers {
     int64_t replicas = 1;
     bool read_replicas = false;
     int hosts = 16;  // over which all spread
+    bool exchange = false;  // workers may exchange gradients among themselves
   };
 
   // All workers have joined, the first by the whole shard map and the others as if they knew it;
