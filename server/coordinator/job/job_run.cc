@@ -303,21 +303,6 @@ std::optional<proto::JoinJobReply> JobRun::Join(const proto::JoinJobRequest& req
   return reply;
 }
 
-void JobRun::FillServers(proto::JoinJobReply& reply) const {
-  for (size_t server = 0; server < servers_.size(); ++server) {
-    auto* address = reply.add_servers();
-    address->set_index(static_cast<int>(server));
-    address->set_address(servers_[server].address);
-    address->set_incarnation(servers_[server].incarnation);
-    const auto gpu = server_gpus_.find(servers_[server].incarnation);
-    if (gpu != server_gpus_.end() && !gpu->second.gpu().empty()) {
-      *address->mutable_gpu() = gpu->second;
-      address->mutable_gpu()->set_clients(
-          static_cast<int>(std::ranges::count(workers_, servers_[server].host, &Member::host)));
-    }
-  }
-}
-
 void JobRun::FillGroup(int group, uint64_t incarnation, std::span<const Member> stages,
                        proto::JoinJobReply& reply) const {
   reply.set_group(group);

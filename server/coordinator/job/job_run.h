@@ -149,7 +149,6 @@ class JobRun {
   std::optional<size_t> WorkerOf(uint64_t incarnation) const;  // index in workers_
   absl::Status CheckStages() const;
   void NameWorkers();
-  void FillServers(proto::JoinJobReply& reply) const;
   void FillGroup(int group, uint64_t incarnation, std::span<const Member> stages,
                  proto::JoinJobReply& reply) const;
   void FillPeers(proto::JoinJobReply& reply) const;
@@ -270,6 +269,7 @@ class JobRun {
   bool GiveUpMeanwhile(const std::string& why);
   bool LacksBackups() const;
   plan::ShardMap TargetOf(std::span<const int> places) const;
+  void FillServers(proto::JoinJobReply& reply) const;
   void FillMap(const Member& worker, proto::JoinJobReply& reply) const;
   bool FillChange(const proto::KnownMap& known, const Member& worker, proto::JoinJobReply& reply);
   std::function<proto::BeginAttemptRequest(int)> AttemptAt(proto::BeginAttemptRequest all) const;

@@ -6,6 +6,8 @@
 // leaves a server, and the step begins again by that map, from the last commit. The next move, one
 // step later, makes other servers backups.
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 
 #include "core/base/logging.h"
 #include "core/base/status.h"
@@ -223,6 +225,24 @@ plan::ShardMap JobRun::TargetOf(std::span<const int> places) const {
   there.insert(there.end(), spare_servers_.begin(), spare_servers_.end());
   return plan::PlanTarget(job_.pushes.partitions, job_.shard_map, places, replicas(),
                           HostsOf(there));
+}
+
+void JobRun::FillServers(proto::JoinJobReply& reply) const {
+  std::unordered_map<std::string_view, int> workers_at;  // by host
+  for (const Member& worker : workers_) {
+    ++workers_at[worker.host];
+  }
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    auto* address = reply.add_servers();
+    address->set_index(static_cast<int>(server));
+    address->set_address(servers_[server].address);
+    address->set_incarnation(servers_[server].incarnation);
+    const auto gpu = server_gpus_.find(servers_[server].incarnation);
+    if (gpu != server_gpus_.end() && !gpu->second.gpu().empty()) {
+      *address->mutable_gpu() = gpu->second;
+      address->mutable_gpu()->set_clients(workers_at[servers_[server].host]);
+    }
+  }
 }
 
 // With where that worker reads.
