@@ -20,6 +20,39 @@ std::set<uint64_t> HoldersOf(const proto::SavedRun& run, const plan::ShardMap& m
   return holders;
 }
 
+bool AreServersOf(const proto::SavedRun& run, const proto::JoinJobReply& join) {
+  return std::ranges::equal(run.servers(), join.servers(),
+                            [](const proto::SavedMember& saved, const proto::ServerAddress& told) {
+                              return saved.incarnation() == told.incarnation() &&
+                                     saved.registered().address() == told.address();
+                            });
+}
+
+// The map with where a worker is to read.
+plan::ShardMap MapFor(const proto::SavedRun& run, const plan::ShardMap& map, uint64_t incarnation,
+                      const proto::JoinJobReply& join) {
+  const auto worker =
+      std::ranges::find(run.workers(), incarnation, &proto::SavedMember::incarnation);
+  if (!join.job().service().read_replicas() || worker == run.workers().end()) {
+    return plan::FromMessage(join.shard_map());
+  }
+  std::vector<std::string> hosts;
+  for (const proto::SavedMember& server : run.servers()) {
+    hosts.push_back(server.registered().host());
+  }
+  return plan::WithReaders(map, hosts, worker->registered().host(), worker->index());
+}
+
+// A map whose readers are all primaries may come without.
+bool ReadAlike(const plan::ShardMap& a, const plan::ShardMap& b) {
+  for (int id = 0; id < static_cast<int>(std::min(a.servers.size(), b.servers.size())); ++id) {
+    if (a.reader(id) != b.reader(id)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 int64_t MovedBytes(const std::vector<plan::PartitionSpec>& partitions,
                    const proto::SavedRun& before, const proto::SavedRun& after) {
   const plan::ShardMap from = plan::FromMessage(before.shard_map());
@@ -46,16 +79,28 @@ const SimHostedJob* Invariants::FindHosted(const std::string& job_id) const {
   return nullptr;
 }
 
-void Invariants::OnJoined(const std::string& worker, const proto::JoinJobReply& join) {
-  const auto run = runs_.find(join.job_id());
-  if (run == runs_.end() || run->second.run() != join.run() ||
-      run->second.shard_map().generation() != join.shard_map().generation()) {
+void Invariants::OnJoined(const std::string& worker, uint64_t incarnation,
+                          const proto::JoinJobReply& join) {
+  const auto found = runs_.find(join.job_id());
+  if (found == runs_.end() || found->second.run() != join.run() ||
+      found->second.shard_map().generation() != join.shard_map().generation()) {
     return;  // there is another by now
   }
-  if (plan::FromMessage(join.shard_map()).servers !=
-      plan::FromMessage(run->second.shard_map()).servers) {
-    context_.Violation(fmt::format("I24: {} joins {} by another shard map of generation {}", worker,
-                                   join.job_id(), join.shard_map().generation()));
+  const proto::SavedRun& run = found->second;
+  const auto differs = [&](const char* what) {
+    context_.Violation(fmt::format("I24: {} joins {} by {} than those of generation {}", worker,
+                                   join.job_id(), what, join.shard_map().generation()));
+  };
+  const plan::ShardMap told = plan::FromMessage(join.shard_map());
+  const plan::ShardMap map = plan::FromMessage(run.shard_map());
+  if (told.servers != map.servers) {
+    differs("other holders");
+  }
+  if (!AreServersOf(run, join)) {
+    differs("other servers");
+  }
+  if (!ReadAlike(told, MapFor(run, map, incarnation, join))) {
+    differs("other readers");
   }
 }
 

@@ -17,7 +17,8 @@
 //   I21 a job that is to fail by the loss of a server is not restored after one
 //   I22 a server that was told to leave costs no step (sim_command.h)
 //   I23 only a job that was stopped ends as interrupted (scenario.cc)
-//   I24 who joins by a shard map that is recorded has it as it is there
+//   I24 who joins by a shard map that is recorded has it and its servers as they are there, with
+//       the readers that are its own
 //   I18 weights and moments have the bits of a run in which nothing goes wrong (and I6: so has
 //       everybody who has a partition, backups too)
 #pragma once
@@ -43,7 +44,7 @@ class Invariants {
   // `moved`: bytes, over all that this coordinator has told.
   void OnRecorded(const std::string& job_id, const server::CommitRecord& record, double moved);
   void OnRunSaved(const std::string& job_id, const proto::SavedRun& run);
-  void OnJoined(const std::string& worker, const proto::JoinJobReply& join);
+  void OnJoined(const std::string& worker, uint64_t incarnation, const proto::JoinJobReply& join);
   void OnBegun(int server);
   // By a coordinator whose successor has begun: it may be that no server hears of it any more.
   void OnRecordedBeside(const std::string& job_id, const server::CommitRecord& record);

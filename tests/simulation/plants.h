@@ -46,6 +46,8 @@ inline constexpr std::array kPlants = {
     Plant{"bytes-of-one", "of the bytes of a wave those of one server are told"},
     Plant{"extent-kept", "a server keeps the memory of partitions that have moved away"},
     Plant{"place-forgotten", "of the partitions that move workers are told all but one"},
+    Plant{"servers-forgotten", "workers are not told which servers come and go with a shard map"},
+    Plant{"reader-of-another", "who reads partitions that move is told so as another worker is"},
     Plant{"waves-forgotten", "of the waves of a wish the first is the last"},
     Plant{"balanced-by-two", "servers that differ by two partitions are taken for balanced"},
     Plant{"restore-forgotten", "after a loss a job begins at its model, whatever was saved"},

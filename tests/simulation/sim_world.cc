@@ -147,7 +147,7 @@ void SimWorld::Observe(SimCoordinator& coordinator, SimStore& records) {
 
 // Workers that may exchange directly know each other's addresses, or why they cannot.
 void SimWorld::OnJoin(int index, const proto::JoinJobReply& reply) {
-  invariants_.OnJoined(worker(index).process().name(), reply);
+  invariants_.OnJoined(worker(index).process().name(), worker(index).incarnation(), reply);
   const auto& stages = reply.stages();
   if (stages.size() != options_.stages ||
       stages[reply.stage()].incarnation() != worker(index).incarnation()) {

@@ -274,12 +274,14 @@ bool JobRun::FillChange(const proto::KnownMap& known, const Member& worker,
   change = told;
   if (job_.job.service.read_replicas) {
     const std::vector<std::string> hosts = HostsOf(servers_);
+    const int index = worker.index + (SHOAL_PLANTED("reader-of-another") ? 1 : 0);
     for (const int id : told.partitions()) {
       change.add_readers(plan::ReaderOf(id, job_.shard_map.servers[static_cast<size_t>(id)], hosts,
-                                        worker.host, worker.index));
+                                        worker.host, index));
     }
   }
-  if (!change.places().empty() || job_.job.service.memory == plan::PartitionMemory::kCuda) {
+  const bool are_others = !change.places().empty() && !SHOAL_PLANTED("servers-forgotten");
+  if (are_others || job_.job.service.memory == plan::PartitionMemory::kCuda) {
     FillServers(reply);
   }
   return true;
