@@ -1,5 +1,8 @@
 // State that moves in waves with steps between, as wishes with a rate have it, under simulation.
 #include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/base/testing/status.h"
 #include "fmt/format.h"
@@ -31,6 +34,17 @@ class WavesTest : public ::testing::Test {
     proto::ScaleRequest request;
     request.set_servers(servers);
     request.set_rate(int64_t{1} << 40);  // no wave waits for it
+    return request;
+  }
+  // The question of a worker that joins knowing the map of that generation; 0: none.
+  static proto::JoinJobRequest Knowing(SimWorld& world, int worker, int64_t generation) {
+    proto::JoinJobRequest request;
+    request.set_incarnation(world.worker_incarnation(worker));
+    if (generation > 0) {
+      request.mutable_known()->set_job_id(world.job_id());
+      request.mutable_known()->set_run(world.servers.server(0).hosted()->request().run());
+      request.mutable_known()->set_generation(generation);
+    }
     return request;
   }
   void Look(SimWorld& world) {
@@ -240,6 +254,100 @@ TEST_F(WavesTest, WhoIsToLeaveIsLetGoWhileThereAreNoWorkers) {
   EXPECT_TRUE(left);
   ASSERT_TRUE(world.done().has_value()) << world.failure();
   EXPECT_EQ(world.done()->step(), 60);
+}
+
+// Servers, map and formations are what they were, and nobody hears of what was to be.
+TEST_F(WavesTest, AWaveThatCannotBeRecordedHasNotBeen) {
+  SimWorld world(Options(/*steps=*/60));
+  const auto joins = [&](int64_t known) {
+    const auto reply = world.core().Join(Knowing(world, 0, known));
+    EXPECT_TRUE(reply.ok() && reply->has_value());
+    return reply.ok() ? reply->value_or(proto::JoinJobReply()) : proto::JoinJobReply();
+  };
+  bool refuses = false;
+  bool refused = false;
+  bool looked = false;
+  proto::JoinJobReply whole;
+  world.store->refuse = [&, before = world.store->refuse]() -> absl::Status {
+    if (std::exchange(refuses, false)) {
+      refused = true;
+      return absl::ResourceExhaustedError("no room for the map");
+    }
+    return before();
+  };
+  world.hook = [&, before = world.hook](const char* point, int index) {
+    before(point, index);
+    if (point != std::string_view("work") || !refused || std::exchange(looked, true)) {
+      return;
+    }
+    const int64_t generation = whole.shard_map().generation();
+    EXPECT_EQ(world.servers.server(0).hosted()->core->state().generation(), generation);
+    EXPECT_EQ(joins(0).SerializeAsString(), whole.SerializeAsString());
+    EXPECT_EQ(joins(generation + 1).SerializeAsString(), whole.SerializeAsString());
+    EXPECT_EQ(joins(generation).map_change().partitions_size(), 0);
+    EXPECT_EQ(joins(generation).map_change().to(), generation);
+    EXPECT_EQ(joins(generation).servers_size(), 0);
+    Look(world);
+    EXPECT_EQ(last.servers(), 1);
+    EXPECT_EQ(last.wanted(), 1);
+    EXPECT_EQ(last.rollbacks(), 1);
+    EXPECT_EQ(last.bytes_moved(), 0);
+    EXPECT_THAT(last.refusal(), HasSubstr("no room for the map"));
+    EXPECT_TRUE(world.Scale(Wish(3)).ok());
+  };
+  world.At("committed", 2, [&] {
+    whole = joins(0);
+    EXPECT_TRUE(world.Scale(Wish(3)).ok());
+  });
+  world.At("fetch", 1, [&] { refuses = true; });
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value()) << world.failure();
+  EXPECT_TRUE(looked);
+  Look(world);
+  EXPECT_EQ(last.servers(), 3);
+  EXPECT_EQ(last.bytes_left(), 0);
+}
+
+// Both between two waves and while one goes on; what was planned for the wish of before is used for
+// no other.
+TEST_F(WavesTest, OfWishesThatFollowEachOtherTheNewestIsMet) {
+  SimOptions options = Options(/*steps=*/60);
+  options.model_growth = 4;
+  for (const bool between : {false, true}) {
+    for (const std::vector<int64_t>& wishes :
+         {std::vector<int64_t>{2, 1}, {1, 2}, {2, 3}, {3, 1, 3}}) {
+      SimWorld world(options);
+      bool wished = false;
+      int64_t left = 0;
+      world.hook = [&, before = world.hook](const char* point, int index) {
+        before(point, index);
+        Look(world);
+        if (wished || last.waves_size() < 2 ||
+            point != std::string_view(between ? "committed" : "fetch")) {
+          return;
+        }
+        wished = true;
+        for (const int64_t wish : wishes) {
+          const auto reply = world.Scale(Wish(wish));
+          ASSERT_TRUE(reply.ok()) << reply.status();
+          EXPECT_EQ(reply->wanted(), wish);
+          left = reply->bytes_left();
+        }
+      };
+      world.At("committed", 2, [&] { EXPECT_TRUE(world.Scale(Wish(3)).ok()); });
+      ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+      ASSERT_TRUE(world.done().has_value()) << world.failure();
+      EXPECT_TRUE(wished);
+      Look(world);
+      EXPECT_EQ(last.servers(), wishes.back());
+      EXPECT_EQ(last.bytes_left(), 0);
+      EXPECT_LE(last.imbalance(), 1);
+      EXPECT_EQ(last.rollbacks(), 0);
+      if (between) {
+        EXPECT_EQ(last.bytes_moved(), left);
+      }
+    }
+  }
 }
 
 TEST_F(WavesTest, ARateKeepsWavesApart) {
