@@ -256,7 +256,7 @@ bool MayFailAlone(const SimCommand::Followed& job, const Scenario& scenario,
   if (says("failed 3 times")) {
     const bool lies = options.failed_report > 0 || options.early_report > 0;
     return lies || says(" pushes of partition ") || !scenario.quiet_from.has_value() ||
-           job.ended < *scenario.quiet_from + settled;
+           job.ended < LastAnswer(*scenario.quiet_from, faults) + settled;
   }
   const bool ended = !options.stays && !says("to be ready");  // and nobody starts them again
   return says("still waiting for") &&
