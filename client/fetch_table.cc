@@ -78,6 +78,7 @@ bool FetchTable::Start(int index) {
   if (layout_->unit(index).from_files) {
     unit.state = State::kConverting;
     unit.version = version(index);
+    unit.last_server = -1;
     unit.error = absl::OkStatus();
     unit.converted = 0;
     kept_.push_back(index);

@@ -90,6 +90,7 @@ TEST_F(FilesTest, AreAskedOfNoServerAndReadOnceWhereTheyAreKept) {
         ASSERT_TRUE(client->Prefetch(unit));
         const auto view = client->Get(unit);
         ASSERT_TRUE(view.ok()) << view.status();
+        EXPECT_EQ(view->last_server == -1, Options().from_files.contains(unit));
         client->Release(unit);
         client->Release(unit);
       }

@@ -51,7 +51,7 @@ class ParameterClient {
   struct View {
     const void* data = nullptr;  // of options.compute_type
     int64_t count = 0;
-    int last_server = 0;  // whose part of it came last
+    int last_server = 0;  // whose part of it came last; -1: it is from files
   };
 
   // Connects to all servers of the map (indices 0 to servers - 1) and returns when all are

@@ -332,6 +332,7 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
   *submit.mutable_job() = plan::ToMessage(job);
   submit.set_token_file(token_file);
   submit.set_trace(options.trace);
+  submit.set_resume(options.resume);
   submit.set_validation_file(options.validation_file);
   SHOAL_ASSIGN_OR_RETURN(const proto::SubmitJobReply submitted,
                          channel->Call(&rpc::CoordinatorService::SubmitJob, submit));

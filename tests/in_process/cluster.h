@@ -20,6 +20,7 @@ struct ClusterOptions {
   int servers = 1;
   int workers = 1;
   bool trace = false;
+  bool resume = false;          // goes on from the newest checkpoint
   std::string validation_file;  // where the job has a validation
   bool local = true;            // as the job says
   bool encrypted = false;       // what goes over tcp, as with TLS

@@ -151,6 +151,21 @@ TEST_F(FrozenFilesTest, ACheckpointNamesTheModel) {
                                   file + " is another file than the job's");
 }
 
+TEST_F(FrozenFilesTest, GoOnFromACheckpoint) {
+  job_.train.schedule = plan::LearningRateSchedule::kConstant;
+  const ClusterRun undisturbed = Run({.servers = 2, .workers = 1});
+  plan::Job first = job_;
+  first.train.steps = 2;
+  first.checkpoint.every_steps = 2;
+  TrainToEnd(first, tokens_, {.servers = 2, .workers = 2});
+  const auto rest = Train(job_, tokens_, {.servers = 3, .workers = 1, .resume = true});
+  ASSERT_TRUE(rest.ok()) << rest.status();
+  ASSERT_EQ(rest->steps.size(), 2U);
+  EXPECT_EQ(rest->steps[0].loss(), undisturbed.steps[2].loss());
+  EXPECT_EQ(rest->steps[1].loss(), undisturbed.steps[3].loss());
+  EXPECT_EQ(rest->weights, undisturbed.weights);
+}
+
 TEST_F(FrozenFilesTest, AWorkerWithOthersIsRefused) {
   proto::JoinJobReply join;
   *join.mutable_job() = plan::ToMessage(job_);
