@@ -44,7 +44,7 @@ struct Layout {
   std::map<int, Nf4Piece> nf4;                  // by partition
   // By partition.
   std::vector<plan::Holders> holders;  // who has it, the one that it is pushed to first
-  std::vector<int> reader;                // whom it is read from
+  std::vector<int> reader;             // whom it is read from
   int servers = 0;
   int64_t generation = 0;
 

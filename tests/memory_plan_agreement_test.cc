@@ -28,8 +28,8 @@ TEST(MemoryPlan, ServersAllocateWhatIsPlanned) {
        {plan::JobUnits(model, {}), plan::JobUnits(model, {.groups = blocks}),
         plan::JobUnits(model, {.optimizer = plan::Optimizer::kLion}),
         plan::JobUnits(model, {.optimizer = plan::Optimizer::kAdamW8, .groups = blocks}),
-        plan::JobUnits(worker::testing_model::WithAdapters(model), {}),
-        plan::JobUnits(in_nf4, {}), plan::JobUnits(in_files, {})}) {
+        plan::JobUnits(worker::testing_model::WithAdapters(model), {}), plan::JobUnits(in_nf4, {}),
+        plan::JobUnits(in_files, {})}) {
     const auto partitions = plan::BuildPartitions(units, 300'000);
     for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
       for (const DType wire : {DType::kF32, DType::kBF16}) {

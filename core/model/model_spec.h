@@ -237,7 +237,7 @@ struct UnitSpec {
   bool nf4 = false;  // frozen, its weights published and fetched as core/model/nf4_partition.h says
   // Frozen, its weights read from the model's files: no server has any of it.
   bool from_files = false;
-  Moments moments;   // of its optimizer (plan::JobUnits); of what is frozen they are not kept
+  Moments moments;  // of its optimizer (plan::JobUnits); of what is frozen they are not kept
 
   // Returns the tensor of that role, null if the unit has none.
   const TensorSpec* Find(Role role) const;

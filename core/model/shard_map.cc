@@ -23,8 +23,7 @@ ShardMap PlaceShards(const std::vector<PartitionSpec>& partitions, int servers,
                         [&](size_t index) { return !partitions[index].frozen; });
   const auto server_count = static_cast<size_t>(servers);
   std::vector<int64_t> load(server_count, 0);
-  ShardMap map{.generation = generation,
-               .servers = std::vector<Holders>(partitions.size())};
+  ShardMap map{.generation = generation, .servers = std::vector<Holders>(partitions.size())};
   bool frozen = false;
   for (const size_t index : order) {
     if (partitions[index].frozen && !std::exchange(frozen, true)) {

@@ -137,14 +137,12 @@ TEST(ExactlyOnce, OverDuplicatesReorderingLostDoorbellsAndReconnects) {
       EXPECT_GT(worker->duplicates(), 0);
     }
     for (const plan::PartitionSpec& spec : cluster.partitions()) {
-      EXPECT_EQ(reply->pushes(spec.id),
-                static_cast<int64_t>(kWorkers) * kPushesPerPartition);
+      EXPECT_EQ(reply->pushes(spec.id), static_cast<int64_t>(kWorkers) * kPushesPerPartition);
       double sum = 0;
       for (int64_t sequence = 1; sequence <= kPushesPerPartition; ++sequence) {
         sum += static_cast<double>(kWorkers) * static_cast<double>(ValueOf({spec.id, sequence}));
       }
-      EXPECT_EQ(reply->sums_of_squares(spec.id),
-                sum * sum * static_cast<double>(spec.count))
+      EXPECT_EQ(reply->sums_of_squares(spec.id), sum * sum * static_cast<double>(spec.count))
           << spec.id;
     }
   }

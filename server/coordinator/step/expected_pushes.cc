@@ -68,8 +68,7 @@ absl::Status CheckPushes(const std::vector<int64_t>& expected,
     for (int i = 0; i < reply.partitions_size(); ++i) {
       const int partition = reply.partitions(i);
       if (partition < 0 || partition >= std::ssize(expected)) {
-        return Internal("server {} reports partition {} of {}", server, partition,
-                        expected.size());
+        return Internal("server {} reports partition {} of {}", server, partition, expected.size());
       }
       const int64_t pushes = expected[static_cast<size_t>(partition)];
       if (reply.pushes(i) != pushes) {

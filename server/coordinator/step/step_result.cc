@@ -12,10 +12,11 @@ absl::Status CheckWhole(size_t server, const proto::PrepareReply& prepared) {
   const int count = prepared.partitions_size();
   if (prepared.sums_of_squares_size() != count || prepared.non_finite_size() != count ||
       prepared.pushes_size() != count) {
-    return Internal("server {} reports {} partitions, {} sums, {} counts of elements and {} of "
-                    "pushes",
-                    server, count, prepared.sums_of_squares_size(), prepared.non_finite_size(),
-                    prepared.pushes_size());
+    return Internal(
+        "server {} reports {} partitions, {} sums, {} counts of elements and {} of "
+        "pushes",
+        server, count, prepared.sums_of_squares_size(), prepared.non_finite_size(),
+        prepared.pushes_size());
   }
   return absl::OkStatus();
 }

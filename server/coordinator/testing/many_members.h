@@ -28,7 +28,7 @@ class ManyMembers {
     int packs = 2;            // of each worker, in a step
     int64_t replicas = 1;
     bool read_replicas = false;
-    int hosts = 16;  // over which all spread
+    int hosts = 16;         // over which all spread
     bool exchange = false;  // workers may exchange gradients among themselves
   };
 
