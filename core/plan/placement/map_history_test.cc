@@ -94,7 +94,7 @@ class Job {
   void LoseServer(int lost) {
     servers_.erase(servers_.begin() + lost);
     for (Holders& holders : map_.servers) {
-      holders.erase(std::ranges::remove(holders, lost).begin(), holders.end());
+      holders.erase(std::remove(holders.begin(), holders.end(), lost), holders.end());
       for (int& holder : holders) {
         holder -= holder > lost ? 1 : 0;
       }

@@ -188,12 +188,13 @@ ShardMap PlanTarget(const std::vector<PartitionSpec>& partitions, const ShardMap
       return std::ranges::find(servers, holder) != servers.end();
     };
     if (std::ranges::any_of(holders, stays)) {
-      holders.erase(std::ranges::remove_if(holders, std::not_fn(stays)).begin(), holders.end());
+      holders.erase(std::remove_if(holders.begin(), holders.end(), std::not_fn(stays)),
+                    holders.end());
     }
   }
   for (const auto [partition, to] : PlanRelocations(partitions, map, servers)) {
     Holders& holders = map.servers[static_cast<size_t>(partition)];
-    holders.erase(std::ranges::remove(holders, to).begin(), holders.end());
+    holders.erase(std::remove(holders.begin(), holders.end(), to), holders.end());
     holders.insert(holders.begin(), to);
   }
   ++map.generation;

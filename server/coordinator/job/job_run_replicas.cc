@@ -169,10 +169,10 @@ void JobRun::TellReplicas() {
 plan::ShardMap JobRun::HeldByThoseLeft() const {
   plan::ShardMap map = job_.shard_map;
   for (plan::Holders& holders : map.servers) {
-    const auto lost = std::ranges::remove_if(holders, [this](int holder) {
+    const auto is_lost = [this](int holder) {
       return replicas_.lost.contains(servers_[static_cast<size_t>(holder)].incarnation);
-    });
-    holders.erase(lost.begin(), lost.end());
+    };
+    holders.erase(std::remove_if(holders.begin(), holders.end(), is_lost), holders.end());
   }
   return map;
 }
