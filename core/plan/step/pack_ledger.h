@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -40,6 +41,7 @@ class PackLedger {
   int64_t Left(int group, size_t stage) const;
   // How many packs this stage of the group has run, including those done.
   int64_t Ran(int group, size_t stage) const;
+  int64_t packs() const { return std::ssize(packs_); }  // including empty ones
   bool done() const { return undone_ == 0; }
   // Over all packs, in their order: the same bits whoever ran them.
   double LossSum() const;

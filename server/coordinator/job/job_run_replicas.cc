@@ -295,7 +295,7 @@ std::function<proto::BeginAttemptRequest(int)> JobRun::AttemptAt(
   const bool trains = phase_ == Phase::kBeginning && !validating_;
   if (trains && replicas() > 1 &&
       std::ranges::count(pushes_, proto::NextStepRequest::PUSHES_OF_PACKS) == std::ssize(pushes_)) {
-    const std::vector<int64_t> pushes = MostPushes(job_.pushes, plan_.packs());
+    const std::vector<int64_t> pushes = MostPushes(job_.pushes, ledger_->packs());
     all.mutable_unit_pushes()->Assign(pushes.begin(), pushes.end());
     backups = BackupPlaces(job_.shard_map, servers_);
   }

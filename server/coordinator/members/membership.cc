@@ -160,10 +160,9 @@ absl::StatusOr<Member> Membership::Register(const proto::RegisterRequest& reques
   if (request.nonce() != 0) {
     for (auto& [incarnation, member] : members_) {
       if (member.nonce == request.nonce() && member.role == request.role()) {
-        Alter(member, [&](Member& known) {
-          known.renewed = now;
-          known.lease = options_.lease;
-        });
+        member.renewed = now;
+        member.lease = options_.lease;
+        OnAltered(member);
         return member;
       }
     }
@@ -236,15 +235,14 @@ std::vector<Member> Membership::Restore(const std::vector<proto::SavedMember>& s
 }
 
 Member& Membership::Put(Member member) {
-  Remove(member.incarnation);
-  ends_.emplace(LeaseEnd(member), member.incarnation);
+  OnAltered(member);
   return members_[member.incarnation] = std::move(member);
 }
 
-void Membership::Alter(Member& member, const std::function<void(Member&)>& change) {
-  ends_.erase({LeaseEnd(member), member.incarnation});
-  change(member);
-  ends_.emplace(LeaseEnd(member), member.incarnation);
+// Members renew with each call, so that it costs next to nothing; when the time has come all are
+// looked at (TakeExpired).
+void Membership::OnAltered(const Member& member) {
+  next_expiry_ = std::min(next_expiry_, LeaseEnd(member));
 }
 
 absl::Status Membership::CheckMember(uint64_t incarnation) const {
@@ -262,16 +260,16 @@ absl::Status Membership::CheckMember(uint64_t incarnation) const {
 
 absl::Status Membership::Renew(uint64_t incarnation, absl::Time now) {
   SHOAL_RETURN_IF_ERROR(CheckMember(incarnation));
-  Alter(members_.at(incarnation), [&](Member& member) {
-    member.renewed = std::max(member.renewed, now);
-    member.lease = options_.lease;
-  });
+  Member& member = members_.at(incarnation);
+  member.renewed = std::max(member.renewed, now);
+  member.lease = options_.lease;
+  OnAltered(member);
   return absl::OkStatus();
 }
 
 void Membership::OnRenewed(uint64_t incarnation) {
   if (const auto found = members_.find(incarnation); found != members_.end()) {
-    Alter(found->second, [](Member& member) { member.cut_off = absl::InfiniteFuture(); });
+    found->second.cut_off = absl::InfiniteFuture();
   }
 }
 
@@ -282,7 +280,7 @@ absl::Status Membership::OnConnected(uint64_t incarnation) {
     return ResourceExhausted("{} holds {} connections already", NameOf(member), member.connections);
   }
   ++member.connections;
-  Alter(member, [](Member& back) { back.cut_off = absl::InfiniteFuture(); });
+  member.cut_off = absl::InfiniteFuture();
   return absl::OkStatus();
 }
 
@@ -290,7 +288,8 @@ void Membership::OnDisconnected(uint64_t incarnation, absl::Time now) {
   const auto found = members_.find(incarnation);
   if (found != members_.end() && found->second.connections > 0 &&
       --found->second.connections == 0) {
-    Alter(found->second, [now](Member& member) { member.cut_off = now; });
+    found->second.cut_off = now;
+    OnAltered(found->second);
   }
 }
 
@@ -299,7 +298,6 @@ std::optional<Member> Membership::Remove(uint64_t incarnation) {
   if (found == members_.end()) {
     return std::nullopt;
   }
-  ends_.erase({LeaseEnd(found->second), incarnation});
   Member member = std::move(found->second);
   members_.erase(found);
   return member;
@@ -326,19 +324,25 @@ Member Membership::SetDrained(uint64_t incarnation, bool drained) {
 
 void Membership::ExtendLeases(absl::Duration by) {
   for (auto& [incarnation, member] : members_) {
-    Alter(member, [by](Member& late) {
-      late.renewed += by;
-      late.cut_off += by;
-    });
+    member.renewed += by;
+    member.cut_off += by;
   }
 }
 
 std::vector<Member> Membership::TakeExpired(absl::Time now) {
   std::vector<Member> expired;
-  while (!ends_.empty() && NextExpiry() <= now) {
-    expired.push_back(*Remove(ends_.begin()->second));
+  if (now < next_expiry_) {
+    return expired;
   }
-  std::ranges::sort(expired, {}, &Member::incarnation);
+  next_expiry_ = absl::InfiniteFuture();
+  for (auto member = members_.begin(); member != members_.end();) {
+    if (LeaseEnd(member->second) <= now) {
+      expired.push_back(std::move(member->second));
+      member = members_.erase(member);
+    } else {
+      OnAltered((member++)->second);
+    }
+  }
   return expired;
 }
 
@@ -357,10 +361,6 @@ std::vector<Member> Membership::members(proto::Role role) const {
   std::sort(result.begin(), result.end(),
             [](const Member& a, const Member& b) { return a.index < b.index; });
   return result;
-}
-
-absl::Time Membership::NextExpiry() const {
-  return ends_.empty() ? absl::InfiniteFuture() : ends_.begin()->first;
 }
 
 absl::Duration Membership::OldestLease(proto::Role role, absl::Time now) const {

@@ -9,12 +9,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -121,8 +119,8 @@ class Membership {
   // In order of index.
   std::vector<Member> members(proto::Role role) const;
   size_t size() const { return members_.size(); }
-  // When the next lease ends; InfiniteFuture without members.
-  absl::Time NextExpiry() const;
+  // No lease ends before that.
+  absl::Time NextExpiry() const { return next_expiry_; }
   // How long ago the member of that role renewed that has not for longest; zero without members.
   absl::Duration OldestLease(proto::Role role, absl::Time now) const;
   int64_t issued() const { return issued_; }
@@ -137,16 +135,16 @@ class Membership {
   uint64_t NewIncarnation();
   absl::Status CheckEarlier(const proto::RegisterRequest& request) const;
   Member& Put(Member member);
-  // Changes what decides when its lease ends.
-  void Alter(Member& member, const std::function<void(Member&)>& change);
+  // What decides when its lease ends has changed.
+  void OnAltered(const Member& member);
 
   MembershipOptions options_;
   Random random_;
   int64_t issued_;
-  std::map<uint64_t, Member> members_;              // by incarnation
-  std::set<std::pair<absl::Time, uint64_t>> ends_;  // of their leases; each call asks for the next
-  std::set<uint64_t> came_back_;                    // without a record
-  std::map<uint64_t, absl::Status> refused_;        // of earlier lives, by incarnation: why
+  std::map<uint64_t, Member> members_;  // by incarnation
+  absl::Time next_expiry_ = absl::InfiniteFuture();
+  std::set<uint64_t> came_back_;              // without a record
+  std::map<uint64_t, absl::Status> refused_;  // of earlier lives, by incarnation: why
 };
 
 }  // namespace shoal::server
