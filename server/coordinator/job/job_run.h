@@ -348,7 +348,7 @@ class JobRun {
   void TakeReport(size_t worker, const proto::FinishedReport& report);
   absl::Status CheckPacksRun(size_t reporter) const;
   void OnFailedReport(size_t worker, const proto::FinishedReport& report);
-  absl::Status CheckPushesOfStep(const std::vector<proto::PrepareReply>& replies) const;
+  absl::StatusOr<StepTotals> TotalOfStep(const std::vector<proto::PrepareReply>& replies) const;
   void PrepareStep();
   void OnPrepared(const std::vector<proto::PrepareReply>& replies);
   void CommitStep(const StepTotals& totals, const std::string& skipped);
@@ -436,7 +436,7 @@ class JobRun {
   WorkerGroups groups_;                                 // of workers_
   std::vector<std::string> names_;                      // of workers_, with their places
   std::vector<proto::NextStepRequest::Pushes> pushes_;  // by worker, as they said last
-  std::vector<bool> absent_;         // by worker: lost, or another of its group is
+  std::vector<char> absent_;         // by worker: lost, or another of its group is; counted often
   std::vector<bool> leaving_;        // by worker: it was told to
   std::vector<int64_t> formations_;  // by worker: of those that know each other
   int64_t formation_ = 0;            // the newest

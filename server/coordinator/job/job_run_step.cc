@@ -179,7 +179,7 @@ void JobRun::FillWork(proto::StepWork& work) {
   work.set_attempt(attempt_);
   work.set_generation(job_.shard_map.generation);
   work.set_minibatch_weight(plan_.weight);
-  work.set_packs(plan_.packs());
+  work.set_packs(ledger_->packs());
   work.set_slot(slots_++);
   work.set_validates(validating_);
   work.set_of_training(validating_ && LacksReferences() &&
@@ -350,7 +350,7 @@ void JobRun::OpenAgain(const std::string& reason) {
              attempt_, reason);
   Record(
       {{"event", "attempt_dropped"}, {"step", step_}, {"attempt", attempt_}, {"reason", reason}});
-  if (std::ranges::find(absent_, true) == absent_.end()) {
+  if (present() == std::ssize(workers_)) {
     OpenAttempt();
     return;
   }
@@ -394,7 +394,8 @@ void JobRun::PrepareStep() {
       [this](const std::vector<proto::PrepareReply>& replies) { OnPrepared(replies); });
 }
 
-absl::Status JobRun::CheckPushesOfStep(const std::vector<proto::PrepareReply>& replies) const {
+absl::StatusOr<StepTotals> JobRun::TotalOfStep(
+    const std::vector<proto::PrepareReply>& replies) const {
   std::vector<PushedWork> works;
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
     const size_t stage = groups_.StageOf(worker);
@@ -404,26 +405,20 @@ absl::Status JobRun::CheckPushesOfStep(const std::vector<proto::PrepareReply>& r
                      .packs = ledger_->Ran(static_cast<int>(groups_.GroupOf(worker)), stage),
                      .rounds = rounds_run_[worker]});
   }
-  return CheckPushes(ExpectedPushes(job_.pushes, works, static_cast<int>(workers_.size())),
-                     replies);
+  const ExpectedPushes expected(job_.pushes, works, static_cast<int>(workers_.size()));
+  return Total(ledger_->LossSum(), replies, expected, job_.shard_map, plan_.weight);
 }
 
 void JobRun::OnPrepared(const std::vector<proto::PrepareReply>& replies) {
   SHOAL_CHECK(phase_ == Phase::kPreparing);
   environment_.reached("sealed");
-  if (const absl::Status agree = CheckPushesOfStep(replies);
-      !agree.ok() && !SHOAL_PLANTED("pushes-unchecked")) {
+  const absl::StatusOr<StepTotals> totals = TotalOfStep(replies);
+  if (!totals.ok()) {
     if (stop_requested_) {
       Finish(/*interrupted=*/true);
     } else {
-      DropAttempt(agree);
+      DropAttempt(totals.status());
     }
-    return;
-  }
-  const auto totals =
-      Total(ledger_->LossSum(), replies, job_.pushes.partitions, job_.shard_map, plan_.weight);
-  if (!totals.ok()) {
-    Fail(fmt::format("step {}: {}", step_, Message(totals.status())));
     return;
   }
   if (!NonFinite(*totals).empty()) {

@@ -124,12 +124,7 @@ void JobRun::TellStep(proto::StepEvent committed, const std::vector<proto::Commi
   done.set_idle_share(IdleShare(timing));
   const double flops = FlopsOf(plan_, job_.flops);
   mfu_ = Utilization(flops, timing);
-  std::vector<proto::LastStep> last_steps = DescribeStep(timing);
-  last_steps_.resize(last_steps.size());
-  for (size_t worker = 0; worker < last_steps.size(); ++worker) {
-    last_steps[worker].mutable_connections()->Swap(last_steps_[worker].mutable_connections());
-  }
-  last_steps_ = std::move(last_steps);
+  DescribeStep(timing, last_steps_);
   done.set_mfu(mfu_);
   environment_.metrics.OnStep(done,
                               {.flops = flops,

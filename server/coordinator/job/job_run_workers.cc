@@ -30,7 +30,7 @@ void JobRun::AdmitWorkers() {
       });
 }
 
-int64_t JobRun::present() const { return std::ranges::count(absent_, false); }
+int64_t JobRun::present() const { return std::ranges::count(absent_, char{false}); }
 
 // With which the job goes on.
 int64_t JobRun::least_workers() const {

@@ -1,8 +1,6 @@
 #include "server/coordinator/step/expected_pushes.h"
 
-#include "core/base/status.h"
 #include "core/model/unit_shards.h"
-#include "server/coordinator/step/step_result.h"
 
 namespace shoal::server {
 namespace {
@@ -39,45 +37,21 @@ std::vector<int64_t> MostPushes(const PushPlan& plan, int64_t packs) {
   return PushesByUnit(plan, works);
 }
 
-std::vector<int64_t> ExpectedPushes(const PushPlan& plan, const std::vector<PushedWork>& works,
-                                    int ranks) {
-  const std::vector<int64_t> by_unit = PushesByUnit(plan, works);
-  std::vector<int> sharing;  // ranks
+ExpectedPushes::ExpectedPushes(const PushPlan& plan, const std::vector<PushedWork>& works,
+                               int ranks)
+    : plan_(plan), ranks_(ranks), by_unit_(PushesByUnit(plan, works)) {
   for (const PushedWork& work : works) {
     if (work.how == NextStepRequest::PUSHES_OF_SHARDS && work.packs > 0) {
-      sharing.push_back(work.rank);
+      sharing_.push_back(work.rank);
     }
   }
-  std::vector<int64_t> expected;
-  expected.reserve(plan.partitions.size());
-  for (const plan::PartitionSpec& partition : plan.partitions) {
-    const auto unit = static_cast<size_t>(partition.unit);
-    int64_t& pushes = expected.emplace_back(by_unit[unit]);
-    for (const int rank : sharing) {
-      pushes += Overlap(partition, plan::ShardOf(plan.unit_elements[unit], rank, ranks)) ? 1 : 0;
-    }
-  }
-  return expected;
 }
 
-absl::Status CheckPushes(const std::vector<int64_t>& expected,
-                         const std::vector<proto::PrepareReply>& prepared) {
-  for (size_t server = 0; server < prepared.size(); ++server) {
-    const proto::PrepareReply& reply = prepared[server];
-    SHOAL_RETURN_IF_ERROR(CheckWhole(server, reply));
-    for (int i = 0; i < reply.partitions_size(); ++i) {
-      const int partition = reply.partitions(i);
-      if (partition < 0 || partition >= std::ssize(expected)) {
-        return Internal("server {} reports partition {} of {}", server, partition, expected.size());
-      }
-      const int64_t pushes = expected[static_cast<size_t>(partition)];
-      if (reply.pushes(i) != pushes) {
-        return Aborted("server {} took {} pushes of partition {}, and the step's packs make {}",
-                       server, reply.pushes(i), partition, pushes);
-      }
-    }
-  }
-  return absl::OkStatus();
+int64_t ExpectedPushes::Of(const plan::PartitionSpec& partition) const {
+  const auto unit = static_cast<size_t>(partition.unit);
+  return by_unit_[unit] + std::ranges::count_if(sharing_, [&](int rank) {
+           return Overlap(partition, plan::ShardOf(plan_.unit_elements[unit], rank, ranks_));
+         });
 }
 
 }  // namespace shoal::server

@@ -1,5 +1,6 @@
 // What servers must have taken when a step's packs are done: how many pushes by partition. Compared
-// with what they counted, so that no contribution is missing, whoever was to make it. Pure.
+// with what they counted (step_result.h), so that no contribution is missing, whoever was to make
+// it. Pure.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "core/model/partition.h"
 #include "proto/coordinator.pb.h"
-#include "proto/server.pb.h"
 
 namespace shoal::server {
 
@@ -38,12 +37,20 @@ struct PushedWork {
 // each pack is pushed by itself, and all of them are.
 std::vector<int64_t> MostPushes(const PushPlan& plan, int64_t packs);
 
-// By partition. `ranks`: how many workers share the sums, where they push shards.
-std::vector<int64_t> ExpectedPushes(const PushPlan& plan, const std::vector<PushedWork>& works,
-                                    int ranks);
+class ExpectedPushes {
+ public:
+  // `ranks`: how many workers share the sums, where they push shards. `plan` outlives it.
+  ExpectedPushes(const PushPlan& plan, const std::vector<PushedWork>& works, int ranks);
 
-// Aborted, naming server, partition and both numbers, unless that is what servers counted.
-absl::Status CheckPushes(const std::vector<int64_t>& expected,
-                         const std::vector<proto::PrepareReply>& prepared);
+  // To that partition of the plan.
+  int64_t Of(const plan::PartitionSpec& partition) const;
+  const std::vector<plan::PartitionSpec>& partitions() const { return plan_.partitions; }
+
+ private:
+  const PushPlan& plan_;
+  const int ranks_;
+  std::vector<int64_t> by_unit_;  // of packs and sums
+  std::vector<int> sharing_;      // ranks
+};
 
 }  // namespace shoal::server

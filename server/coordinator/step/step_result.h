@@ -5,11 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/model/partition.h"
 #include "core/model/shard_map.h"
 #include "proto/server.pb.h"
+#include "server/coordinator/step/expected_pushes.h"
 
 namespace shoal::server {
 
@@ -19,15 +18,13 @@ struct StepTotals {
   int64_t non_finite = 0;  // gradient elements
 };
 
-// Internal unless the server's answer says all of each of its partitions.
-absl::Status CheckWhole(size_t server, const proto::PrepareReply& prepared);
-
 // `loss_sum`: over all targets, which weigh `weight`. Sums squares in partition order, so that the
 // order of arrival changes no bit. `prepared` are by server. Internal unless each partition that
-// trains is reported once, by its primary, and no other.
+// trains is reported once, whole, by its primary, and no other. Aborted, naming server, partition
+// and both numbers, where a server counted other pushes than are expected.
 absl::StatusOr<StepTotals> Total(double loss_sum, const std::vector<proto::PrepareReply>& prepared,
-                                 const std::vector<plan::PartitionSpec>& partitions,
-                                 const plan::ShardMap& map, double weight);
+                                 const ExpectedPushes& expected, const plan::ShardMap& map,
+                                 double weight);
 
 // Names what is not finite, for a message ("the loss is nan"); otherwise empty.
 std::string NonFinite(const StepTotals& totals);

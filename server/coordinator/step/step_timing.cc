@@ -110,8 +110,8 @@ double Utilization(double flops, const StepTiming& timing) {
   return timing.seconds > 0 && std::isfinite(share) ? share : 0;
 }
 
-std::vector<proto::LastStep> DescribeStep(const StepTiming& timing) {
-  std::vector<proto::LastStep> result;
+void DescribeStep(const StepTiming& timing, std::vector<proto::LastStep>& last_steps) {
+  last_steps.resize(timing.reports.size());
   const size_t last_worker = timing.synchronization == plan::Synchronization::kLayer
                                  ? LeastLayerWait(timing.reports)
                                  : LastToReport(timing.reported_at);
@@ -120,7 +120,7 @@ std::vector<proto::LastStep> DescribeStep(const StepTiming& timing) {
     const auto share = [&](double seconds) {
       return timing.seconds > 0 && seconds > 0 ? std::min(seconds / timing.seconds, 1.0) : 0.0;
     };
-    proto::LastStep& last = result.emplace_back();
+    proto::LastStep& last = last_steps[worker];
     last.set_step(timing.step);
     last.set_seconds(timing.seconds);
     last.set_compute(share(report.busy_seconds()));
@@ -134,11 +134,11 @@ std::vector<proto::LastStep> DescribeStep(const StepTiming& timing) {
     const double rest = 1 - last.compute() - last.get_wait() - last.push_wait() -
                         last.layer_wait() - last.neighbour_wait() - last.transfer_wait();
     last.set_step_wait(timing.seconds > 0 ? std::max(0.0, rest) : 0.0);
-    if (const auto culprit = WaitedFor(timing, worker, last_worker, last); culprit.has_value()) {
-      last.set_waited_for(fmt::format("{} ({:.2f} of the step)", culprit->name, culprit->share));
-    }
+    const auto culprit = WaitedFor(timing, worker, last_worker, last);
+    last.set_waited_for(culprit.has_value()
+                            ? fmt::format("{} ({:.2f} of the step)", culprit->name, culprit->share)
+                            : "");
   }
-  return result;
 }
 
 void TakeConnections(const proto::FinishedReport& report, proto::LastStep& last) {

@@ -28,8 +28,9 @@ double IdleShare(const StepTiming& timing);
 // compute at most meanwhile; 0 if one of them does not say.
 double Utilization(double flops, const StepTiming& timing);
 
-// Each worker's step as shares of its duration. The rest is its wait at the end.
-std::vector<proto::LastStep> DescribeStep(const StepTiming& timing);
+// Says of each worker how its step is shared out, in place of the last one; its connections stay.
+// The rest is its wait at the end.
+void DescribeStep(const StepTiming& timing, std::vector<proto::LastStep>& last_steps);
 
 // Takes over the report's connections where they are others: each worker has one with each server,
 // and they seldom change.

@@ -18,6 +18,13 @@ proto::FinishedReport Report(double busy, double get, double push, double layer)
   return report;
 }
 
+std::vector<proto::LastStep> Describe(const StepTiming& timing) {
+  std::vector<proto::LastStep> steps(1);
+  steps[0].set_waited_for("of the step before");
+  DescribeStep(timing, steps);
+  return steps;
+}
+
 TEST(StepTiming, SharesAddUpAndTheLastToReportIsNamed) {
   StepTiming timing{.step = 7,
                     .seconds = 10,
@@ -25,7 +32,7 @@ TEST(StepTiming, SharesAddUpAndTheLastToReportIsNamed) {
                     .reported_at = {absl::FromUnixSeconds(7), absl::FromUnixSeconds(10),
                                     absl::FromUnixSeconds(9)}};
   EXPECT_NEAR(IdleShare(timing), 1 - 24.1 / 30, 1e-12);
-  const std::vector<proto::LastStep> steps = DescribeStep(timing);
+  const std::vector<proto::LastStep> steps = Describe(timing);
   ASSERT_EQ(steps.size(), 3U);
   EXPECT_EQ(steps[0].step(), 7);
   EXPECT_EQ(steps[0].seconds(), 10);
@@ -59,7 +66,7 @@ TEST(StepTiming, AtLayersTheOneThatWaitsLeastIsNamed) {
                     .synchronization = plan::Synchronization::kLayer,
                     .reports = {Report(4, 0, 0, 6), Report(9.9, 0, 0, 0.1), Report(5, 0, 0, 5)},
                     .reported_at = std::vector<absl::Time>(3, absl::FromUnixSeconds(10))};
-  const std::vector<proto::LastStep> steps = DescribeStep(timing);
+  const std::vector<proto::LastStep> steps = Describe(timing);
   EXPECT_EQ(steps[0].waited_for(), "worker-1 (0.60 of the step)");
   EXPECT_EQ(steps[2].waited_for(), "worker-1 (0.50 of the step)");
   EXPECT_EQ(steps[1].waited_for(), "");
@@ -74,11 +81,11 @@ TEST(StepTiming, AServerIsNamedWhereItIsWaitedForMost) {
     report.add_get_wait_by_server(0.5);
     report.add_get_wait_by_server(4.5);
   }
-  const std::vector<proto::LastStep> steps = DescribeStep(timing);
+  const std::vector<proto::LastStep> steps = Describe(timing);
   EXPECT_EQ(steps[0].waited_for(), "server-1 (0.50 of the step)");
   EXPECT_EQ(steps[1].waited_for(), "") << "waits for pushes are not told by server";
   timing.reports[0].clear_get_wait_by_server();
-  EXPECT_EQ(DescribeStep(timing)[0].waited_for(), "");
+  EXPECT_EQ(Describe(timing)[0].waited_for(), "");
 }
 
 TEST(StepTiming, AStageIsNamedWhereItIsWaitedForMost) {
@@ -95,7 +102,7 @@ TEST(StepTiming, AStageIsNamedWhereItIsWaitedForMost) {
   waits(1, 5, 0);
   waits(2, 0, 4);
   timing.reports[3].set_transfer_wait_seconds(5);
-  const std::vector<proto::LastStep> steps = DescribeStep(timing);
+  const std::vector<proto::LastStep> steps = Describe(timing);
   EXPECT_EQ(steps[0].waited_for(), "");
   EXPECT_DOUBLE_EQ(steps[1].neighbour_wait(), 0.5);
   EXPECT_NEAR(steps[1].step_wait(), 0.05, 1e-12);
@@ -108,13 +115,13 @@ TEST(StepTiming, AStageIsNamedWhereItIsWaitedForMost) {
 TEST(StepTiming, StaysWithinBoundsWhateverIsReported) {
   StepTiming timing{.seconds = 1, .reports = {Report(50, -3, 2, 0)}, .reported_at = {{}}};
   EXPECT_EQ(IdleShare(timing), 0);
-  const proto::LastStep last = DescribeStep(timing)[0];
+  const proto::LastStep last = Describe(timing)[0];
   EXPECT_EQ(last.compute(), 1);
   EXPECT_EQ(last.get_wait(), 0);
   EXPECT_EQ(last.step_wait(), 0);
   timing.seconds = 0;
   EXPECT_EQ(IdleShare(timing), 0);
-  EXPECT_EQ(DescribeStep(timing)[0].compute(), 0);
+  EXPECT_EQ(Describe(timing)[0].compute(), 0);
   EXPECT_EQ(IdleShare({}), 0);
 }
 
