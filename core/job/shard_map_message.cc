@@ -9,17 +9,19 @@ namespace shoal::plan {
 proto::ShardMap ToMessage(const ShardMap& map) {
   proto::ShardMap message;
   message.set_generation(map.generation);
-  message.mutable_servers()->Reserve(static_cast<int>(map.servers.size()));
-  for (const Holders& servers : map.servers) {
-    message.mutable_servers()->Add(servers.begin(), servers.end());
-  }
   const auto has_one = [](const Holders& servers) { return servers.size() == 1; };
-  if (!std::ranges::all_of(map.servers, has_one)) {
+  const auto primary = [](const Holders& servers) { return servers.front(); };
+  if (std::ranges::all_of(map.servers, has_one)) {
+    message.mutable_servers()->Resize(static_cast<int>(map.servers.size()), 0);
+    std::ranges::transform(map.servers, message.mutable_servers()->begin(), primary);
+  } else {
+    for (const Holders& servers : map.servers) {
+      message.mutable_servers()->Add(servers.begin(), servers.end());
+    }
     for (const Holders& servers : map.servers) {
       message.add_holders(static_cast<int>(servers.size()));
     }
   }
-  const auto primary = [](const Holders& servers) { return servers.front(); };
   if (!std::ranges::equal(map.readers, map.servers, {}, {}, primary)) {
     message.mutable_readers()->Assign(map.readers.begin(), map.readers.end());
   }
@@ -91,6 +93,16 @@ absl::StatusOr<MapChange> FromMessage(const proto::MapChange& message) {
     return InvalidArgument("it has {} servers for no partition", message.servers().end() - next);
   }
   return change;
+}
+
+std::string ToBytes(const MapChange& change) { return ToMessage(change).SerializeAsString(); }
+
+absl::StatusOr<MapChange> ChangeFromBytes(const std::string& bytes) {
+  proto::MapChange message;
+  if (!message.ParseFromString(bytes)) {
+    return InvalidArgument("a change of the shard map of {} bytes cannot be read", bytes.size());
+  }
+  return FromMessage(message);
 }
 
 }  // namespace shoal::plan

@@ -1,6 +1,8 @@
 // The shard map, and changes of it, as messages carry them.
 #pragma once
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "core/model/map_change.h"
 #include "core/model/shard_map.h"
@@ -15,5 +17,8 @@ ShardMap FromMessage(const proto::ShardMap& message);
 proto::MapChange ToMessage(const MapChange& change);
 // InvalidArgument for lists that do not fit together; Apply says whether it fits to a map.
 absl::StatusOr<MapChange> FromMessage(const proto::MapChange& message);
+// The same, of a message that lies within another.
+std::string ToBytes(const MapChange& change);
+absl::StatusOr<MapChange> ChangeFromBytes(const std::string& bytes);
 
 }  // namespace shoal::plan

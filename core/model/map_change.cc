@@ -4,7 +4,6 @@
 #include <span>
 #include <utility>
 
-#include "core/base/check.h"
 #include "core/base/status.h"
 
 namespace shoal::plan {
@@ -96,21 +95,6 @@ void DropReaders(ShardMap& map) {
 }
 
 }  // namespace
-
-MapChange Diff(const ShardMap& before, const ShardMap& after, std::vector<int> places) {
-  SHOAL_CHECK(before.servers.size() == after.servers.size());
-  MapChange change = {
-      .from = before.generation, .to = after.generation, .places = std::move(places)};
-  const auto in_after = [&](int holder) { return PlaceOf(holder, change.places); };
-  for (int id = 0; id < static_cast<int>(after.servers.size()); ++id) {
-    const Holders& servers = after.servers[static_cast<size_t>(id)];
-    if (!std::ranges::equal(before.servers[static_cast<size_t>(id)], servers, {}, in_after) ||
-        in_after(before.reader(id)) != after.reader(id)) {
-      change.partitions.push_back({.id = id, .servers = servers, .reader = after.reader(id)});
-    }
-  }
-  return change;
-}
 
 absl::StatusOr<ShardMap> Apply(ShardMap map, const MapChange& change) {
   if (std::ranges::any_of(map.servers, &Holders::empty) ||

@@ -28,9 +28,6 @@ struct MapChange {
   bool operator==(const MapChange&) const = default;
 };
 
-// Returns what leads from one map to the other.
-MapChange Diff(const ShardMap& before, const ShardMap& after, std::vector<int> places = {});
-
 // Returns the map that the change leads to. InvalidArgument, saying why, where it does not fit to
 // `map`: changes come over the network.
 absl::StatusOr<ShardMap> Apply(ShardMap map, const MapChange& change);

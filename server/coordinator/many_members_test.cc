@@ -28,23 +28,39 @@ void ExpectWavesThatCostLittle(const testing::ManyMembers::Options& options) {
   members.ScaleToAll();
   for (int wave = 1; wave <= 3; ++wave) {
     members.RunStep();
+    const int64_t before = members.questions();
     members.Barrier();
+    // The last one reports, then each asks once; who has peers is told to join anew.
+    EXPECT_EQ(members.questions() - before, 1 + (options.exchange ? 3 : 1) * options.workers);
     const proto::JoinJobReply& join = members.join(0);
     ASSERT_TRUE(join.has_map_change());
-    EXPECT_NEAR(join.map_change().partitions_size(), 500, 30);
+    const plan::MapChange change = *plan::ChangeFromBytes(join.map_change());
+    EXPECT_NEAR(static_cast<double>(change.partitions.size()), 500, 30);
     EXPECT_EQ(join.servers_size(), wave == 1 ? options.servers + options.spares : 0);
     const size_t bytes = LargestAnswer(members, options.workers);
     EXPECT_LE(bytes, kMostBytesOfAWave);
     ::testing::Test::RecordProperty(fmt::format("bytes_of_wave_{}", wave), static_cast<int>(bytes));
-    known = *plan::Apply(known, *plan::FromMessage(join.map_change()));
+    known = *plan::Apply(known, change);
   }
-  EXPECT_EQ(known.generation, members.join(options.workers - 1).map_change().to());
+  EXPECT_EQ(members.planned_at_borders(), 0);
+  EXPECT_EQ(known.generation,
+            plan::ChangeFromBytes(members.join(options.workers - 1).map_change())->to);
 }
 
 TEST(ManyMembers, AWaveCostsAWorkerLittle) { ExpectWavesThatCostLittle({}); }
 
 TEST(ManyMembers, AWaveCostsAWorkerLittleThatExchangesGradients) {
   ExpectWavesThatCostLittle({.exchange = true});
+}
+
+TEST(ManyMembers, AWaveThatWasPlannedForAnotherWishIsPlannedAnew) {
+  testing::ManyMembers members({.servers = 4, .spares = 2, .workers = 2, .partitions = 60});
+  members.ScaleToAll();
+  members.RunStep();
+  members.Scale(5);
+  members.Barrier();
+  EXPECT_EQ(members.planned_at_borders(), 1);
+  EXPECT_EQ(members.Scaling().servers(), 5);
 }
 
 // What it has said of itself since it was told them shows that it was.
@@ -88,7 +104,7 @@ TEST(ManyMembers, WhatHasChangedLeadsToTheMapThatOthersAreToldWhole) {
       const plan::ShardMap map = plan::FromMessage(whole.shard_map());
       EXPECT_EQ(map.readers.empty(), replicas == 1);
       EXPECT_EQ(*plan::Apply(plan::FromMessage(first[static_cast<size_t>(worker)].shard_map()),
-                             *plan::FromMessage(join.map_change())),
+                             *plan::ChangeFromBytes(join.map_change())),
                 map);
     }
   }
@@ -103,7 +119,7 @@ TEST(ManyMembers, WhoKnowsNothingOfTheRunIsToldTheWholeMap) {
   newest.set_generation(join.shard_map().generation());
   const proto::JoinJobReply same = members.JoinKnowing(0, newest);
   EXPECT_FALSE(same.has_shard_map());
-  EXPECT_EQ(same.map_change().partitions_size(), 0);
+  EXPECT_TRUE(plan::ChangeFromBytes(same.map_change())->partitions.empty());
   EXPECT_EQ(same.servers_size(), 0);
   const auto is_told_all = [&](auto change_it) {
     proto::KnownMap known = newest;

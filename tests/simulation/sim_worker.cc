@@ -176,7 +176,8 @@ void SimWorker::AskForStep() {
   coordinator_.AskAndWait<proto::NextStepRequest, proto::NextStepReply>(
       process_, kPollAnswer, core_->question(), &server::CoordinatorCore::Next,
       [this](const absl::StatusOr<proto::NextStepReply>& reply) {
-        if (reply.ok() && reply->has_work() && context_.Chance(options_.lost_reply)) {
+        if (reply.ok() && (reply->has_work() || reply->has_join()) &&
+            context_.Chance(options_.lost_reply)) {
           process_.After(absl::Seconds(1), [this] { Act(); });
           return;
         }

@@ -128,10 +128,12 @@ void Trainer::SetJob(WorkerJob* job) {
 
 bool Trainer::StaysPart(const WorkerJobOptions& options, Cancellation& ends, WorkerJob& job) {
   SetJob(nullptr);
-  if (job.knows_others() || Next() != WorkerCore::What::kJoin || !core_->has_part()) {
+  if (job.knows_others() || !core_->has_part()) {
     return false;
   }
-  AskToJoin();
+  if (Next() == WorkerCore::What::kJoin) {
+    AskToJoin();
+  }
   return Next() == WorkerCore::What::kMake && job.IsStill(core_->join()) &&
          Make(options, ends, [&] { return job.Reattach(core_->join()); });
 }

@@ -1,5 +1,7 @@
 #include "worker/job/worker_core.h"
 
+#include <utility>
+
 #include "core/base/logging.h"
 #include "core/job/shard_map_message.h"
 
@@ -19,7 +21,7 @@ absl::Status Complete(const proto::JoinJobReply& known, proto::JoinJobReply& ans
     return InvalidArgument("it is of run {} of {}, the map known is of run {} of {}", answer.run(),
                            answer.job_id(), known.run(), known.job_id());
   }
-  SHOAL_ASSIGN_OR_RETURN(const plan::MapChange change, plan::FromMessage(answer.map_change()));
+  SHOAL_ASSIGN_OR_RETURN(const plan::MapChange change, plan::ChangeFromBytes(answer.map_change()));
   SHOAL_ASSIGN_OR_RETURN(const plan::ShardMap map,
                          plan::Apply(plan::FromMessage(known.shard_map()), change));
   *answer.mutable_shard_map() = plan::ToMessage(map);
@@ -98,6 +100,11 @@ proto::JoinJobRequest WorkerCore::join_question() const {
   return question;
 }
 
+void WorkerCore::OnLeftBehind() {
+  what_ = What::kJoin;
+  has_work_ = false;
+}
+
 void WorkerCore::OnJoined(const absl::StatusOr<proto::JoinJobReply>& answer) {
   absl::StatusOr<proto::JoinJobReply> reply = OfNewestTerm(answer);
   if (reply.ok() && reply->has_map_change()) {
@@ -133,7 +140,8 @@ void WorkerCore::OnMade(proto::NextStepRequest::Pushes pushes) {
   question_.set_formation(join_.formation());
   question_.set_leaving(drained_until_.has_value());
   question_.set_wait_seconds(kPollSeconds);
-  what_ = What::kAsk;
+  question_.set_known_generation(join_.shard_map().generation());
+  what_ = std::exchange(has_work_, false) && !question_.leaving() ? What::kRun : What::kAsk;
 }
 
 void WorkerCore::OnAnswered(const absl::StatusOr<proto::NextStepReply>& answer, absl::Time now) {
@@ -149,8 +157,14 @@ void WorkerCore::OnAnswered(const absl::StatusOr<proto::NextStepReply>& answer, 
   }
   question_.clear_finished();
   const bool draining = drained_until_.has_value();
-  if (reply->join_again() && draining) {
+  const bool joins = reply->has_join();
+  if ((reply->join_again() || joins) && draining) {
     LeaveJob();
+  } else if (joins) {
+    OnLeftBehind();
+    OnJoined(reply->join());
+    has_work_ = what_ == What::kMake && reply->has_work();
+    work_ = reply->work();
   } else if (reply->job_over() || reply->join_again()) {
     has_part_ = has_part_ && !reply->job_over();
     LogInfo("{} {}", join_.job_id(), reply->job_over() ? "is over" : "goes on with others");
@@ -181,6 +195,7 @@ proto::NextStepRequest WorkerCore::over_question() const {
   question.clear_finished();
   question.clear_leaving();
   question.clear_wait_seconds();
+  question.clear_known_generation();
   return question;
 }
 

@@ -56,7 +56,7 @@ class WorkerCore {
   proto::JoinJobRequest left_behind_question(uint64_t incarnation) const;
   bool IsLeftBehind(const absl::StatusOr<proto::JoinJobReply>& answer);
   // It does.
-  void OnLeftBehind() { what_ = What::kJoin; }
+  void OnLeftBehind();
   void Fail(const absl::Status& why);
 
   // In a job, for all that it knows: while it is to join anew, too.
@@ -105,6 +105,7 @@ class WorkerCore {
   proto::JoinJobReply join_;
   proto::NextStepRequest question_;
   proto::StepWork work_;
+  bool has_work_ = false;  // to be run once its part is made
   std::optional<absl::Time> drained_until_;
   bool left_a_job_ = false;
   absl::Status end_;

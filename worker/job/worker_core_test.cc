@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "core/job/shard_map_message.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -99,16 +100,15 @@ proto::JoinJobReply WholeMap(int64_t generation) {
 }
 
 // Partition 1 comes to server 0.
-proto::JoinJobReply Moved(int64_t from, int64_t to) {
+plan::MapChange Change(int64_t from, int64_t to) {
+  return {.from = from, .to = to, .partitions = {{.id = 1, .servers = {0}, .reader = 0}}};
+}
+proto::JoinJobReply Moved(const plan::MapChange& change) {
   proto::JoinJobReply reply = Ready();
-  proto::MapChange& change = *reply.mutable_map_change();
-  change.set_from(from);
-  change.set_to(to);
-  change.add_partitions(1);
-  change.add_holders(1);
-  change.add_servers(0);
+  reply.set_map_change(plan::ToBytes(change));
   return reply;
 }
+proto::JoinJobReply Moved(int64_t from, int64_t to) { return Moved(Change(from, to)); }
 
 TEST_F(WorkerCoreTest, CompletesWhatHasChangedFromWhatItKnows) {
   WorkerCore core(7, /*stays=*/true);
@@ -159,12 +159,19 @@ TEST_F(WorkerCoreTest, KeepsItsPeersUntilItIsToldOfOthers) {
 }
 
 TEST_F(WorkerCoreTest, AsksForTheWholeMapAfterAChangeThatDoesNotFit) {
-  std::vector<proto::JoinJobReply> answers(5, Moved(5, 8));
-  answers[0].mutable_map_change()->set_from(4);
-  answers[1].mutable_map_change()->set_partitions(0, 2);
-  answers[2].mutable_map_change()->set_holders(0, 2);
-  answers[3].set_run(3);
-  answers[4].mutable_map_change()->set_to(5);
+  std::vector<plan::MapChange> changes(4, Change(5, 8));
+  changes[0].from = 4;
+  changes[1].partitions[0].id = 2;
+  changes[2].partitions[0] = {.id = 1, .servers = {0}, .reader = 1};
+  changes[3].to = 5;
+  std::vector<proto::JoinJobReply> answers;
+  for (const plan::MapChange& change : changes) {
+    answers.push_back(Moved(change));
+  }
+  answers.push_back(Moved(5, 8));
+  answers.back().set_run(3);
+  answers.push_back(Moved(5, 8));
+  answers.back().set_map_change("unreadable");
   for (const proto::JoinJobReply& answer : answers) {
     WorkerCore core(7, /*stays=*/true);
     core.OnJoined(WholeMap(5));
@@ -178,9 +185,82 @@ TEST_F(WorkerCoreTest, AsksForTheWholeMapAfterAChangeThatDoesNotFit) {
   }
 }
 
+// In the middle of a job whose map has generation 5.
+class NewPartTest : public ::testing::Test {
+ protected:
+  NewPartTest() {
+    core_.OnJoined(WholeMap(5));
+    core_.OnMade(proto::NextStepRequest::PUSHES_OF_PACKS);
+    core_.OnAnswered(Work(8), kNow);
+    core_.OnRan(Report(8));
+    moved_ = Moved(5, 6);
+    moved_.set_formation(4);
+  }
+  What Answer(proto::NextStepReply reply, const proto::JoinJobReply& join) {
+    *reply.mutable_join() = join;
+    core_.OnAnswered(reply, kNow);
+    return core_.Next(kNow);
+  }
+  What Make() {
+    core_.OnMade(proto::NextStepRequest::PUSHES_OF_PACKS);
+    return core_.Next(kNow);
+  }
+
+  WorkerCore core_{7, /*stays=*/true};
+  proto::JoinJobReply moved_;
+};
+
+TEST_F(NewPartTest, IsMadeBeforeTheWorkThatCameWithIt) {
+  EXPECT_EQ(core_.question().known_generation(), 5);
+  EXPECT_EQ(core_.over_question().known_generation(), 0);
+  EXPECT_EQ(Answer(Work(9), moved_), What::kMake);
+  EXPECT_EQ(core_.join().shard_map().generation(), 6);
+  EXPECT_EQ(Make(), What::kRun);
+  EXPECT_EQ(core_.work().step(), 9);
+  core_.OnRan(Report(9));
+  EXPECT_EQ(core_.question().formation(), 4);
+  EXPECT_EQ(core_.question().known_generation(), 6);
+  EXPECT_EQ(core_.question().finished().step(), 9);
+}
+
+TEST_F(NewPartTest, IsAskedForWorkThatDidNotComeWithIt) {
+  EXPECT_EQ(Answer(Nothing(), moved_), What::kMake);
+  EXPECT_EQ(Make(), What::kAsk);
+  EXPECT_FALSE(core_.question().has_finished()) << "it was taken";
+}
+
+TEST_F(NewPartTest, TakesItsWorkWithItWhereTheJobGoesOnWithoutIt) {
+  EXPECT_EQ(Answer(Work(9), moved_), What::kMake);
+  core_.OnLeftBehind();
+  EXPECT_EQ(core_.Next(kNow), What::kJoin);
+  core_.OnJoined(WholeMap(7));
+  EXPECT_EQ(Make(), What::kAsk);
+}
+
+TEST_F(NewPartTest, ThatDoesNotFitIsAskedForWhole) {
+  moved_.set_map_change(plan::ToBytes(Change(4, 6)));
+  EXPECT_EQ(Answer(Work(9), moved_), What::kJoin);
+  EXPECT_FALSE(core_.join_question().has_known());
+  core_.OnJoined(WholeMap(6));
+  EXPECT_EQ(Make(), What::kAsk);
+}
+
+TEST_F(NewPartTest, IsNoneForOneThatIsToldToLeave) {
+  core_.Drain(kNow + absl::Seconds(25));
+  EXPECT_EQ(Answer(Work(9), moved_), What::kLeave);
+  EXPECT_TRUE(core_.left_a_job());
+}
+
+TEST_F(NewPartTest, OfOneThatIsToldToLeaveMeanwhileRunsNothing) {
+  EXPECT_EQ(Answer(Work(9), moved_), What::kMake);
+  core_.Drain(kNow + absl::Seconds(25));
+  EXPECT_EQ(Make(), What::kAsk);
+  EXPECT_TRUE(core_.question().leaving());
+}
+
 TEST_F(WorkerCoreTest, LeavesWhereAChangeOfAMapThatItDoesNotKnowIsAllThatItGets) {
   proto::JoinJobReply answer = Ready();
-  answer.mutable_map_change();  // of no partition, from generation 0 to 0
+  answer.set_map_change("");  // of no partition, from generation 0 to 0
   WorkerCore core(7, /*stays=*/true);
   core.OnJoined(answer);
   EXPECT_EQ(core.Next(kNow), What::kLeave);

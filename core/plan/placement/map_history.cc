@@ -21,18 +21,18 @@ std::vector<int> Then(std::vector<int> places, const std::vector<int>& later) {
 
 }  // namespace
 
-void MapHistory::Add(const ShardMap& before, const ShardMap& after, std::vector<int> places) {
+void MapHistory::Add(int64_t from, const ShardMap& now, std::vector<int> places,
+                     std::vector<int> partitions) {
   Change& added = changes_.emplace_back();
-  MapChange change = Diff(before, after, std::move(places));
-  added = {.from = change.from, .to = change.to, .places = std::move(change.places)};
-  for (const MapChange::Partition& partition : change.partitions) {
-    added.partitions.push_back(partition.id);
-  }
+  added = {.from = from,
+           .to = now.generation,
+           .places = std::move(places),
+           .partitions = std::move(partitions)};
   if (SHOAL_PLANTED("place-forgotten") && !added.partitions.empty()) {
     added.partitions.pop_back();
   }
   partitions_ += added.partitions.size();
-  while (changes_.size() > kMostChanges || 2 * partitions_ > after.servers.size()) {
+  while (changes_.size() > kMostChanges || 2 * partitions_ > now.servers.size()) {
     partitions_ -= changes_.front().partitions.size();
     changes_.pop_front();
   }

@@ -16,8 +16,9 @@ class MapHistory {
  public:
   static constexpr size_t kMostChanges = 64;
 
-  // `places`: as MapChange has them.
-  void Add(const ShardMap& before, const ShardMap& after, std::vector<int> places);
+  // After the map of generation `from` comes `now`, in which servers are at `places`, as MapChange
+  // has them, and these partitions (ascending) have other holders.
+  void Add(int64_t from, const ShardMap& now, std::vector<int> places, std::vector<int> partitions);
 
   // What leads from that generation to `now`, which was added last; nullopt: that is forgotten, as
   // the oldest changes are, where they are many or the whole map is not much larger.

@@ -13,6 +13,21 @@
 namespace shoal::plan {
 namespace {
 
+// With the partitions that have other holders than before.
+void Add(MapHistory& history, const ShardMap& before, const ShardMap& now,
+         const std::vector<int>& places) {
+  const auto place_of = [&](int holder) {
+    return places.empty() ? holder : places[static_cast<size_t>(holder)];
+  };
+  std::vector<int> changed;
+  for (size_t id = 0; id < now.servers.size(); ++id) {
+    if (!std::ranges::equal(before.servers[id], now.servers[id], {}, place_of)) {
+      changed.push_back(static_cast<int>(id));
+    }
+  }
+  history.Add(before.generation, now, places, changed);
+}
+
 // A job's servers, each on a host, and who holds what, as waves, losses and joiners change them.
 class Job {
  public:
@@ -66,7 +81,7 @@ class Job {
                                                  : static_cast<int>(found - servers_.begin()));
       }
     }
-    history_.Add(before, map_, std::move(places));
+    Add(history_, before, map_, places);
   }
 
  private:
@@ -151,7 +166,7 @@ TEST(MapHistory, RemembersTheLastChangesAndNoMoreThanHalfAMap) {
     for (int id = first; id < first + count; ++id) {
       map.servers[static_cast<size_t>(id)][0] += 1;
     }
-    history.Add(before, map, {});
+    Add(history, before, map, {});
   };
   for (int wave = 0; wave < 80; ++wave) {
     move(wave, 1);

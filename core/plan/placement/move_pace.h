@@ -21,6 +21,8 @@ struct MovePace {
   int good = 0;                       // waves that were short enough, since it changed
   int64_t too_much = kMostWaveBytes;  // bytes of the last wave that took too long
   int since = 0;                      // waves since that one
+
+  bool operator==(const MovePace&) const = default;
 };
 
 // Returns the pace after a wave of so many bytes that took so long: less where that was too long,

@@ -5,8 +5,7 @@
 // line, the clock) and by answers of servers and of background work. Its owner serialises them all
 // and passes executors: `post` runs a function serialised with all calls (under the owner's lock);
 // `plan` and `disk` each run functions in order on a thread that may block. Answers come through
-// `post`. So tests simulate it, and in the coordinator the thread that brings the last report or
-// answer does what follows at once.
+// `post`, so that the thread that brings the last one does what follows at once.
 //
 // A step's attempt passes through kBeginning (servers clear their accumulators), kRunning (workers
 // have work), kPreparing and kCommitting. Up to the durable commit record an attempt can be dropped
@@ -165,7 +164,7 @@ class JobRun {
   void Change() { ++changes_; }
 
   // job_run_takeover.cc
-  proto::SavedRun DescribeRun() const;
+  const proto::SavedRun& DescribeRun();
   void AskWhereItIs(size_t server, rpc::Done<proto::TakeOverReply> done);
   void AskForTakeover(size_t server);
   void AskAgain(absl::Time now);
@@ -237,8 +236,10 @@ class JobRun {
   bool BeginMove();
   absl::StatusOr<bool> IsReadyToMove();
   std::vector<int> PlacesToBe() const;
-  std::vector<plan::Relocation> Relocations();
-  void BeginWave(std::span<const plan::Relocation> relocations);
+  WaveKey NextWave() const;
+  void PlanWaveAhead();
+  PlannedWave& WaveAtHand();
+  void BeginWave();
   template <typename Request, typename Reply>
   void CallForMove(ServerMethod<Request, Reply> method, const std::map<int, Request>& requests,
                    const std::type_identity_t<std::function<void(std::map<int, Reply>)>>& then);
@@ -310,6 +311,7 @@ class JobRun {
   void WaitForWorkers();
   std::string Missing() const;
   void FormGroups();
+  void TakeFrom(size_t worker, const proto::NextStepRequest& request);
   std::optional<proto::NextStepReply> NextOfJoiner(const proto::NextStepRequest& request);
   void Renumber(const std::vector<int>& before);
   void LoseWorker(const Member& member);
@@ -342,7 +344,6 @@ class JobRun {
   void DropForMembers(const std::string& reason);
   void OpenAgain(const std::string& reason);
   void FillWork(proto::StepWork& work);
-  void TakeFrom(size_t worker, const proto::NextStepRequest& request);
   absl::Status TakeResults(size_t worker,
                            const google::protobuf::RepeatedPtrField<proto::PackResult>& results);
   void TakeReport(size_t worker, const proto::FinishedReport& report);
@@ -397,7 +398,6 @@ class JobRun {
   const std::shared_ptr<EventLog> events_;
   const int64_t first_version_;
   std::shared_ptr<ServerClient> control_;  // from Start on
-
   Phase phase_ = Phase::kWaiting;
   std::string state_;
   absl::Time state_since_;
@@ -413,7 +413,7 @@ class JobRun {
   std::optional<Question> question_;  // AskForSuccessor
   std::optional<Failure> failure_;    // why the job ends, after a checkpoint
   bool interrupted_ = false;
-
+  proto::SavedRun saved_;  // what the record has of it
   std::vector<Member> servers_;
   std::map<uint64_t, proto::ServerGpu> server_gpus_;  // by incarnation of who is configured
   int64_t told_generation_ = 0;  // of the map that all servers have begun a step by

@@ -387,6 +387,8 @@ void JobRun::Clear() {
       record_.reset();
       environment_.post([this] {
         cleared_ = true;
+        waves_ = {};
+        known_maps_ = {};
         if (!restarts_) {
           job_.steps.reset();
           job_.checkpoints.reset();

@@ -10,10 +10,11 @@
 
 namespace shoal::server {
 
-// They begin before the border at which they are needed.
+// They begin before the border at which they are needed, and so does the plan of what moves.
 void JobRun::LoadAhead() {
   if (IsToMove() && IsSettled() && !move_.has_value() && CheckTrains().ok()) {
     IsReadyToMove().IgnoreError();  // it is found again there
+    PlanWaveAhead();
   }
 }
 

@@ -95,8 +95,7 @@ bool JobRun::BeginMove() {
   if (!*ready) {
     return BackUpMeanwhile();
   }
-  const std::vector<plan::Relocation> relocations = Relocations();
-  if (relocations.empty() && !LacksBackups()) {
+  if (WaveAtHand().relocations.empty() && !LacksBackups()) {
     waves_.follow = false;  // after another wish, or an earlier life did the last
     SetBytesLeft(0);
   }
@@ -115,8 +114,9 @@ bool JobRun::BeginMove() {
   waves_.held_up_by.reset();
   if (const int64_t servers = ServersToBe(); IsElastic() && servers != job_.servers) {
     Wish(servers, /*rate=*/0);
+    WaveAtHand();
   }
-  BeginWave(relocations);
+  BeginWave();
   return true;
 }
 
@@ -124,12 +124,59 @@ std::vector<int> JobRun::PlacesToBe() const {
   return server::PlacesToBe(servers_, Leaving(), ServersToBe());
 }
 
-// What brings partitions to who is to hold them: planned anew where others are than when it was.
-std::vector<plan::Relocation> JobRun::Relocations() {
-  const std::vector<int> places = PlacesToBe();
-  return waves_.rest_generation == job_.shard_map.generation && waves_.rest_places == places
-             ? waves_.rest
-             : plan::PlanRelocations(job_.pushes.partitions, job_.shard_map, places);
+WaveKey JobRun::NextWave() const {
+  WaveKey key{.generation = job_.shard_map.generation,
+              .places = PlacesToBe(),
+              .ended = waves_.follow ? waves_.ended : 0};
+  // In a GPU what each wave brings has streams and memory for them of its own.
+  const bool at_once = waves_.rate == 0 || IsShort() || IsUrgent(departures_) ||
+                       job_.job.service.memory == plan::PartitionMemory::kCuda;
+  if (!at_once) {
+    key.pace = waves_.pace;
+  }
+  std::vector<Member> members = JoinersOf(servers_, spare_servers_, key.places);
+  for (const Member& server : servers_) {
+    key.members.push_back(server.incarnation);
+  }
+  for (const Member& joiner : members) {
+    key.members.push_back(joiner.incarnation);
+  }
+  return key;
+}
+
+// While workers compute: where nothing changes until the border, steps do not wait for it.
+void JobRun::PlanWaveAhead() {
+  if (phase_ != Phase::kRunning || replicas() > 1 || !IsToMove() || !IsSettled()) {
+    return;
+  }
+  WaveKey key = NextWave();
+  if (key.places.empty() || waves_.ahead_asked == key) {
+    return;
+  }
+  waves_.ahead_asked = key;
+  environment_.plan([this, now = job_.shard_map, servers = servers_,
+                     joiners = JoinersOf(servers_, spare_servers_, key.places),
+                     rest = waves_.Rest(key), key = std::move(key)] {
+    auto wave = std::make_shared<PlannedWave>(
+        PlanWave(key, job_.pushes.partitions, now, servers, joiners, rest));
+    environment_.post([this, wave] { waves_.ahead = std::move(*wave); });
+  });
+}
+
+// The wave that begins now, if one does: planned here where what was planned ahead does not fit.
+PlannedWave& JobRun::WaveAtHand() {
+  WaveKey key = NextWave();
+  const bool fits = waves_.ahead.has_value() && waves_.ahead->key == key;
+  if (!fits && replicas() == 1) {
+    environment_.reached("planned at the border");
+    waves_.ahead = PlanWave(key, job_.pushes.partitions, job_.shard_map, servers_,
+                            JoinersOf(servers_, spare_servers_, key.places), waves_.Rest(key));
+  } else if (!fits) {  // BeginWave makes the rest
+    PlannedWave& wave = waves_.ahead.emplace();
+    wave.relocations = plan::PlanRelocations(job_.pushes.partitions, job_.shard_map, key.places);
+    wave.key = std::move(key);
+  }
+  return *waves_.ahead;
 }
 
 // Those that come must have loaded the job. Not OK: it cannot be at all.
@@ -138,29 +185,24 @@ absl::StatusOr<bool> JobRun::IsReadyToMove() {
   return LoadJoiners(JoinersOf(servers_, spare_servers_, PlacesToBe()));
 }
 
-void JobRun::BeginWave(std::span<const plan::Relocation> relocations) {
+void JobRun::BeginWave() {
   const absl::Time now = environment_.clock.Now();
-  const std::vector<int> places = PlacesToBe();
-  int64_t left = plan::MovedBytes(job_.pushes.partitions, relocations);
-  // In a GPU what each wave brings has streams and memory for them of its own.
-  const bool at_once = waves_.rate == 0 || IsShort() || IsUrgent(departures_) ||
-                       job_.job.service.memory == plan::PartitionMemory::kCuda;
-  waves_.ended = waves_.follow ? waves_.ended : 0;
+  PlannedWave wave = *std::exchange(waves_.ahead, std::nullopt);
+  waves_.ahead_asked.reset();
+  waves_.ended = wave.key.ended;
   waves_.rest_generation = 0;
   if (replicas() > 1) {
-    const plan::ShardMap target = TargetOf(places);
-    left = plan::MovedBytes(job_.pushes.partitions, job_.shard_map, target);
-    move_ = PlanMoveTo(job_.shard_map, target, servers_,
-                       JoinersOf(servers_, spare_servers_, places), places, /*lost=*/{},
-                       /*bytes_left=*/0);
-    move_->map.generation = NextGeneration();
+    const plan::ShardMap target = TargetOf(wave.key.places);
+    wave.bytes_left = plan::MovedBytes(job_.pushes.partitions, job_.shard_map, target);
+    wave.move = PlanMoveTo(job_.shard_map, target, servers_,
+                           JoinersOf(servers_, spare_servers_, wave.key.places), wave.key.places,
+                           /*lost=*/{}, /*bytes_left=*/0);
   } else {
-    move_ = PlanWave(
-        job_.pushes.partitions, job_.shard_map, servers_, spare_servers_, places, relocations,
-        at_once ? left : plan::NextWaveBytes(waves_.pace, left, waves_.ended), NextGeneration());
-    waves_.rest.assign(relocations.begin() + move_->partitions, relocations.end());
-    waves_.rest_places = places;
+    waves_.rest.assign(wave.relocations.begin() + wave.move.partitions, wave.relocations.end());
+    waves_.rest_places = wave.key.places;
   }
+  move_ = std::move(wave.move);
+  move_->map.generation = NextGeneration();
   if (!waves_.reserved.Reach(*move_)) {
     move_->map.generation = NextGeneration();  // who knows the map of before connects anew
   }
@@ -168,8 +210,8 @@ void JobRun::BeginWave(std::span<const plan::Relocation> relocations) {
   waves_.follow = move_->bytes_left > 0 && !SHOAL_PLANTED("waves-forgotten");
   waves_.began = now;
   settled_at_ = waves_.follow ? now : absl::InfiniteFuture();
-  SetBytesLeft(left);
-  SetState(fmt::format("moving state: {} to {} servers", servers_.size(), places.size()));
+  SetBytesLeft(wave.bytes_left);
+  SetState(fmt::format("moving state: {} to {} servers", servers_.size(), wave.key.places.size()));
   ++waves_.number;
   move_control_ = move_->members.size() == servers_.size()
                       ? control_
@@ -278,12 +320,13 @@ void JobRun::EndWave(int64_t bytes) {
       waves_.rest_places.back() < std::ssize(servers_)) {  // else places are others'
     waves_.rest_generation = job_.shard_map.generation;
   }
-  known_maps_.history.Add(map_before, job_.shard_map, PlacesAfter(servers_before, servers_));
   joining_.Reform(formation_);
   environment_.reached("moved");
   TellWave(bytes, servers_before.size());
-  const PartitionMove move = std::move(*move_);
+  PartitionMove move = std::move(*move_);
   move_.reset();
+  known_maps_.history.Add(map_before.generation, job_.shard_map,
+                          PlacesAfter(servers_before, servers_), std::move(move.changed));
   CountInGpus(move, job_, server_gpus_);
   ReleaseAt(*move_control_, move.leavers);
   for (const int leaver : move.leavers) {
@@ -399,6 +442,8 @@ std::map<int, proto::HeldPartitions> JobRun::HeldByMap() const {
   std::vector<proto::HeldPartitions*> by_server;
   for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
     by_server.push_back(&held[server]);
+    by_server.back()->mutable_partitions()->Reserve(
+        static_cast<int>(2 * job_.shard_map.servers.size() / servers_.size()));
   }
   for (int id = 0; id < static_cast<int>(job_.shard_map.servers.size()); ++id) {
     const plan::Holders& holders = job_.shard_map.servers[static_cast<size_t>(id)];

@@ -80,12 +80,24 @@ struct Waves {
   std::vector<plan::Relocation> rest;
   int64_t rest_generation = 0;
   std::vector<int> rest_places;
+  std::optional<PlannedWave> ahead;    // the next, as it looked when that was planned
+  std::optional<WaveKey> ahead_asked;  // of the one that is planned so, or is being planned
+
+  // What is left to move; nullopt: partitions are elsewhere than when that was planned, or others
+  // are to hold them.
+  std::optional<std::vector<plan::Relocation>> Rest(const WaveKey& key) const {
+    return rest_generation == key.generation && rest_places == key.places ? std::optional(rest)
+                                                                          : std::nullopt;
+  }
 };
 
 // What workers may know, in place of the newest shard map.
 struct KnownMaps {
   plan::MapHistory history;
-  proto::MapChange change;  // the last that was told, without readers; many ask for the same
+  // The last that was told, without readers, and as it was told: many ask for the same.
+  plan::MapChange change;
+  std::string told;
+  proto::SavedRun saved;    // whose members seldom change
   std::vector<bool> peers;  // by worker: it knows those that there are now (JoinJobReply.peers)
 };
 

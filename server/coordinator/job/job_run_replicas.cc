@@ -162,8 +162,10 @@ void JobRun::EndRecovery() {
 }
 
 void JobRun::TellReplicas() {
-  environment_.metrics.underreplicated_partitions.Set(
-      static_cast<double>(plan::Underreplicated(HeldByThoseLeft(), replicas())));
+  const int64_t missing = replicas_.lost.empty()
+                              ? plan::Underreplicated(job_.shard_map, replicas())
+                              : plan::Underreplicated(HeldByThoseLeft(), replicas());
+  environment_.metrics.underreplicated_partitions.Set(static_cast<double>(missing));
 }
 
 plan::ShardMap JobRun::HeldByThoseLeft() const {
@@ -262,25 +264,27 @@ bool JobRun::FillChange(const proto::KnownMap& known, const Member& worker,
   if (known.job_id() != job_.id || known.run() != job_.run) {
     return false;
   }
-  proto::MapChange& told = known_maps_.change;
-  if (told.from() != known.generation() || told.to() != job_.shard_map.generation) {
-    const auto change = known_maps_.history.Since(known.generation(), job_.shard_map);
-    if (!change.has_value()) {
+  plan::MapChange& change = known_maps_.change;
+  if (change.from != known.generation() || change.to != job_.shard_map.generation) {
+    std::optional<plan::MapChange> since =
+        known_maps_.history.Since(known.generation(), job_.shard_map);
+    if (!since.has_value()) {
       return false;
     }
-    told = plan::ToMessage(*change);
+    change = *std::move(since);
+    known_maps_.told = plan::ToBytes(change);
   }
-  proto::MapChange& change = *reply.mutable_map_change();
-  change = told;
+  reply.set_map_change(known_maps_.told);
   if (job_.job.service.read_replicas) {
+    plan::MapChange own = change;
     const std::vector<std::string> hosts = HostsOf(servers_);
     const int index = worker.index + (SHOAL_PLANTED("reader-of-another") ? 1 : 0);
-    for (const int id : told.partitions()) {
-      change.add_readers(plan::ReaderOf(id, job_.shard_map.servers[static_cast<size_t>(id)], hosts,
-                                        worker.host, index));
+    for (plan::MapChange::Partition& partition : own.partitions) {
+      partition.reader = plan::ReaderOf(partition.id, partition.servers, hosts, worker.host, index);
     }
+    reply.set_map_change(plan::ToBytes(own));
   }
-  const bool are_others = !change.places().empty() && !SHOAL_PLANTED("servers-forgotten");
+  const bool are_others = !change.places.empty() && !SHOAL_PLANTED("servers-forgotten");
   if (are_others || job_.job.service.memory == plan::PartitionMemory::kCuda) {
     FillServers(reply);
   }

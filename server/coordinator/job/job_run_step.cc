@@ -202,49 +202,8 @@ void JobRun::OnBegun() {
       HandOver(group);
     }
   }
-}
-
-std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& request) {
-  proto::NextStepReply reply;
-  reply.set_term(environment_.term);
-  if (over() || request.run() != job_.run) {
-    reply.set_job_over(true);
-    return reply;
-  }
-  if (closed()) {
-    return std::nullopt;
-  }
-  if (const std::optional<size_t> teller = WorkerOf(request.incarnation());
-      teller.has_value() && !absent_[*teller] && request.formation() == formations_[*teller]) {
-    TakeFrom(*teller, request);
-  }
-  const std::optional<size_t> worker = WorkerOf(request.incarnation());
-  if (!worker.has_value() || absent_[*worker]) {
-    return NextOfJoiner(request);
-  }
-  if (request.formation() != formations_[*worker]) {
-    reply.set_join_again(true);
-    return reply;
-  }
-  // Whoever has not reported the attempt gets its work, again if need be: the answer may have been
-  // lost.
-  if (phase_ == Phase::kRunning && working_[*worker]) {
-    *reply.mutable_work() = work_[*worker];
-    return reply;
-  }
-  return std::nullopt;
-}
-
-// What a worker says with its question. Workers may have other numbers then.
-void JobRun::TakeFrom(size_t worker, const proto::NextStepRequest& request) {
-  pushes_[worker] = request.pushes();
-  known_maps_.peers[worker] = true;  // its formation was told them
-  leaving_[worker] = leaving_[worker] || request.leaving();
-  if (request.has_finished()) {
-    TakeReport(worker, request.finished());
-  }
-  if (const std::optional<size_t> still = WorkerOf(request.incarnation()); still.has_value()) {
-    LetGo(*still);
+  if (IsToMove()) {  // behind all that workers wait for
+    environment_.plan([this] { environment_.post([this] { PlanWaveAhead(); }); });
   }
 }
 

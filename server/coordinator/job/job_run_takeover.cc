@@ -25,10 +25,24 @@ std::vector<Member> MembersOf(const google::protobuf::RepeatedPtrField<proto::Sa
   return members;
 }
 
+// Writes down who is not there yet: members change with their incarnation alone, and seldom.
+void Describe(const std::vector<Member>& members,
+              google::protobuf::RepeatedPtrField<proto::SavedMember>& saved) {
+  if (std::ranges::equal(members, saved, {}, &Member::incarnation,
+                         &proto::SavedMember::incarnation)) {
+    return;
+  }
+  saved.Clear();
+  for (const Member& member : members) {
+    *saved.Add() = ToSaved(member);
+  }
+}
+
 }  // namespace
 
-proto::SavedRun JobRun::DescribeRun() const {
-  proto::SavedRun run;
+// Brought up to date.
+const proto::SavedRun& JobRun::DescribeRun() {
+  proto::SavedRun& run = saved_;
   run.set_run(job_.run);
   run.set_first_version(loaded_version_);
   run.set_wanted_workers(job_.workers);
@@ -36,13 +50,10 @@ proto::SavedRun JobRun::DescribeRun() const {
   run.set_move_rate(waves_.rate);
   run.set_settled(!waves_.follow);
   run.mutable_formations()->Assign(formations_.begin(), formations_.end());
-  for (const Member& server : servers_) {
-    *run.add_servers() = ToSaved(server);
-  }
-  for (const Member& worker : workers_) {
-    *run.add_workers() = ToSaved(worker);
-  }
+  Describe(servers_, *run.mutable_servers());
+  Describe(workers_, *run.mutable_workers());
   *run.mutable_shard_map() = plan::ToMessage(job_.shard_map);
+  run.clear_validation();
   if (validation_.has_value()) {
     *run.mutable_validation() = *validation_;
   }

@@ -10,6 +10,19 @@
 #include "server/coordinator/job/worker_kind.h"
 
 namespace shoal::server {
+namespace {
+
+// What it would ask to join anew.
+proto::JoinJobRequest AsJoin(const proto::NextStepRequest& request) {
+  proto::JoinJobRequest join;
+  join.set_incarnation(request.incarnation());
+  join.mutable_known()->set_job_id(request.job_id());
+  join.mutable_known()->set_run(request.run());
+  join.mutable_known()->set_generation(request.known_generation());
+  return join;
+}
+
+}  // namespace
 
 // Servers take connections and pushes of whom they were told of, so they hear of workers before
 // these hear of them.
@@ -92,6 +105,57 @@ void JobRun::FormGroups() {
       joining_.Ask(group.workers.front().incarnation);
     }
     Change();
+  }
+}
+
+std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& request) {
+  proto::NextStepReply reply;
+  reply.set_term(environment_.term);
+  if (over() || request.run() != job_.run) {
+    reply.set_job_over(true);
+    return reply;
+  }
+  if (closed()) {
+    return std::nullopt;
+  }
+  if (const std::optional<size_t> teller = WorkerOf(request.incarnation());
+      teller.has_value() && !absent_[*teller] && request.formation() == formations_[*teller]) {
+    TakeFrom(*teller, request);
+  }
+  const std::optional<size_t> worker = WorkerOf(request.incarnation());
+  if (!worker.has_value() || absent_[*worker]) {
+    return NextOfJoiner(request);
+  }
+  if (request.formation() != formations_[*worker]) {
+    const bool waits_for_others = groups_.stages() > 1 || plan::MayExchange(job_.job);
+    if (request.known_generation() <= 0 || request.leaving() || waits_for_others) {
+      reply.set_join_again(true);
+      return reply;
+    }
+    std::optional<proto::JoinJobReply> join = Join(AsJoin(request));
+    if (!join.has_value()) {
+      return std::nullopt;
+    }
+    *reply.mutable_join() = *std::move(join);
+  }
+  // Whoever has not reported the attempt gets its work, again if need be: the answer may have been
+  // lost.
+  if (phase_ == Phase::kRunning && working_[*worker]) {
+    *reply.mutable_work() = work_[*worker];
+  }
+  return reply.has_work() || reply.has_join() ? std::optional(std::move(reply)) : std::nullopt;
+}
+
+// What a worker says with its question. Workers may have other numbers then.
+void JobRun::TakeFrom(size_t worker, const proto::NextStepRequest& request) {
+  pushes_[worker] = request.pushes();
+  known_maps_.peers[worker] = true;  // its formation was told them
+  leaving_[worker] = leaving_[worker] || request.leaving();
+  if (request.has_finished()) {
+    TakeReport(worker, request.finished());
+  }
+  if (const std::optional<size_t> still = WorkerOf(request.incarnation()); still.has_value()) {
+    LetGo(*still);
   }
 }
 

@@ -117,28 +117,26 @@ std::vector<Member> JoinersOf(const std::vector<Member>& servers, const std::vec
   return joiners;
 }
 
-PartitionMove PlanWave(const std::vector<plan::PartitionSpec>& partitions,
-                       const plan::ShardMap& now, const std::vector<Member>& servers,
-                       const std::vector<Member>& spares, const std::vector<int>& places,
-                       std::span<const plan::Relocation> relocations, int64_t bytes,
-                       int64_t generation) {
-  const auto first = plan::FirstOf(partitions, relocations, bytes);
-  plan::ShardMap target = plan::Relocate(now, first);
-  target.generation = generation;
-  const auto rest = relocations.subspan(first.size());
-  PartitionMove move =
-      PlanMoveTo(now, std::move(target), servers, JoinersOf(servers, spares, places), places,
-                 /*lost=*/{}, plan::MovedBytes(partitions, rest));
-  std::vector<std::vector<int>> follow(servers.size() + spares.size());
+PlannedWave PlanWave(WaveKey key, const std::vector<plan::PartitionSpec>& partitions,
+                     const plan::ShardMap& now, const std::vector<Member>& servers,
+                     const std::vector<Member>& joiners,
+                     std::optional<std::vector<plan::Relocation>> relocations) {
+  PlannedWave wave{.relocations = relocations.has_value()
+                                      ? *std::move(relocations)
+                                      : plan::PlanRelocations(partitions, now, key.places)};
+  wave.bytes_left = plan::MovedBytes(partitions, wave.relocations);
+  const int64_t bytes = key.pace.has_value()
+                            ? plan::NextWaveBytes(*key.pace, wave.bytes_left, key.ended)
+                            : wave.bytes_left;
+  const auto first = plan::FirstOf(partitions, wave.relocations, bytes);
+  const auto rest = std::span(wave.relocations).subspan(first.size());
+  wave.move = PlanMoveTo(now, plan::Relocate(now, first), servers, joiners, key.places, /*lost=*/{},
+                         plan::MovedBytes(partitions, rest));
   for (const plan::Relocation& later : rest) {
-    follow[static_cast<size_t>(later.to)].push_back(later.partition);
+    wave.move.follow[later.to].push_back(later.partition);
   }
-  for (int member = 0; member < static_cast<int>(follow.size()); ++member) {
-    if (std::vector<int>& partitions = follow[static_cast<size_t>(member)]; !partitions.empty()) {
-      move.follow[member] = std::move(partitions);
-    }
-  }
-  return move;
+  wave.key = std::move(key);
+  return wave;
 }
 
 PartitionMove PlanMoveTo(const plan::ShardMap& now, plan::ShardMap target,
@@ -161,6 +159,7 @@ PartitionMove PlanMoveTo(const plan::ShardMap& now, plan::ShardMap target,
     if (after == before) {
       continue;
     }
+    move.changed.push_back(id);
     for (const int giver : before) {
       if (!lost.contains(servers[static_cast<size_t>(giver)].incarnation)) {
         move.givers[id].push_back(giver);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 #include "core/job/job.h"
 #include "core/model/partition.h"
 #include "core/model/shard_map.h"
+#include "core/plan/placement/move_pace.h"
 #include "core/plan/placement/placement.h"
 #include "proto/server.pb.h"
 #include "server/coordinator/members/membership.h"
@@ -31,6 +33,7 @@ struct PartitionMove {
   std::map<int, std::vector<int>> backups;  // that come
   std::map<int, std::vector<int>> follow;   // that later waves bring, as it looks now
   std::map<int, plan::Holders> givers;      // by partition that comes, none of which is lost
+  std::vector<int> changed;                 // partitions with other holders than before, ascending
   int64_t partitions = 0;
   int64_t bytes_left = 0;  // that are to move after it
 
@@ -66,14 +69,31 @@ std::vector<int> PlacesToBe(const std::vector<Member>& servers, const std::set<u
 std::vector<Member> JoinersOf(const std::vector<Member>& servers, const std::vector<Member>& spares,
                               const std::vector<int>& places);
 
-// One wave: the first of `relocations`, which bring the partitions to those places, as many as have
-// `bytes` at most, and one at least. Members come with the first that they get, and go with the
-// last that they have. `generation`: of the map.
-PartitionMove PlanWave(const std::vector<plan::PartitionSpec>& partitions,
-                       const plan::ShardMap& now, const std::vector<Member>& servers,
-                       const std::vector<Member>& spares, const std::vector<int>& places,
-                       std::span<const plan::Relocation> relocations, int64_t bytes,
-                       int64_t generation);
+// What a wave follows from, together with the job's partitions.
+struct WaveKey {
+  int64_t generation = 0;              // of the map that says where they are
+  std::vector<uint64_t> members;       // incarnations: the job's servers, then those that come
+  std::vector<int> places;             // of those that are to hold them
+  std::optional<plan::MovePace> pace;  // bounds the wave; nullopt: all moves at once
+  int64_t ended = 0;                   // waves of the move before it
+
+  bool operator==(const WaveKey&) const = default;
+};
+
+struct PlannedWave {
+  WaveKey key;
+  std::vector<plan::Relocation> relocations;  // all that is left, the wave's first
+  int64_t bytes_left = 0;                     // that they move
+  PartitionMove move;                         // whose map has yet to get its generation
+};
+
+// One wave: the first of `relocations`, which bring the partitions to those places (nullopt: they
+// are planned), as many as the pace lets, and one at least. Members come with the first that they
+// get, and go with the last that they have. `joiners`: those that are to come.
+PlannedWave PlanWave(WaveKey key, const std::vector<plan::PartitionSpec>& partitions,
+                     const plan::ShardMap& now, const std::vector<Member>& servers,
+                     const std::vector<Member>& joiners,
+                     std::optional<std::vector<plan::Relocation>> relocations);
 
 // What brings partitions to the holders of `target`, by places in `servers` and, above those, in
 // `joiners`. State of those that are lost (incarnations) is not to be had.

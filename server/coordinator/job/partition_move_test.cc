@@ -2,6 +2,7 @@
 #include "server/coordinator/job/partition_move.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/base/testing/status.h"
 #include "core/plan/placement/placement.h"
@@ -12,6 +13,7 @@ namespace shoal::server {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -43,9 +45,15 @@ class PartitionMoveTest : public ::testing::Test {
   }
 
   PartitionMove Plan(const std::vector<Member>& servers, const std::vector<Member>& spares,
-                     const std::vector<int>& places, int64_t bytes = int64_t{1} << 40) const {
-    return PlanWave(partitions_, now_, servers, spares, places,
-                    plan::PlanRelocations(partitions_, now_, places), bytes, /*generation=*/5);
+                     const std::vector<int>& places,
+                     std::optional<int64_t> bytes = std::nullopt) const {
+    WaveKey key{.places = places};
+    if (bytes.has_value()) {
+      key.pace = {.bytes = *bytes};
+    }
+    return PlanWave(key, partitions_, now_, servers, JoinersOf(servers, spares, places),
+                    /*relocations=*/std::nullopt)
+        .move;
   }
 
   std::vector<plan::PartitionSpec> partitions_;
@@ -96,18 +104,20 @@ TEST_F(PartitionMoveTest, SourcesAreThoseThatHaveThem) {
   const std::vector<Member> servers = {Server(0, 0), Server(1, 0)};
   const PartitionMove move =
       Plan(servers, {Server(7, 0), Server(8, 0), Server(9, 0)}, PlacesToBe(servers, {}, 4));
-  EXPECT_EQ(move.map.generation, 5);
   ASSERT_EQ(move.after.size(), 4U);
   EXPECT_EQ(move.after[2].index, 7);
   EXPECT_EQ(move.partitions, 4);
+  std::set<int> come;
   for (const auto& [member, comes] : move.comes) {
     EXPECT_GE(member, 2);
+    come.insert(comes.begin(), comes.end());
     size_t from_all = 0;
     for (const proto::PartitionSource& source : move.SourcesFor(member)) {
       from_all += static_cast<size_t>(source.partitions_size());
     }
     EXPECT_EQ(from_all, comes.size());
   }
+  EXPECT_THAT(move.changed, ElementsAreArray(come));
   EXPECT_EQ(Imbalance(partitions_, move.map, plan::FirstServers(4)), 0);
   EXPECT_THAT(move.leavers, IsEmpty());
   EXPECT_TRUE(move.Joins(107) && move.Joins(108));

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "core/base/random.h"
 #include "core/base/status.h"
@@ -17,7 +19,15 @@ class MemoryStateStore final : public StateStore {
     ++state_.term;
     return absl::OkStatus();
   }
-  absl::StatusOr<SavedState> Load() override { return state_; }
+  absl::StatusOr<SavedState> Load() override {
+    SavedState state = state_;
+    for (SavedJob& job : state.jobs) {
+      if (const auto run = runs_.find(job.id); run != runs_.end()) {
+        job.run.emplace().ParseFromString(run->second);
+      }
+    }
+    return state;
+  }
   absl::Status SaveMember(const proto::SavedMember& member, int64_t issued) override {
     state_.incarnations = issued;
     SHOAL_RETURN_IF_ERROR(RemoveMember(member.incarnation()));
@@ -35,12 +45,13 @@ class MemoryStateStore final : public StateStore {
       return AlreadyExists("{} has begun", id);
     }
     std::erase_if(state_.jobs, [](const SavedJob& job) { return !job.outcome.empty(); });
+    std::erase_if(runs_, [this](const auto& run) { return !Find(run.first).ok(); });
     state_.jobs.push_back({.id = id, .request = request});
     return absl::OkStatus();
   }
   absl::Status SaveRun(const std::string& id, const proto::SavedRun& run, bool begins) override {
     if (const absl::StatusOr<SavedJob*> job = Find(id); job.ok()) {
-      (*job)->run = run;
+      runs_[id] = run.SerializeAsString();
       if (begins) {
         (*job)->last_commit.reset();
       }
@@ -87,6 +98,7 @@ class MemoryStateStore final : public StateStore {
   }
 
   SavedState state_;
+  std::map<std::string, std::string> runs_;  // by job, as other stores have them
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "server/coordinator/testing/many_members.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "core/base/check.h"
@@ -117,7 +118,7 @@ ManyMembers::ManyMembers(const Options& options) : options_(options) {
   for (int server = 0; server < options.servers + options.spares; ++server) {
     servers_.push_back(std::make_unique<Server>(disk_, packs));
   }
-  const auto later = [this](std::function<void()> work) { calls_.push_back(std::move(work)); };
+  const auto later = [this](std::function<void()> work) { later_.push_back(std::move(work)); };
   core_ = std::make_unique<CoordinatorCore>(
       MembershipOptions{.version = kVersion, .lease = absl::Hours(1000), .cluster = 1},
       JobEnvironment{.clock = clock_,
@@ -130,7 +131,11 @@ ManyMembers::ManyMembers(const Options& options) : options_(options) {
                      .post = [](const std::function<void()>& work) { work(); },
                      .plan = later,
                      .disk = later,
-                     .stays = true});
+                     .stays = true,
+                     .reached =
+                         [this](std::string_view point) {
+                           planned_at_borders_ += point == "planned at the border" ? 1 : 0;
+                         }});
   for (int server = 0; server < options.servers + options.spares; ++server) {
     Register(proto::ROLE_SERVER, server);
   }
@@ -142,7 +147,8 @@ ManyMembers::ManyMembers(const Options& options) : options_(options) {
   Work();
   for (const auto& worker : workers_) {
     worker->known = workers_.front()->known;
-    Join(*worker);
+    OnJoined(*worker, Join(*worker, worker->known));
+    LearnMap(*worker);
     SHOAL_CHECK(Ask(*worker));
   }
 }
@@ -190,10 +196,17 @@ uint64_t ManyMembers::Register(proto::Role role, int index) {
   return reply->incarnation();
 }
 
-void ManyMembers::Work() {
+void ManyMembers::Answer() {
   while (!calls_.empty()) {
     std::exchange(calls_.front(), nullptr)();
     calls_.pop_front();
+  }
+}
+
+void ManyMembers::Work() {
+  for (Answer(); !later_.empty(); Answer()) {
+    std::exchange(later_.front(), nullptr)();
+    later_.pop_front();
   }
 }
 
@@ -208,27 +221,34 @@ proto::JoinJobReply ManyMembers::Join(const Worker& worker, const proto::KnownMa
   request.set_incarnation(worker.incarnation);
   *request.mutable_known() = known;
   auto reply = core_->Join(request);
+  ++questions_;
   Notice();
   SHOAL_CHECK(reply.ok() && reply->has_value());
   return **std::move(reply);
 }
 
 // As worker::WorkerCore does.
-void ManyMembers::Join(Worker& worker) {
-  worker.join = Join(worker, worker.known);
+void ManyMembers::OnJoined(Worker& worker, proto::JoinJobReply reply) {
+  worker.join = std::move(reply);
   const proto::JoinJobReply& join = worker.join;
-  worker.known.set_job_id(join.job_id());
-  worker.known.set_run(join.run());
-  worker.known.set_generation(join.has_map_change() ? join.map_change().to()
-                                                    : join.shard_map().generation());
   worker.question.set_incarnation(worker.incarnation);
   worker.question.set_job_id(join.job_id());
   worker.question.set_run(join.run());
   worker.question.set_formation(join.formation());
 }
 
+void ManyMembers::LearnMap(Worker& worker) const {
+  const proto::JoinJobReply& join = worker.join;
+  worker.known.set_job_id(join.job_id());
+  worker.known.set_run(join.run());
+  worker.known.set_generation(join.has_map_change() ? plan::ChangeFromBytes(join.map_change())->to
+                                                    : join.shard_map().generation());
+  worker.question.set_known_generation(options_.exchange ? 0 : worker.known.generation());
+}
+
 bool ManyMembers::Ask(Worker& worker) {
   auto reply = core_->Next(worker.question);
+  ++questions_;
   Notice();
   SHOAL_CHECK(reply.ok());
   worker.question.clear_finished();
@@ -236,8 +256,11 @@ bool ManyMembers::Ask(Worker& worker) {
     return false;
   }
   if ((*reply)->join_again()) {
-    Join(worker);
+    OnJoined(worker, Join(worker, worker.known));
     return Ask(worker);
+  }
+  if ((*reply)->has_join()) {
+    OnJoined(worker, std::move(*(*reply)->mutable_join()));
   }
   worker.work = std::move(*(*reply)->mutable_work());
   return true;
@@ -258,18 +281,23 @@ void ManyMembers::FinishWork(Worker& worker) const {
   }
 }
 
-void ManyMembers::ScaleToAll() {
+void ManyMembers::Scale(int servers) {
   proto::ScaleRequest request;
-  request.set_servers(options_.servers + options_.spares);
+  request.set_servers(servers);
   request.set_rate(int64_t{1} << 50);
   const auto reply = core_->Scale(request);
   SHOAL_CHECK(reply.ok());
+}
+
+void ManyMembers::ScaleToAll() {
+  Scale(options_.servers + options_.spares);
   Work();
 }
 
 void ManyMembers::RunStep() {
   clock_.Advance(absl::Seconds(1));
   for (const auto& worker : workers_) {
+    LearnMap(*worker);
     FinishWork(*worker);
     if (worker != workers_.back()) {
       SHOAL_CHECK(!Ask(*worker));
@@ -283,7 +311,7 @@ void ManyMembers::RunStep() {
 
 void ManyMembers::Barrier() {
   Ask(*workers_.back());
-  Work();
+  Answer();
   for (const auto& worker : workers_) {
     SHOAL_CHECK(Ask(*worker));
   }

@@ -37,17 +37,24 @@ class ManyMembers {
   explicit ManyMembers(const Options& options);
   ~ManyMembers();
 
-  // All servers from now on, in waves, one between two steps.
+  // So many servers, in waves, one between two steps; other threads have not heard of it yet.
+  void Scale(int servers);
+  // All that there are, and they have.
   void ScaleToAll();
   proto::ScaleReply Scaling();
   // All workers but the last report the step at hand.
   void RunStep();
   // The last one does, and all ask until they have the work of the next step, for which those that
-  // are told to join anew. Costs the coordinator's time and next to no other.
+  // are told to join anew. Costs the coordinator's time and next to no other; what other threads
+  // do, which plan steps and waves while workers compute, is not in it.
   void Barrier();
 
   // What a worker was answered when it joined last.
   const proto::JoinJobReply& join(int worker) const;
+  // That workers have asked: to join, and for work.
+  int64_t questions() const { return questions_; }
+  // Waves that were not planned while workers computed.
+  int64_t planned_at_borders() const { return planned_at_borders_; }
   // And if it knew that map.
   proto::JoinJobReply JoinKnowing(int worker, const proto::KnownMap& known);
 
@@ -58,9 +65,11 @@ class ManyMembers {
 
   LoadedJob MakeJob();
   uint64_t Register(proto::Role role, int index);
-  void Work();  // at what is to come later
+  void Answer();  // what servers are asked
+  void Work();    // at that, and at what other threads are to do
   void Notice();
-  void Join(Worker& worker);
+  void OnJoined(Worker& worker, proto::JoinJobReply reply);
+  void LearnMap(Worker& worker) const;
   proto::JoinJobReply Join(const Worker& worker, const proto::KnownMap& known);
   // False: it is to ask again.
   bool Ask(Worker& worker);
@@ -73,10 +82,13 @@ class ManyMembers {
   std::unique_ptr<StateStore> store_ = MakeMemoryStateStore(/*cluster=*/1);
   FakeDisk disk_;
   std::deque<std::function<void()>> calls_;
+  std::deque<std::function<void()>> later_;  // on other threads
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unique_ptr<CoordinatorCore> core_;
   absl::Time next_tick_;
+  int64_t questions_ = 0;
+  int64_t planned_at_borders_ = 0;
 };
 
 }  // namespace shoal::server::testing
