@@ -51,22 +51,24 @@ TEST_F(ModelFilesTest, TellWhatIsTheSame) {
 }
 
 TEST_F(ModelFilesTest, NameTheOneThatIsAnother) {
-  const ModelFile file = *std::ranges::max_element(files_, {}, &ModelFile::bytes);
-  ASSERT_GT(file.bytes, 2 * kMiB);
-  const std::string& name = file.name;
-  for (const int64_t at : {int64_t{1000}, -kMiB, int64_t{-1}}) {
-    ChangeByte(name, at);
-    const absl::Status other = CheckFiles(folder_.path(), files_);
-    EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_REFUSED(other, name + " is another file than the job's of that name (of the same size)");
-    ChangeByte(name, at);
-    EXPECT_THAT(CheckFiles(folder_.path(), files_), IsOk());
+  ASSERT_GT(std::ranges::max(files_, {}, &ModelFile::bytes).bytes, 2 * kMiB);
+  for (const ModelFile& file : files_) {
+    for (const int64_t at : {int64_t{1000}, -std::min(kMiB, file.bytes), int64_t{-1}}) {
+      ChangeByte(file.name, at);
+      const absl::Status other = CheckFiles(folder_.path(), files_);
+      EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_REFUSED(other,
+                     file.name + " is another file than the job's of that name (of the same size)");
+      ChangeByte(file.name, at);
+      EXPECT_THAT(CheckFiles(folder_.path(), files_), IsOk());
+    }
   }
-  std::ofstream(folder_ / name, std::ios::app) << "more";
+  const ModelFile& last = files_.back();
+  std::ofstream(folder_ / last.name, std::ios::app) << "more";
   EXPECT_REFUSED(CheckFiles(folder_.path(), files_),
-                 fmt::format("{} bytes, the job's has {}", file.bytes + 4, file.bytes));
-  std::filesystem::remove(folder_ / name);
-  EXPECT_REFUSED(CheckFiles(folder_.path(), files_), name + ": No such file or directory");
+                 fmt::format("{} bytes, the job's has {}", last.bytes + 4, last.bytes));
+  std::filesystem::remove(folder_ / last.name);
+  EXPECT_REFUSED(CheckFiles(folder_.path(), files_), last.name + ": No such file or directory");
 }
 
 TEST_F(ModelFilesTest, OpenNoOthersBesideThem) {
@@ -75,6 +77,26 @@ TEST_F(ModelFilesTest, OpenNoOthersBesideThem) {
   // Whoever reads the model takes this one.
   std::filesystem::copy_file(folder_ / files_[0].name, folder_ / "model.safetensors");
   EXPECT_THAT(CheckFiles(folder_.path(), files_), IsOk());
+  EXPECT_FALSE(OpenSame(folder_.path(), files_).ok());
+}
+
+// Whoever has opened them goes on with those.
+TEST_F(ModelFilesTest, OthersInTheirPlaceAreNotRead) {
+  const auto model = OpenSame(folder_.path(), files_).value();
+  const auto read = [&model] {
+    std::vector<float> weights;
+    for (const plan::UnitSpec& unit : plan::BuildUnits(model->spec())) {
+      const size_t at = weights.size();
+      weights.resize(at + static_cast<size_t>(unit.count));
+      EXPECT_THAT(model->ReadUnit(unit.index, 0, std::span(weights).subspan(at)), IsOk());
+    }
+    return weights;
+  };
+  const std::vector<float> before = read();
+  for (const ModelFile& file : files_) {
+    ChangeByte(file.name, -1);
+  }
+  EXPECT_TRUE(read() == before);
   EXPECT_FALSE(OpenSame(folder_.path(), files_).ok());
 }
 

@@ -1,8 +1,10 @@
 // A job read from real files: model folder, token file, checkpoint folder.
 #include "server/coordinator/files/job_loader.h"
 
+#include <filesystem>
 #include <set>
 
+#include "core/base/file.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/base/testing/folder.h"
@@ -65,6 +67,38 @@ class JobLoaderTest : public ::testing::Test {
       *request.mutable_pipeline() = *pipeline;
     }
     return LoadJob(request, workers_);
+  }
+
+  // Of zeros, in the folder of a checkpoint.
+  static proto::CheckpointShard WriteShard(const std::string& path, int64_t step,
+                                           const std::vector<plan::PartitionSpec>& partitions) {
+    const auto writer = ShardWriter::Create(path, 0, step, partitions).value();
+    for (const plan::PartitionSpec& partition : partitions) {
+      const std::vector<float> zeros(static_cast<size_t>(partition.count), 0.0F);
+      const auto moments = std::span(zeros).first(static_cast<size_t>(partition.trained()));
+      EXPECT_TRUE(writer->Add(zeros, moments, moments).ok());
+    }
+    const ShardEntry entry = writer->Finish().value();
+    proto::CheckpointShard shard;
+    shard.set_file(entry.file);
+    shard.set_bytes(entry.bytes);
+    shard.set_hash(entry.hash);
+    shard.mutable_partitions()->Assign(entry.partitions.begin(), entry.partitions.end());
+    return shard;
+  }
+  void WriteCheckpoint() {
+    const LoadedJob loaded = Load().value();
+    ASSERT_OK(loaded.checkpoints->Take({}, false));
+    const std::string path = loaded.checkpoints->Create(1).value();
+    ASSERT_OK(
+        loaded.checkpoints->Finish({.step = 1}, {WriteShard(path, 1, loaded.pushes.partitions)})
+            .status());
+  }
+  // What is wrong with the job's going on from its newest checkpoint; empty: nothing.
+  std::string Refusal() {
+    const auto newest = Load().value().checkpoints->Newest();
+    EXPECT_TRUE(!newest.ok() || (newest->has_value() && (*newest)->step == 1));
+    return std::string(Message(newest.status()));
   }
 
   const TemporaryFolder folder_;
@@ -203,20 +237,8 @@ TEST_F(JobLoaderTest, CheckpointsBecomeCompleteAndOldOnesGo) {
   for (int64_t step = 1; step <= 4; ++step) {
     const auto path = files.Create(step);
     ASSERT_OK(path.status());
-    auto writer = ShardWriter::Create(*path, 0, step, partitions);
-    ASSERT_OK(writer.status());
-    for (const plan::PartitionSpec& partition : partitions) {
-      const std::vector<float> zeros(static_cast<size_t>(partition.count), 0.0F);
-      ASSERT_OK((*writer)->Add(zeros, zeros, zeros));
-    }
-    const auto entry = (*writer)->Finish();
-    ASSERT_OK(entry.status());
+    const proto::CheckpointShard shard = WriteShard(*path, step, partitions);
     EXPECT_EQ(files.Newest()->has_value(), step > 1);  // no manifest, no checkpoint
-    proto::CheckpointShard shard;
-    shard.set_file(entry->file);
-    shard.set_bytes(entry->bytes);
-    shard.set_hash(entry->hash);
-    shard.mutable_partitions()->Assign(entry->partitions.begin(), entry->partitions.end());
     const auto complete =
         files.Finish({.step = step, .loss = 0.5 * static_cast<double>(step), .base = 1}, {shard});
     ASSERT_OK(complete.status());
@@ -238,6 +260,70 @@ TEST_F(JobLoaderTest, CheckpointsBecomeCompleteAndOldOnesGo) {
   ASSERT_OK(other.status());
   EXPECT_THAT(std::string(Message(other->checkpoints->Newest().status())),
               HasSubstr("another model"));
+}
+
+TEST_F(JobLoaderTest, ACheckpointOfAdaptersGoesOnWithTheFilesThatItNames) {
+  job_.lora = {.rank = 4, .alpha = 8, .targets = {"attention"}};
+  job_.service.frozen = plan::Frozen::kFiles;
+  WriteCheckpoint();
+  EXPECT_EQ(Refusal(), "");
+  const std::string path = folder_ / "checkpoints/step-00000001";
+  const auto of_another_model = [&](const std::string& file) {
+    return fmt::format(
+        "{} is of adapters beside another model: {}/{} is not the file that they were trained "
+        "with; put that model there, or name another checkpoint.directory",
+        path, job_.model, file);
+  };
+
+  job_.model = folder_ / "copy";  // the same files elsewhere
+  std::filesystem::copy(folder_ / "model", job_.model);
+  EXPECT_EQ(Refusal(), "");
+  const std::string file = job_.model + "/model.safetensors";
+  std::string content = ReadFile(file).value();
+  content.back() ^= 1;
+  ASSERT_OK(WriteFileAtomically(file, content));
+  EXPECT_EQ(Refusal(), of_another_model("model.safetensors"));
+
+  job_.model = folder_ / "pieces";  // the same weights in other files
+  ASSERT_OK(formats::InitHfModel(job_.model, spec_, 1, {.max_file_bytes = 64 << 10}));
+  EXPECT_THAT(Refusal(), HasSubstr(fmt::format("{}/model-00001-of-", job_.model)));
+
+  job_.model = folder_ / "model";
+  job_.lora.alpha = 16;
+  EXPECT_EQ(Refusal(), path +
+                           " is a checkpoint of other adapters than lora.* of the job says; take "
+                           "back what its job.yaml says, or name another checkpoint.directory");
+}
+
+TEST_F(JobLoaderTest, GoesOnWithTheFilesThatItsEarlierLifeBeganWith) {
+  const auto fingerprint = [](const LoadedJob& loaded) {
+    return loaded.request.model_files(0).fingerprint();
+  };
+  EXPECT_TRUE(Load()->request.model_files().empty()) << "servers have the model";
+  job_.lora = {.rank = 4, .alpha = 8, .targets = {"attention"}};
+  job_.service.frozen = plan::Frozen::kFiles;
+  const LoadedJob first = Load().value();
+  ASSERT_OK(formats::InitHfModel(job_.model, spec_, 2, {}));
+  EXPECT_EQ(fingerprint(LoadJob(first.request, workers_).value()), fingerprint(first));
+  EXPECT_NE(fingerprint(Load().value()), fingerprint(first));
+}
+
+TEST_F(JobLoaderTest, ACheckpointGoesOnWithTheModelWhereItWas) {
+  job_.lora = {.rank = 4, .alpha = 8, .targets = {"attention"}};
+  for (const auto& [before, after, what, say] :
+       {std::tuple(plan::Frozen::kServers, plan::Frozen::kFiles, "the model beside adapters",
+                   "servers"),
+        std::tuple(plan::Frozen::kFiles, plan::Frozen::kServers, "adapters without their model",
+                   "files")}) {
+    std::filesystem::remove_all(job_.checkpoint.directory);
+    job_.service.frozen = before;
+    WriteCheckpoint();
+    EXPECT_EQ(Refusal(), "");
+    job_.service.frozen = after;
+    EXPECT_EQ(Refusal(), fmt::format("{}/step-00000001 has {}: say service.frozen: {}, as its "
+                                     "job.yaml does, or name another checkpoint.directory",
+                                     job_.checkpoint.directory, what, say));
+  }
 }
 
 }  // namespace
