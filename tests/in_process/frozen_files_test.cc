@@ -121,6 +121,21 @@ TEST_F(FrozenFilesTest, ServersComeAndGo) {
   }
 }
 
+TEST_F(FrozenFilesTest, HaveTheSameBitsOfReplicasWhereAServerIsLost) {
+  job_.service.partition_bytes = 1 << 10;  // all servers hold some of the adapters
+  const ClusterRun expected = RunWithModelFromServers({.servers = 1, .workers = 1});
+  const ClusterRun alone = Run({.servers = 1, .workers = 1});
+  ExpectSameTraining(alone, expected);
+  job_.service.replicas = 2;
+  for (const bool read : {false, true}) {
+    job_.service.read_replicas = read;
+    const ClusterRun whole = Run({.servers = 3, .workers = 2});
+    ExpectSameTraining(whole, expected);
+    ExpectSameBits(whole, alone);
+    ExpectSameBits(Run({.servers = 3, .workers = 2, .lost_server = 1}), alone);
+  }
+}
+
 // A checkpoint has the adapters alone, and reads the rest from the model.
 TEST_F(FrozenFilesTest, ACheckpointNamesTheModel) {
   job_.checkpoint.every_steps = 4;
