@@ -105,6 +105,19 @@ TEST_F(PreflightTest, AResumeWithMomentsThatAreNotThereIsRefusedUnlessAccepted) 
   EXPECT_EQ(CheckResumedJob(checkpoint, job_, true)->size(), 1u);
 }
 
+TEST_F(PreflightTest, AResumeReadsTheModelBesideAdaptersWhereItWas) {
+  job_.lora = {.rank = 4, .alpha = 8};
+  plan::Job files = job_;
+  files.service.frozen = plan::Frozen::kFiles;
+  const server::CheckpointInfo checkpoint = Write(plan::ToYaml(files));
+  EXPECT_THAT(*CheckResumedJob(checkpoint, files, false), ElementsAre());
+  for (const bool accept : {false, true}) {
+    EXPECT_REFUSED(CheckResumedJob(checkpoint, job_, accept).status(),
+                   "goes on with the adapters that are there: service.frozen (files in the "
+                   "checkpoint's job, servers now); take these values back");
+  }
+}
+
 TEST_F(PreflightTest, AResumePacksAsItsCheckpoint) {
   plan::Job resolved = job_;
   resolved.plan.pack_groups = 3;
