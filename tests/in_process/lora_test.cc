@@ -138,17 +138,20 @@ TEST_F(LoraTest, GoesOnFromAnAdapter) {
   EXPECT_LT(more.steps[3].loss(), more.steps[0].loss());
 }
 
-TEST_F(LoraTest, IsScaledByTheRootOfItsRankAndReadBackSo) {
-  job_.lora.rslora = true;
-  const plan::ModelSpec spec = plan::ReadJobModel(job_).value();
-  for (const plan::Adapter& adapter : spec.adapters) {
-    EXPECT_EQ(adapter.scale, 8 / 2.0);  // alpha over the root of 4
-  }
+TEST_F(LoraTest, IsScaledByItsRankOrTheRootOfItAndReadBackSo) {
   job_.train.steps = 1;
-  const ClusterRun run = Run({.servers = 1, .workers = 1});
-  const std::string folder = WriteAdapter(run, /*rank_stabilized=*/true);
-  job_.lora = {.from = folder};
-  EXPECT_EQ(plan::ReadJobModel(job_).value(), spec);
+  const plan::LoraOptions plain = job_.lora;
+  for (const bool root : {false, true}) {
+    job_.lora = plain;
+    job_.lora.rslora = root;
+    const plan::ModelSpec spec = plan::ReadJobModel(job_).value();
+    for (const plan::Adapter& adapter : spec.adapters) {
+      EXPECT_EQ(adapter.scale, 8.0 / (root ? 2 : 4));  // alpha over a rank of 4
+    }
+    const ClusterRun run = Run({.servers = 1, .workers = 1});
+    job_.lora = {.from = WriteAdapter(run, /*rank_stabilized=*/root)};
+    EXPECT_EQ(plan::ReadJobModel(job_).value(), spec);
+  }
 }
 
 TEST_F(LoraTest, APipelineHasTheBitsOfSingleWorkers) {
