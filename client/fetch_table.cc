@@ -70,16 +70,10 @@ bool FetchTable::Start(int index) {
   if (unit.view == nullptr) {
     return false;
   }
-  if (unit.state == State::kKept) {
+  unit.version = version(index);
+  unit.error = absl::OkStatus();
+  if (unit.state == State::kKept || layout_->unit(index).from_files) {
     unit.state = State::kConverting;
-    kept_.push_back(index);
-    return true;
-  }
-  if (layout_->unit(index).from_files) {
-    unit.state = State::kConverting;
-    unit.version = version(index);
-    unit.last_server = -1;
-    unit.error = absl::OkStatus();
     unit.converted = 0;
     kept_.push_back(index);
     return true;
@@ -91,8 +85,6 @@ bool FetchTable::Start(int index) {
     return false;
   }
   unit.state = State::kFetching;
-  unit.version = version(index);
-  unit.error = absl::OkStatus();
   const UnitLayout& layout = layout_->unit(index);
   unit.missing = static_cast<int>(layout.partitions.size());
   for (const int partition : layout.partitions) {

@@ -64,7 +64,7 @@ class FetchTable {
   int uses(int unit) const { return fetch(unit).uses; }
   std::byte* view(int unit) const { return fetch(unit).view; }
   std::byte* wire(int unit) { return fetch(unit).wire; }
-  // Whose part of a unit that has arrived came last.
+  // Whose part of a unit that has arrived came last; -1: it is in files.
   int last_server(int unit) const { return fetch(unit).last_server; }
 
   // Collects the reads to post at that server now: the data of one unit's partitions, or headers of
@@ -118,8 +118,8 @@ class FetchTable {
     int outstanding = 0;  // reads in flight
     int missing = 0;      // partitions yet to arrive
     int64_t version = -1;
-    int last_server = 0;
-    int64_t converted = 0;  // elements
+    int last_server = -1;
+    int64_t converted = 0;  // elements, of one in files
     std::byte* view = nullptr;
     std::byte* wire = nullptr;  // destination of reads; the same as view unless types differ
     absl::Status error;

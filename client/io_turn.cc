@@ -37,19 +37,6 @@ void ConvertElements(const std::byte* from, DType from_type, std::byte* to, int6
   }
 }
 
-// Writes them as they would be had they come from a server.
-void RoundAsTheyTravel(std::span<const float> from, DType wire_type, DType compute_type,
-                       std::byte* to) {
-  if (compute_type == DType::kBF16) {
-    shoal::Convert(from, reinterpret_cast<BFloat16*>(to));
-  } else if (wire_type == DType::kBF16) {
-    std::ranges::transform(from, reinterpret_cast<float*>(to),
-                           [](float value) { return static_cast<float>(BFloat16(value)); });
-  } else {
-    std::memcpy(to, from.data(), from.size_bytes());
-  }
-}
-
 }  // namespace
 
 bool Session::TurnIo(size_t index, absl::Time* next) {
@@ -161,7 +148,8 @@ bool Session::ConvertKept(Io& io) {
   return unit >= 0;
 }
 
-// One piece of it, so that a slow disk does not keep a turn from what servers have sent.
+// One piece of it, so that a slow disk does not keep a turn from what servers have sent. Its values
+// are those that they would have had they come from a server.
 void Session::ConvertFromFiles(int unit, Io& io) {
   int64_t first = 0;
   std::byte* to = nullptr;
@@ -171,10 +159,17 @@ void Session::ConvertFromFiles(int unit, Io& io) {
     to = fetches_->view(unit) + first * SizeOf(options_.compute_type);
   }
   const int64_t count = std::min(layout_.unit(unit).count - first, kPieceElements);
-  io.piece.resize(static_cast<size_t>(count));
-  const absl::Status read = options_.files(unit, first, io.piece);
-  if (read.ok()) {
-    RoundAsTheyTravel(io.piece, wire_type_, options_.compute_type, to);
+  std::span<float> values(reinterpret_cast<float*>(to), static_cast<size_t>(count));
+  if (options_.compute_type == DType::kBF16) {
+    io.piece.resize(static_cast<size_t>(count));
+    values = io.piece;
+  }
+  const absl::Status read = options_.files(unit, first, values);
+  if (options_.compute_type == DType::kBF16) {
+    shoal::Convert(values, reinterpret_cast<BFloat16*>(to));
+  } else if (wire_type_ == DType::kBF16 && read.ok()) {
+    std::ranges::transform(values, values.begin(),
+                           [](float value) { return static_cast<float>(BFloat16(value)); });
   }
   absl::MutexLock lock(&mutex_);
   fetches_->ConvertedPiece(unit, count, read);
