@@ -249,8 +249,8 @@ enum class OnServerLoss { kAuto, kRestore, kFail };
 // Of tensors between hosts. kAuto: where control is encrypted, by which keys travel.
 enum class Encryption { kAuto, kOn, kOff };
 
-// Where workers get what is frozen of a model with adapters from.
-enum class Frozen { kServers, kFiles };
+// Where workers get what is frozen of a model with adapters from. Parsing settles kAuto.
+enum class Frozen { kServers, kFiles, kAuto };
 
 // The limit of service.push_slots: a client has one page for acknowledgements.
 inline constexpr int64_t kMostPushSlots = 64;

@@ -101,8 +101,13 @@ absl::Status CheckReplicas(const Job& job, const JobSources& sources,
   return absl::OkStatus();
 }
 
-absl::Status CheckFrozen(const Job& job, const JobSources& sources, const std::string& file_name) {
+absl::Status SettleFrozen(Job& job, const JobSources& sources, const std::string& file_name) {
   const char* const key = "service.frozen";
+  if (job.service.frozen == Frozen::kAuto) {
+    const bool files = job.cluster.local && job.lora.enabled() &&
+                       job.lora.quantize == Quantize::kNone;  // all on one machine
+    job.service.frozen = files ? Frozen::kFiles : Frozen::kServers;
+  }
   if (job.service.frozen == Frozen::kServers) {
     return absl::OkStatus();
   }
@@ -376,7 +381,7 @@ absl::Status CheckJob(Job& job, const proto::Job& said, const JobSources& source
   }
   SHOAL_RETURN_IF_ERROR(CheckLeastMembers(job, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckReplicas(job, sources, file_name));
-  SHOAL_RETURN_IF_ERROR(CheckFrozen(job, sources, file_name));
+  SHOAL_RETURN_IF_ERROR(SettleFrozen(job, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckValidation(job, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckObjective(job, sources, file_name));
   SHOAL_RETURN_IF_ERROR(CheckPreference(job, sources, file_name));

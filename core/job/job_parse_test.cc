@@ -383,7 +383,7 @@ TEST(ParseJob, TakesAModelFromFilesBesideAdaptersAlone) {
             "job.yaml:3: service.frozen contradicts lora.quantize: servers quantise, and files are "
             "as they are");
   EXPECT_EQ(RefusalOf("lora: {rank: 4}\nservice: {frozen: disk}\n"),
-            "job.yaml:4: service.frozen is 'disk', expected one of servers, files");
+            "job.yaml:4: service.frozen is 'disk', expected one of servers, files, auto");
 }
 
 TEST(ParseJob, RefusesServersThatCannotBeKeptOrCome) {

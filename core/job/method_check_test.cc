@@ -41,6 +41,24 @@ TEST(JobLora, RefusesWhatAdaptersCannotHave) {
             "whole model");
 }
 
+TEST(JobLora, SettlesWhereTheModelBesideItIs) {
+  const auto settled = [](std::vector<std::string> keys) {
+    keys.emplace_back("service.frozen=auto");
+    const Job job = ParseMethod(keys).value();
+    EXPECT_EQ(ToYaml(job).find("frozen: auto"), std::string::npos);
+    return job.service.frozen;
+  };
+  EXPECT_EQ(settled({"lora.rank=4"}), Frozen::kFiles);
+  EXPECT_EQ(settled({"lora.from=a"}), Frozen::kFiles);
+  EXPECT_EQ(settled({}), Frozen::kServers);
+  EXPECT_EQ(settled({"lora.rank=4", "lora.quantize=nf4"}), Frozen::kServers);
+  EXPECT_EQ(settled({"lora.rank=4", "cluster.coordinator=reef:4000"}), Frozen::kServers);
+  Job job = ParseMethod({"lora.rank=4"}).value();
+  EXPECT_EQ(job.service.frozen, Frozen::kServers);
+  job.service.frozen = Frozen::kAuto;  // as others may send it
+  EXPECT_EQ(FromMessage(ToMessage(job), "the job")->service.frozen, Frozen::kFiles);
+}
+
 TEST(JobLora, AnAdapterThatIsGoneOnFromSaysTheRest) {
   for (const std::string key : {"rank: 4", "alpha: 32", "rslora: true", "targets: [mlp]"}) {
     EXPECT_EQ(RefusedLine("lora: {from: a, " + key + "}"),

@@ -264,10 +264,13 @@ TEST_F(JobLoaderTest, CheckpointsBecomeCompleteAndOldOnesGo) {
 
 TEST_F(JobLoaderTest, ACheckpointOfAdaptersGoesOnWithTheFilesThatItNames) {
   job_.lora = {.rank = 4, .alpha = 8, .targets = {"attention"}};
-  job_.service.frozen = plan::Frozen::kFiles;
+  job_.service.frozen = plan::Frozen::kAuto;  // of a local job
   WriteCheckpoint();
   EXPECT_EQ(Refusal(), "");
   const std::string path = folder_ / "checkpoints/step-00000001";
+  EXPECT_THAT(ReadFile(path + "/job.yaml").value(), HasSubstr("frozen: files"));
+  job_.service.frozen = plan::Frozen::kFiles;
+  EXPECT_EQ(Refusal(), "");
   const auto of_another_model = [&](const std::string& file) {
     return fmt::format(
         "{} is of adapters beside another model: {}/{} is not the file that they were trained "
