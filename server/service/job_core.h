@@ -42,6 +42,7 @@ class JobCore {
  public:
   struct Options {
     DType gradient_type = DType::kF32;
+    int64_t run = 0;  // of the job
     int64_t generation = 0;
     int64_t partitions = 0;  // of the shard map
     // Closes the connection of a client that may push no more. May be called under locks.

@@ -175,6 +175,7 @@ absl::Status HostedJob::Load() {
   slot_bytes_ = plan::PushSlotBytes(partitions_, job_.service.gradient_type);
   core_ = std::make_unique<JobCore>(
       JobCore::Options{.gradient_type = job_.service.gradient_type,
+                       .run = request_.run(),
                        .generation = map.generation,
                        .partitions = std::ssize(partitions_),
                        .disconnect = [this](uint64_t client) { intake_->Remove(client); }},

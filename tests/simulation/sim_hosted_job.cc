@@ -65,7 +65,8 @@ SimHostedJob::SimHostedJob(proto::ConfigureRequest request, proto::ConfigureRepl
       std::make_unique<server::JobStore>(std::move(first_backups), server::kFirstBackupRegion);
   reply_.set_version(version);
   core = std::make_unique<server::JobCore>(
-      server::JobCore::Options{.generation = request_.shard_map().generation(),
+      server::JobCore::Options{.run = request_.run(),
+                               .generation = request_.shard_map().generation(),
                                .partitions = static_cast<int>(map.servers.size()),
                                .disconnect = [this](uint64_t client) { intake_->Remove(client); }},
       store.get(), backups.get(), term);
