@@ -162,7 +162,7 @@ TEST_F(WorkerCoreTest, AsksForTheWholeMapAfterAChangeThatDoesNotFit) {
   std::vector<plan::MapChange> changes(4, Change(5, 8));
   changes[0].from = 4;
   changes[1].partitions[0].id = 2;
-  changes[2].partitions[0] = {.id = 1, .servers = {0}, .reader = 1};
+  changes[2].partitions[0].reader = 1;
   changes[3].to = 5;
   std::vector<proto::JoinJobReply> answers;
   for (const plan::MapChange& change : changes) {
@@ -172,6 +172,10 @@ TEST_F(WorkerCoreTest, AsksForTheWholeMapAfterAChangeThatDoesNotFit) {
   answers.back().set_run(3);
   answers.push_back(Moved(5, 8));
   answers.back().set_map_change("unreadable");
+  proto::MapChange apart = plan::ToMessage(Change(5, 8));
+  apart.set_holders(0, 2);
+  answers.push_back(Moved(5, 8));
+  answers.back().set_map_change(apart.SerializeAsString());
   for (const proto::JoinJobReply& answer : answers) {
     WorkerCore core(7, /*stays=*/true);
     core.OnJoined(WholeMap(5));

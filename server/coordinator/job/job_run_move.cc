@@ -134,11 +134,10 @@ WaveKey JobRun::NextWave() const {
   if (!at_once) {
     key.pace = waves_.pace;
   }
-  std::vector<Member> members = JoinersOf(servers_, spare_servers_, key.places);
   for (const Member& server : servers_) {
     key.members.push_back(server.incarnation);
   }
-  for (const Member& joiner : members) {
+  for (const Member& joiner : JoinersOf(servers_, spare_servers_, key.places)) {
     key.members.push_back(joiner.incarnation);
   }
   return key;

@@ -97,7 +97,6 @@ struct KnownMaps {
   // The last that was told, without readers, and as it was told: many ask for the same.
   plan::MapChange change;
   std::string told;
-  proto::SavedRun saved;    // whose members seldom change
   std::vector<bool> peers;  // by worker: it knows those that there are now (JoinJobReply.peers)
 };
 

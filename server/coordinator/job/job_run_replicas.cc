@@ -274,7 +274,6 @@ bool JobRun::FillChange(const proto::KnownMap& known, const Member& worker,
     change = *std::move(since);
     known_maps_.told = plan::ToBytes(change);
   }
-  reply.set_map_change(known_maps_.told);
   if (job_.job.service.read_replicas) {
     plan::MapChange own = change;
     const std::vector<std::string> hosts = HostsOf(servers_);
@@ -283,6 +282,8 @@ bool JobRun::FillChange(const proto::KnownMap& known, const Member& worker,
       partition.reader = plan::ReaderOf(partition.id, partition.servers, hosts, worker.host, index);
     }
     reply.set_map_change(plan::ToBytes(own));
+  } else {
+    reply.set_map_change(known_maps_.told);
   }
   const bool are_others = !change.places.empty() && !SHOAL_PLANTED("servers-forgotten");
   if (are_others || job_.job.service.memory == plan::PartitionMemory::kCuda) {

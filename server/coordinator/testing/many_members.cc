@@ -237,13 +237,13 @@ void ManyMembers::OnJoined(Worker& worker, proto::JoinJobReply reply) {
   worker.question.set_formation(join.formation());
 }
 
-void ManyMembers::LearnMap(Worker& worker) const {
+void ManyMembers::LearnMap(Worker& worker) {
   const proto::JoinJobReply& join = worker.join;
   worker.known.set_job_id(join.job_id());
   worker.known.set_run(join.run());
   worker.known.set_generation(join.has_map_change() ? plan::ChangeFromBytes(join.map_change())->to
                                                     : join.shard_map().generation());
-  worker.question.set_known_generation(options_.exchange ? 0 : worker.known.generation());
+  worker.question.set_known_generation(worker.known.generation());
 }
 
 bool ManyMembers::Ask(Worker& worker) {

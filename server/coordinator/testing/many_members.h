@@ -51,12 +51,12 @@ class ManyMembers {
 
   // What a worker was answered when it joined last.
   const proto::JoinJobReply& join(int worker) const;
+  // And if it knew that map.
+  proto::JoinJobReply JoinKnowing(int worker, const proto::KnownMap& known);
   // That workers have asked: to join, and for work.
   int64_t questions() const { return questions_; }
   // Waves that were not planned while workers computed.
   int64_t planned_at_borders() const { return planned_at_borders_; }
-  // And if it knew that map.
-  proto::JoinJobReply JoinKnowing(int worker, const proto::KnownMap& known);
 
  private:
   class Server;
@@ -69,7 +69,7 @@ class ManyMembers {
   void Work();    // at that, and at what other threads are to do
   void Notice();
   void OnJoined(Worker& worker, proto::JoinJobReply reply);
-  void LearnMap(Worker& worker) const;
+  static void LearnMap(Worker& worker);
   proto::JoinJobReply Join(const Worker& worker, const proto::KnownMap& known);
   // False: it is to ask again.
   bool Ask(Worker& worker);
