@@ -105,4 +105,16 @@ absl::StatusOr<MapChange> ChangeFromBytes(const std::string& bytes) {
   return FromMessage(message);
 }
 
+std::string ToBytes(ShardMap map) {
+  map.generation = 0;
+  return ToMessage(map).SerializeAsString();
+}
+
+ShardMap MapFromBytes(const std::string& bytes, int64_t generation) {
+  proto::ShardMap message;
+  ShardMap map = message.ParseFromString(bytes) ? FromMessage(message) : ShardMap();
+  map.generation = generation;
+  return map;
+}
+
 }  // namespace shoal::plan

@@ -20,5 +20,8 @@ absl::StatusOr<MapChange> FromMessage(const proto::MapChange& message);
 // The same, of a message that lies within another.
 std::string ToBytes(const MapChange& change);
 absl::StatusOr<MapChange> ChangeFromBytes(const std::string& bytes);
+// Of a map, without its generation. What cannot be read is a map of nothing.
+std::string ToBytes(ShardMap map);
+ShardMap MapFromBytes(const std::string& bytes, int64_t generation);
 
 }  // namespace shoal::plan

@@ -28,6 +28,10 @@ bool AreServersOf(const proto::SavedRun& run, const proto::JoinJobReply& join) {
                             });
 }
 
+plan::ShardMap MapOf(const proto::SavedRun& run) {
+  return plan::MapFromBytes(run.shard_map(), run.generation());
+}
+
 // The map with where a worker is to read.
 plan::ShardMap MapFor(const proto::SavedRun& run, const plan::ShardMap& map, uint64_t incarnation,
                       const proto::JoinJobReply& join) {
@@ -55,8 +59,8 @@ bool ReadAlike(const plan::ShardMap& a, const plan::ShardMap& b) {
 
 int64_t MovedBytes(const std::vector<plan::PartitionSpec>& partitions,
                    const proto::SavedRun& before, const proto::SavedRun& after) {
-  const plan::ShardMap from = plan::FromMessage(before.shard_map());
-  const plan::ShardMap to = plan::FromMessage(after.shard_map());
+  const plan::ShardMap from = MapOf(before);
+  const plan::ShardMap to = MapOf(after);
   int64_t bytes = 0;
   for (const plan::PartitionSpec& partition : partitions) {
     const std::set<uint64_t> had = HoldersOf(before, from, partition.id);
@@ -83,7 +87,7 @@ void Invariants::OnJoined(const std::string& worker, uint64_t incarnation,
                           const proto::JoinJobReply& join) {
   const auto found = runs_.find(join.job_id());
   if (found == runs_.end() || found->second.run() != join.run() ||
-      found->second.shard_map().generation() != join.shard_map().generation()) {
+      found->second.generation() != join.shard_map().generation()) {
     return;  // there is another by now
   }
   const proto::SavedRun& run = found->second;
@@ -92,7 +96,7 @@ void Invariants::OnJoined(const std::string& worker, uint64_t incarnation,
                                    join.job_id(), what, join.shard_map().generation()));
   };
   const plan::ShardMap told = plan::FromMessage(join.shard_map());
-  const plan::ShardMap map = plan::FromMessage(run.shard_map());
+  const plan::ShardMap map = MapOf(run);
   if (told.servers != map.servers) {
     differs("other holders");
   }
@@ -108,13 +112,13 @@ void Invariants::OnRunSaved(const std::string& job_id, const proto::SavedRun& ru
   const proto::SavedRun before = std::exchange(runs_[job_id], run);
   const SimHostedJob* const hosted = FindHosted(job_id);
   if (run.servers_size() == 0 || before.servers_size() == 0 || before.run() != run.run() ||
-      before.shard_map().generation() == run.shard_map().generation() || hosted == nullptr) {
+      before.generation() == run.generation() || hosted == nullptr) {
     return;
   }
   const std::vector<plan::PartitionSpec>& partitions = hosted->job.model().partitions();
   owed_ += static_cast<double>(MovedBytes(partitions, before, run));
-  const double imbalance = server::Imbalance(partitions, plan::FromMessage(run.shard_map()),
-                                             plan::FirstServers(run.servers_size()));
+  const double imbalance =
+      server::Imbalance(partitions, MapOf(run), plan::FirstServers(run.servers_size()));
   const bool settled = run.settled() && !context_.cancelled;
   if (settled && hosted->job.description().service.replicas == 1 && imbalance > 1) {
     context_.Violation(

@@ -36,6 +36,9 @@ absl::Status Complete(const proto::JoinJobReply& known, proto::JoinJobReply& ans
   if (answer.servers().empty()) {
     *answer.mutable_servers() = known.servers();
   }
+  if (answer.stages().empty()) {
+    *answer.mutable_stages() = known.stages();
+  }
   const bool is_told_peers = !answer.peers().empty() || !answer.without_peers().empty();
   if (!is_told_peers && answer.workers() > 1) {
     *answer.mutable_peers() = known.peers();

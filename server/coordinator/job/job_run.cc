@@ -109,7 +109,7 @@ void JobRun::SetMembers(std::vector<Member> servers, std::vector<Member> workers
   absent_.assign(workers_.size(), false);
   leaving_.assign(workers_.size(), false);
   formations_.assign(workers_.size(), 0);
-  known_maps_.peers.assign(workers_.size(), false);
+  known_maps_ = {.peers = std::vector<bool>(workers_.size(), false)};
   NameWorkers();
   measurements_.emplace(job_.job, static_cast<int>(groups_.groups()));
 }
@@ -255,7 +255,12 @@ void JobRun::OnConfigured(const std::vector<proto::ConfigureReply>& replies) {
 }
 
 std::optional<proto::JoinJobReply> JobRun::Join(const proto::JoinJobRequest& request) {
-  const uint64_t incarnation = request.incarnation();
+  const bool knows = request.known().job_id() == job_.id && request.known().run() == job_.run;
+  return Join(request.incarnation(), knows ? request.known().generation() : 0);
+}
+
+// `known`: the generation of this run's map that it knows; 0: none.
+std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation, int64_t known) {
   proto::JoinJobReply reply;
   reply.set_term(environment_.term);
   if (over()) {
@@ -277,7 +282,7 @@ std::optional<proto::JoinJobReply> JobRun::Join(const proto::JoinJobRequest& req
   reply.set_run(job_.run);
   reply.set_workers(static_cast<int>(workers_.size()));
   const Member& member = works ? workers_[*worker] : *joining->Find(incarnation);
-  if (!FillChange(request.known(), member, reply)) {
+  if (!FillChange(known, member, reply)) {
     *reply.mutable_job() = plan::ToMessage(job_.job);
     reply.set_token_file(job_.token_file);
     reply.set_validation_file(job_.request.validation_file());
@@ -307,6 +312,9 @@ void JobRun::FillGroup(int group, uint64_t incarnation, std::span<const Member> 
                        proto::JoinJobReply& reply) const {
   reply.set_group(group);
   reply.set_groups(std::max(group + 1, static_cast<int>(groups_.groups())));
+  if (stages.size() == 1 && reply.has_map_change()) {
+    return;  // it is that one
+  }
   for (const Member& member : stages) {
     if (member.incarnation == incarnation) {
       reply.set_stage(reply.stages_size());

@@ -94,7 +94,7 @@ class JobRun {
   bool restarts() const { return restarts_; }
   LoadedJob TakeJob() { return std::move(job_); }
   const std::optional<CompleteCheckpoint>& newest_checkpoint() const { return newest_checkpoint_; }
-  // Members that a call could not reach, each once: they are lost before their lease is over.
+  // Members that a call could not reach, each once: lost before their lease is over.
   std::vector<Member> TakeUnreachable() { return std::exchange(unreachable_, {}); }
   // How many servers it is to have, and where that stands (job_run_wish.cc).
   absl::StatusOr<proto::ScaleReply> Scale(const proto::ScaleRequest& request);
@@ -250,7 +250,7 @@ class JobRun {
   void Retire(std::shared_ptr<ServerClient> control);
   void OnMoveFailed(size_t member, const absl::Status& status);
   void GiveUpMove(const std::string& why);
-  std::map<int, proto::HeldPartitions> HeldByMap() const;
+  const MapForms& Forms();
   void OnMapTold();
 
   // job_run_replicas.cc
@@ -272,8 +272,9 @@ class JobRun {
   plan::ShardMap TargetOf(std::span<const int> places) const;
   void FillServers(proto::JoinJobReply& reply) const;
   void FillMap(const Member& worker, proto::JoinJobReply& reply) const;
-  bool FillChange(const proto::KnownMap& known, const Member& worker, proto::JoinJobReply& reply);
-  std::function<proto::BeginAttemptRequest(int)> AttemptAt(proto::BeginAttemptRequest all) const;
+  std::optional<proto::JoinJobReply> Join(uint64_t incarnation, int64_t known);
+  bool FillChange(int64_t known, const Member& worker, proto::JoinJobReply& reply);
+  std::function<proto::BeginAttemptRequest(int)> AttemptAt(proto::BeginAttemptRequest all);
   void Replicate(const std::function<void()>& then);
   std::function<void(int, const absl::Status&)> OrWithoutLost(std::function<void()> then);
 

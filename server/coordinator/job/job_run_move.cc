@@ -293,7 +293,9 @@ void JobRun::FetchForMove() {
 // From the record on the new map counts, and workers are to join anew.
 void JobRun::EndWave(int64_t bytes) {
   const std::vector<Member> servers_before = std::exchange(servers_, move_->after);
+  move_->forms.generation = move_->map.generation;
   const plan::ShardMap map_before = std::exchange(job_.shard_map, std::move(move_->map));
+  known_maps_.forms = std::move(move_->forms);
   const std::vector<int64_t> formations_before =
       std::exchange(formations_, std::vector(workers_.size(), ++formation_));
   if (const absl::Status saved =
@@ -432,26 +434,12 @@ void JobRun::GiveUpMove(const std::string& why) {
   GiveUpDepartures(why);
 }
 
-// What each server holds by the map, where servers are not known to know it.
-std::map<int, proto::HeldPartitions> JobRun::HeldByMap() const {
-  std::map<int, proto::HeldPartitions> held;
-  if (told_generation_ == job_.shard_map.generation) {
-    return held;
+// Of the map that counts.
+const MapForms& JobRun::Forms() {
+  if (known_maps_.forms.generation != job_.shard_map.generation) {
+    known_maps_.forms = FormsOf(job_.shard_map, servers_.size());
   }
-  std::vector<proto::HeldPartitions*> by_server;
-  for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
-    by_server.push_back(&held[server]);
-    by_server.back()->mutable_partitions()->Reserve(
-        static_cast<int>(2 * job_.shard_map.servers.size() / servers_.size()));
-  }
-  for (int id = 0; id < static_cast<int>(job_.shard_map.servers.size()); ++id) {
-    const plan::Holders& holders = job_.shard_map.servers[static_cast<size_t>(id)];
-    by_server[static_cast<size_t>(holders.front())]->add_partitions(id);
-    for (const int backup : std::span(holders).subspan(1)) {
-      by_server[static_cast<size_t>(backup)]->add_backups(id);
-    }
-  }
-  return held;
+  return known_maps_.forms;
 }
 
 // All servers have begun by the map: workers that join anew hear of it.

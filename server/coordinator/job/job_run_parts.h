@@ -98,6 +98,7 @@ struct KnownMaps {
   plan::MapChange change;
   std::string told;
   std::vector<bool> peers;  // by worker: it knows those that there are now (JoinJobReply.peers)
+  MapForms forms;           // of the newest map, once they are needed
 };
 
 // Servers that load the job, before they get some of it.

@@ -258,16 +258,11 @@ void JobRun::FillMap(const Member& worker, proto::JoinJobReply& reply) const {
 }
 
 // In place of the map, and of what a run keeps: what has changed since the map that the worker
-// knows. False: that is another run's, or what has changed is not remembered.
-bool JobRun::FillChange(const proto::KnownMap& known, const Member& worker,
-                        proto::JoinJobReply& reply) {
-  if (known.job_id() != job_.id || known.run() != job_.run) {
-    return false;
-  }
+// knows. False: it knows none of the run, or what has changed is not remembered.
+bool JobRun::FillChange(int64_t known, const Member& worker, proto::JoinJobReply& reply) {
   plan::MapChange& change = known_maps_.change;
-  if (change.from != known.generation() || change.to != job_.shard_map.generation) {
-    std::optional<plan::MapChange> since =
-        known_maps_.history.Since(known.generation(), job_.shard_map);
+  if (change.from != known || change.to != job_.shard_map.generation) {
+    std::optional<plan::MapChange> since = known_maps_.history.Since(known, job_.shard_map);
     if (!since.has_value()) {
       return false;
     }
@@ -294,8 +289,7 @@ bool JobRun::FillChange(const proto::KnownMap& known, const Member& worker,
 
 // What each server is told of an attempt. Where workers push packs by themselves it can tell the
 // last push to a partition, whoever runs which, and the gradient goes to backups with that one.
-std::function<proto::BeginAttemptRequest(int)> JobRun::AttemptAt(
-    proto::BeginAttemptRequest all) const {
+std::function<proto::BeginAttemptRequest(int)> JobRun::AttemptAt(proto::BeginAttemptRequest all) {
   std::map<int, std::vector<proto::BackupPlace>> backups;
   const bool trains = phase_ == Phase::kBeginning && !validating_;
   if (trains && replicas() > 1 &&
@@ -304,10 +298,11 @@ std::function<proto::BeginAttemptRequest(int)> JobRun::AttemptAt(
     all.mutable_unit_pushes()->Assign(pushes.begin(), pushes.end());
     backups = BackupPlaces(job_.shard_map, servers_);
   }
-  return [all, backups, held = HeldByMap()](int server) {
+  const bool is_told = told_generation_ == job_.shard_map.generation;
+  return [all, backups, forms = is_told ? nullptr : &Forms()](int server) {
     proto::BeginAttemptRequest request = all;
-    if (const auto found = held.find(server); found != held.end()) {
-      *request.mutable_held() = found->second;
+    if (forms != nullptr) {
+      *request.mutable_held() = forms->by_servers[static_cast<size_t>(server)];
     }
     if (const auto found = backups.find(server); found != backups.end()) {
       request.mutable_backups()->Assign(found->second.begin(), found->second.end());

@@ -52,7 +52,8 @@ const proto::SavedRun& JobRun::DescribeRun() {
   run.mutable_formations()->Assign(formations_.begin(), formations_.end());
   Describe(servers_, *run.mutable_servers());
   Describe(workers_, *run.mutable_workers());
-  *run.mutable_shard_map() = plan::ToMessage(job_.shard_map);
+  run.set_shard_map(Forms().bytes);
+  run.set_generation(job_.shard_map.generation);
   run.clear_validation();
   if (validation_.has_value()) {
     *run.mutable_validation() = *validation_;
@@ -70,7 +71,7 @@ void JobRun::TakeOver(const EarlierRun& earlier) {
   Settle();
   waves_.rate = saved.move_rate();
   loaded_version_ = saved.first_version();
-  job_.shard_map = plan::FromMessage(saved.shard_map());
+  job_.shard_map = plan::MapFromBytes(saved.shard_map(), saved.generation());
   SetMembers(MembersOf(saved.servers()), MembersOf(saved.workers()));
   waves_.follow = !saved.settled() || LacksBackups();
   std::copy_n(saved.formations().begin(), std::min(saved.formations_size(), saved.workers_size()),

@@ -10,19 +10,6 @@
 #include "server/coordinator/job/worker_kind.h"
 
 namespace shoal::server {
-namespace {
-
-// What it would ask to join anew.
-proto::JoinJobRequest AsJoin(const proto::NextStepRequest& request) {
-  proto::JoinJobRequest join;
-  join.set_incarnation(request.incarnation());
-  join.mutable_known()->set_job_id(request.job_id());
-  join.mutable_known()->set_run(request.run());
-  join.mutable_known()->set_generation(request.known_generation());
-  return join;
-}
-
-}  // namespace
 
 // Servers take connections and pushes of whom they were told of, so they hear of workers before
 // these hear of them.
@@ -132,7 +119,8 @@ std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& r
       reply.set_join_again(true);
       return reply;
     }
-    std::optional<proto::JoinJobReply> join = Join(AsJoin(request));
+    std::optional<proto::JoinJobReply> join =
+        Join(request.incarnation(), request.known_generation());
     if (!join.has_value()) {
       return std::nullopt;
     }

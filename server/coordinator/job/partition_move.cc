@@ -5,6 +5,7 @@
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/job/shard_map_message.h"
 #include "core/plan/memory/server_memory.h"
 
 namespace shoal::server {
@@ -22,6 +23,20 @@ bool IsBackup(const plan::ShardMap& map, int partition, int server) {
 }
 
 }  // namespace
+
+MapForms FormsOf(const plan::ShardMap& map, size_t servers) {
+  MapForms forms = {.generation = map.generation,
+                    .bytes = plan::ToBytes(map),
+                    .by_servers = std::vector<proto::HeldPartitions>(servers)};
+  for (int id = 0; id < static_cast<int>(map.servers.size()); ++id) {
+    const plan::Holders& holders = map.servers[static_cast<size_t>(id)];
+    forms.by_servers[static_cast<size_t>(holders.front())].add_partitions(id);
+    for (const int backup : std::span(holders).subspan(1)) {
+      forms.by_servers[static_cast<size_t>(backup)].add_backups(id);
+    }
+  }
+  return forms;
+}
 
 std::set<int> PartitionMove::Takers() const {
   std::set<int> takers;
@@ -192,6 +207,7 @@ PartitionMove PlanMoveTo(const plan::ShardMap& now, plan::ShardMap target,
       holder = place_after[static_cast<size_t>(holder)];
     }
   }
+  move.forms = FormsOf(move.map, move.after.size());
   return move;
 }
 

@@ -21,6 +21,14 @@
 
 namespace shoal::server {
 
+// What is told of a map. It takes a while to make: that of a wave is made ahead of it.
+struct MapForms {
+  int64_t generation = 0;                         // of the map
+  std::string bytes;                              // without it: SavedRun.shard_map
+  std::vector<proto::HeldPartitions> by_servers;  // what each holds
+};
+MapForms FormsOf(const plan::ShardMap& map, size_t servers);
+
 struct PartitionMove {
   // Those of the job, by their place in the map of before, then those that come.
   std::vector<Member> members;
@@ -28,6 +36,7 @@ struct PartitionMove {
   std::vector<Member> after;  // those of the job, by their place in `map`
   std::vector<int> leavers;   // members that are the job's no more
   plan::ShardMap map;
+  MapForms forms;  // of `map`
   // Partitions, by who gets them, and who has them before: places in `members`.
   std::map<int, std::vector<int>> comes;
   std::map<int, std::vector<int>> backups;  // that come

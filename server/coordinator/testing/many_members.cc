@@ -13,6 +13,8 @@ namespace shoal::server::testing {
 namespace {
 
 constexpr int kPartitionsOfAUnit = 800;
+constexpr int kElementsOfAPartition = 1 << 20;
+constexpr int64_t kBytesOfAPartition = int64_t{12} * kElementsOfAPartition;
 constexpr const char* kVersion = "test";
 
 int UnitOf(int partition) { return partition / kPartitionsOfAUnit; }
@@ -64,6 +66,13 @@ class ManyMembers::Server final : public EmptyServer {
       held_.assign(request.held().partitions().begin(), request.held().partitions().end());
     }
     return proto::BeginAttemptReply();
+  }
+  absl::StatusOr<proto::FetchReply> Fetch(const proto::FetchRequest& request) override {
+    proto::FetchReply reply;
+    for (const proto::PartitionSource& source : request.sources()) {
+      reply.set_bytes(reply.bytes() + source.partitions_size() * kBytesOfAPartition);
+    }
+    return reply;
   }
   absl::StatusOr<proto::PrepareReply> Prepare(const proto::PrepareRequest&) override {
     return std::move(prepared_);
@@ -172,8 +181,10 @@ LoadedJob ManyMembers::MakeJob() {
   job.pushes = {.unit_elements = std::vector<int64_t>(units, kPartitionsOfAUnit),
                 .per_pack = {std::vector<int>(units, 1)}};
   for (int id = 0; id < options_.partitions; ++id) {
-    job.pushes.partitions.push_back(
-        {.id = id, .unit = UnitOf(id), .offset = id % kPartitionsOfAUnit, .count = 1 << 20});
+    job.pushes.partitions.push_back({.id = id,
+                                     .unit = UnitOf(id),
+                                     .offset = id % kPartitionsOfAUnit,
+                                     .count = kElementsOfAPartition});
   }
   job.place_shards = [partitions = job.pushes.partitions](int servers) {
     return plan::PlaceShards(partitions, servers, /*generation=*/1);
@@ -239,6 +250,9 @@ void ManyMembers::OnJoined(Worker& worker, proto::JoinJobReply reply) {
 
 void ManyMembers::LearnMap(Worker& worker) {
   const proto::JoinJobReply& join = worker.join;
+  if (!join.ready()) {
+    return;  // it has not joined since the last step
+  }
   worker.known.set_job_id(join.job_id());
   worker.known.set_run(join.run());
   worker.known.set_generation(join.has_map_change() ? plan::ChangeFromBytes(join.map_change())->to
@@ -281,16 +295,20 @@ void ManyMembers::FinishWork(Worker& worker) const {
   }
 }
 
-void ManyMembers::Scale(int servers) {
+void ManyMembers::Scale(int servers, double seconds) {
   proto::ScaleRequest request;
   request.set_servers(servers);
-  request.set_rate(int64_t{1} << 50);
-  const auto reply = core_->Scale(request);
-  SHOAL_CHECK(reply.ok());
+  request.set_dry_run(true);
+  const auto all = core_->Scale(request);
+  SHOAL_CHECK(all.ok());
+  request.set_dry_run(false);
+  request.set_rate(
+      static_cast<int64_t>(static_cast<double>(all->bytes_moved()) / plan::kMostWaves / seconds));
+  SHOAL_CHECK(core_->Scale(request).ok());
 }
 
-void ManyMembers::ScaleToAll() {
-  Scale(options_.servers + options_.spares);
+void ManyMembers::ScaleToAll(double seconds) {
+  Scale(options_.servers + options_.spares, seconds);
   Work();
 }
 
@@ -299,6 +317,8 @@ void ManyMembers::RunStep() {
   for (const auto& worker : workers_) {
     LearnMap(*worker);
     FinishWork(*worker);
+    worker->join = {};
+    worker->work = {};
     if (worker != workers_.back()) {
       SHOAL_CHECK(!Ask(*worker));
     }

@@ -37,10 +37,11 @@ class ManyMembers {
   explicit ManyMembers(const Options& options);
   ~ManyMembers();
 
-  // So many servers, in waves, one between two steps; other threads have not heard of it yet.
-  void Scale(int servers);
+  // So many servers, in waves that begin so long after each other, where a step takes a second;
+  // other threads have not heard of it yet.
+  void Scale(int servers, double seconds = 0.5);
   // All that there are, and they have.
-  void ScaleToAll();
+  void ScaleToAll(double seconds = 0.5);
   proto::ScaleReply Scaling();
   // All workers but the last report the step at hand.
   void RunStep();
@@ -49,7 +50,7 @@ class ManyMembers {
   // do, which plan steps and waves while workers compute, is not in it.
   void Barrier();
 
-  // What a worker was answered when it joined last.
+  // What a worker was answered when it joined, until it runs a step.
   const proto::JoinJobReply& join(int worker) const;
   // And if it knew that map.
   proto::JoinJobReply JoinKnowing(int worker, const proto::KnownMap& known);
