@@ -1,6 +1,7 @@
 #include "core/job/shard_map_message.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/status.h"
 
@@ -53,15 +54,21 @@ proto::MapChange ToMessage(const MapChange& change) {
   message.set_to(change.to);
   message.mutable_places()->Assign(change.places.begin(), change.places.end());
   bool apart = false;
+  bool one_each = true;
+  int before = 0;
   for (const MapChange::Partition& partition : change.partitions) {
-    message.add_partitions(partition.id);
+    message.add_partitions(partition.id - std::exchange(before, partition.id));
     message.add_holders(static_cast<int>(partition.servers.size()));
     message.mutable_servers()->Add(partition.servers.begin(), partition.servers.end());
     message.add_readers(partition.reader);
     apart = apart || partition.reader != partition.servers.front();
+    one_each = one_each && partition.servers.size() == 1;
   }
   if (!apart) {
     message.clear_readers();
+  }
+  if (one_each) {
+    message.clear_holders();
   }
   return message;
 }
@@ -71,20 +78,22 @@ absl::StatusOr<MapChange> FromMessage(const proto::MapChange& message) {
                       .to = message.to(),
                       .places = {message.places().begin(), message.places().end()}};
   const int count = message.partitions_size();
-  if (message.holders_size() != count ||
+  const bool one_each = message.holders().empty();
+  if ((!one_each && message.holders_size() != count) ||
       (!message.readers().empty() && message.readers_size() != count)) {
     return InvalidArgument("it says of {} partitions how many servers {} have, and {} readers",
                            count, message.holders_size(), message.readers_size());
   }
   auto next = message.servers().begin();
+  uint32_t id = 0;  // wraps, where that is not so: Apply knows the ids that there are
   for (int i = 0; i < count; ++i) {
-    const int holders = message.holders(i);
+    id += static_cast<uint32_t>(message.partitions(i));
+    const int holders = one_each ? 1 : message.holders(i);
     if (holders < 1 || holders > message.servers().end() - next) {
-      return InvalidArgument("it has no {} servers for partition {}", holders,
-                             message.partitions(i));
+      return InvalidArgument("it has no {} servers for partition {}", holders, id);
     }
     MapChange::Partition& partition = change.partitions.emplace_back();
-    partition.id = message.partitions(i);
+    partition.id = static_cast<int>(id);
     partition.servers.assign(next, next + holders);
     partition.reader = message.readers().empty() ? *next : message.readers(i);
     next += holders;

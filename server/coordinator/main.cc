@@ -3,7 +3,6 @@
 //
 // With its state in etcd it stands by while another leads. One that leads no more starts itself
 // anew, as if it had been killed: what it had begun is the next leader's.
-#include <malloc.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -30,6 +29,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/files/job_loader.h"
 #include "server/coordinator/grpc_server_client.h"
+#include "server/coordinator/heap.h"
 #include "server/coordinator/members/metrics_targets.h"
 #include "server/coordinator/standby_service.h"
 #include "server/coordinator/state/etcd_state_store.h"
@@ -253,7 +253,7 @@ absl::StatusOr<int> Serve(const Flags& flags, Process& process) {
 }
 
 int Main(int argc, char** argv) {
-  mallopt(M_ARENA_MAX, 2);  // a heap for each of many threads grows with every job
+  SetUpHeap();
   StopCheckingLockOrder();
   RaiseDescriptorLimit();
   Flags flags;

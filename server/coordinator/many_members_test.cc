@@ -25,6 +25,10 @@ void ExpectWavesThatCostLittle(const testing::ManyMembers::Options& options) {
   testing::ManyMembers members(options);
   EXPECT_GT(members.join(0).shard_map().ByteSizeLong(), 3 * kMostBytesOfAWave);
   const plan::ShardMap first = plan::FromMessage(members.join(0).shard_map());
+  proto::KnownMap of_before;
+  of_before.set_job_id(members.join(0).job_id());
+  of_before.set_run(members.join(0).run());
+  of_before.set_generation(first.generation);
   plan::ShardMap known = first;
   members.ScaleToAll();
   for (int wave = 1; wave <= 3; ++wave) {
@@ -47,10 +51,6 @@ void ExpectWavesThatCostLittle(const testing::ManyMembers::Options& options) {
   EXPECT_EQ(known.generation,
             plan::ChangeFromBytes(members.join(options.workers - 1).map_change())->to);
   // Whoever was away for all waves is told of all.
-  proto::KnownMap of_before;
-  of_before.set_job_id(members.join(0).job_id());
-  of_before.set_run(members.join(0).run());
-  of_before.set_generation(first.generation);
   const proto::JoinJobReply back = members.JoinKnowing(1, of_before);
   ASSERT_TRUE(back.has_map_change());
   EXPECT_EQ(back.servers_size(), options.servers + options.spares);

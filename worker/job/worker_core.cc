@@ -17,15 +17,16 @@ absl::Status Complete(const proto::JoinJobReply& known, proto::JoinJobReply& ans
   if (!known.has_shard_map()) {
     return InvalidArgument("it is told what has changed in a shard map of which it knows none");
   }
-  if (answer.job_id() != known.job_id() || answer.run() != known.run()) {
-    return InvalidArgument("it is of run {} of {}, the map known is of run {} of {}", answer.run(),
-                           answer.job_id(), known.run(), known.job_id());
+  if (answer.run() != known.run()) {
+    return InvalidArgument("it is of run {}, the map known is of run {}", answer.run(),
+                           known.run());
   }
   SHOAL_ASSIGN_OR_RETURN(const plan::MapChange change, plan::ChangeFromBytes(answer.map_change()));
   SHOAL_ASSIGN_OR_RETURN(const plan::ShardMap map,
                          plan::Apply(plan::FromMessage(known.shard_map()), change));
   *answer.mutable_shard_map() = plan::ToMessage(map);
   answer.clear_map_change();
+  answer.set_job_id(known.job_id());
   *answer.mutable_job() = known.job();
   answer.set_token_file(known.token_file());
   answer.set_validation_file(known.validation_file());

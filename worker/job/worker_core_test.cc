@@ -96,6 +96,7 @@ proto::JoinJobReply WholeMap(int64_t generation) {
     reply.mutable_shard_map()->add_servers(server);
   }
   reply.mutable_shard_map()->set_generation(generation);
+  reply.add_stages()->set_index(3);
   return reply;
 }
 
@@ -105,6 +106,7 @@ plan::MapChange Change(int64_t from, int64_t to) {
 }
 proto::JoinJobReply Moved(const plan::MapChange& change) {
   proto::JoinJobReply reply = Ready();
+  reply.clear_job_id();
   reply.set_map_change(plan::ToBytes(change));
   return reply;
 }
@@ -173,7 +175,7 @@ TEST_F(WorkerCoreTest, AsksForTheWholeMapAfterAChangeThatDoesNotFit) {
   answers.push_back(Moved(5, 8));
   answers.back().set_map_change("unreadable");
   proto::MapChange apart = plan::ToMessage(Change(5, 8));
-  apart.set_holders(0, 2);
+  apart.add_holders(2);
   answers.push_back(Moved(5, 8));
   answers.back().set_map_change(apart.SerializeAsString());
   for (const proto::JoinJobReply& answer : answers) {

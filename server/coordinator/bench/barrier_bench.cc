@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/logging.h"
+#include "server/coordinator/heap.h"
 #include "server/coordinator/testing/many_members.h"
 
 namespace {
@@ -47,6 +48,7 @@ int main(int argc, char** argv) {
   constexpr double kBarMs = 10;
   constexpr double kWaveBarMs = 2;
   const int borders = argc > 1 ? std::atoi(argv[1]) : 20;
+  shoal::server::SetUpHeap();
   shoal::InitLogging({.role = "bench", .level = "off"});
   ManyMembers members({});
   members.ScaleToAll(/*seconds=*/1.5);  // at every second border

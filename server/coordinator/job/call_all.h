@@ -86,7 +86,7 @@ void JobRun::CallAll(ServerMethod<Request, Reply> method,
     Request message = request(server);
     message.set_job_id(job_.id);
     message.set_term(environment_.term);
-    control_->Call(server, method, message,
+    control_->Call(server, method, std::move(message),
                    [post = environment_.post, on_reply, server](absl::StatusOr<Reply> reply) {
                      post([on_reply, server, reply = std::move(reply)]() mutable {
                        on_reply(server, std::move(reply));

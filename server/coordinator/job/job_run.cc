@@ -256,33 +256,35 @@ void JobRun::OnConfigured(const std::vector<proto::ConfigureReply>& replies) {
 
 std::optional<proto::JoinJobReply> JobRun::Join(const proto::JoinJobRequest& request) {
   const bool knows = request.known().job_id() == job_.id && request.known().run() == job_.run;
-  return Join(request.incarnation(), knows ? request.known().generation() : 0);
+  proto::JoinJobReply reply;
+  return Join(request.incarnation(), knows ? request.known().generation() : 0, reply)
+             ? std::optional(std::move(reply))
+             : std::nullopt;
 }
 
-// `known`: the generation of this run's map that it knows; 0: none.
-std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation, int64_t known) {
-  proto::JoinJobReply reply;
+// `known`: the generation of this run's map that it knows; 0: none. False: nothing yet.
+bool JobRun::Join(uint64_t incarnation, int64_t known, proto::JoinJobReply& reply) {
   reply.set_term(environment_.term);
   if (over()) {
     reply.set_shut_down(true);
-    return reply;
+    return true;
   }
   const bool is_map_known = told_generation_ == job_.shard_map.generation && replicas_.lost.empty();
   if (closed() || !admitted_.contains(incarnation) || !TakesPart(incarnation) || !is_map_known) {
-    return std::nullopt;
+    return false;
   }
   const std::optional<size_t> worker = WorkerOf(incarnation);
   const bool works = worker.has_value() && !absent_[*worker];
   const JoiningGroups::Group* const joining = works ? nullptr : joining_.GroupOf(incarnation);
   if (!works && (joining == nullptr || plan::MayExchange(job_.job))) {
-    return std::nullopt;  // the others of its group are not known yet, or its peers
+    return false;  // the others of its group are not known yet, or its peers
   }
   reply.set_ready(true);
-  reply.set_job_id(job_.id);
   reply.set_run(job_.run);
   reply.set_workers(static_cast<int>(workers_.size()));
   const Member& member = works ? workers_[*worker] : *joining->Find(incarnation);
   if (!FillChange(known, member, reply)) {
+    reply.set_job_id(job_.id);
     *reply.mutable_job() = plan::ToMessage(job_.job);
     reply.set_token_file(job_.token_file);
     reply.set_validation_file(job_.request.validation_file());
@@ -301,11 +303,11 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation, int64_t kn
     if (!reply.has_map_change() || !known_maps_.peers[*worker]) {
       FillPeers(reply);
     }
-    return reply;
+    return true;
   }
   reply.set_formation(joining->formation);
   FillGroup(static_cast<int>(groups_.groups()), incarnation, joining->workers, reply);
-  return reply;
+  return true;
 }
 
 void JobRun::FillGroup(int group, uint64_t incarnation, std::span<const Member> stages,

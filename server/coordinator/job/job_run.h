@@ -241,7 +241,7 @@ class JobRun {
   PlannedWave& WaveAtHand();
   void BeginWave();
   template <typename Request, typename Reply>
-  void CallForMove(ServerMethod<Request, Reply> method, const std::map<int, Request>& requests,
+  void CallForMove(ServerMethod<Request, Reply> method, std::map<int, Request>& requests,
                    const std::type_identity_t<std::function<void(std::map<int, Reply>)>>& then);
   void ReserveForMove();
   void FetchForMove();
@@ -272,7 +272,7 @@ class JobRun {
   plan::ShardMap TargetOf(std::span<const int> places) const;
   void FillServers(proto::JoinJobReply& reply) const;
   void FillMap(const Member& worker, proto::JoinJobReply& reply) const;
-  std::optional<proto::JoinJobReply> Join(uint64_t incarnation, int64_t known);
+  bool Join(uint64_t incarnation, int64_t known, proto::JoinJobReply& reply);
   bool FillChange(int64_t known, const Member& worker, proto::JoinJobReply& reply);
   std::function<proto::BeginAttemptRequest(int)> AttemptAt(proto::BeginAttemptRequest all);
   void Replicate(const std::function<void()>& then);
@@ -368,7 +368,7 @@ class JobRun {
   void Append(proto::JobEvent event);
   void Append(std::vector<proto::JobEvent> events);
   void RecordEvent(const proto::JobEvent& event);
-  Json Held() const;
+  Json Held();
   void RecordStart();
   void Record(Json line);
 

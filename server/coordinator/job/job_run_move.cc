@@ -220,15 +220,14 @@ void JobRun::BeginWave() {
 
 template <typename Request, typename Reply>
 void JobRun::CallForMove(
-    ServerMethod<Request, Reply> method, const std::map<int, Request>& requests,
+    ServerMethod<Request, Reply> method, std::map<int, Request>& requests,
     const std::type_identity_t<std::function<void(std::map<int, Reply>)>>& then) {
   if (requests.empty()) {
     then({});
     return;
   }
   auto replies = std::make_shared<std::map<int, Reply>>();
-  for (const auto& [member, asked] : requests) {
-    Request request = asked;
+  for (auto& [member, request] : requests) {
     request.set_job_id(job_.id);
     request.set_term(environment_.term);
     const auto on_reply = [this, replies, then, member = member, number = waves_.number,
@@ -246,7 +245,7 @@ void JobRun::CallForMove(
         then(std::move(*replies));
       }
     };
-    move_control_->Call(member, method, request,
+    move_control_->Call(member, method, std::move(request),
                         [post = environment_.post, on_reply](const absl::StatusOr<Reply>& reply) {
                           post([on_reply, reply] { on_reply(reply); });
                         });
@@ -254,16 +253,10 @@ void JobRun::CallForMove(
 }
 
 void JobRun::ReserveForMove() {
-  std::map<int, proto::ReserveRequest> requests;
-  for (const int member : move_->Takers()) {
-    proto::ReserveRequest& request = requests[member];
+  for (auto& [member, request] : move_->reserves) {
     request.set_generation(move_->map.generation);
-    const std::vector<int> partitions = move_->ToReserve(member);
-    request.mutable_partitions()->Assign(partitions.begin(), partitions.end());
-    const std::vector<int>& backups = move_->backups[member];
-    request.mutable_backups()->Assign(backups.begin(), backups.end());
   }
-  CallForMove(&rpc::ParameterServerService::Reserve, requests, [this](const auto&) {
+  CallForMove(&rpc::ParameterServerService::Reserve, move_->reserves, [this](const auto&) {
     environment_.reached("reserved");
     waves_.reserved_at = environment_.clock.Now();
     SHOAL_PLANTED("state-unawaited") ? EndWave(0) : FetchForMove();
@@ -271,16 +264,11 @@ void JobRun::ReserveForMove() {
 }
 
 void JobRun::FetchForMove() {
-  std::map<int, proto::FetchRequest> requests;
-  for (const int member : move_->Takers()) {
-    proto::FetchRequest& request = requests[member];
+  for (auto& [member, request] : move_->fetches) {
     request.set_generation(move_->map.generation);
     request.set_version(version_);
-    for (const proto::PartitionSource& source : move_->SourcesFor(member)) {
-      *request.add_sources() = source;
-    }
   }
-  CallForMove(&rpc::ParameterServerService::Fetch, requests, [this](const auto& replies) {
+  CallForMove(&rpc::ParameterServerService::Fetch, move_->fetches, [this](const auto& replies) {
     environment_.reached("fetched");
     int64_t bytes = 0;
     for (const auto& [member, reply] : replies) {
@@ -294,7 +282,7 @@ void JobRun::FetchForMove() {
 void JobRun::EndWave(int64_t bytes) {
   const std::vector<Member> servers_before = std::exchange(servers_, move_->after);
   move_->forms.generation = move_->map.generation;
-  const plan::ShardMap map_before = std::exchange(job_.shard_map, std::move(move_->map));
+  plan::ShardMap map_before = std::exchange(job_.shard_map, std::move(move_->map));
   known_maps_.forms = std::move(move_->forms);
   const std::vector<int64_t> formations_before =
       std::exchange(formations_, std::vector(workers_.size(), ++formation_));
@@ -304,7 +292,7 @@ void JobRun::EndWave(int64_t bytes) {
               : environment_.store.SaveRun(job_.id, DescribeRun(), /*begins=*/false);
       !saved.ok()) {
     servers_ = servers_before;
-    job_.shard_map = map_before;
+    job_.shard_map = std::move(map_before);
     formations_ = formations_before;
     if (EndsBySuccessor(saved)) {
       return;
@@ -344,6 +332,8 @@ void JobRun::EndWave(int64_t bytes) {
     ++moves_;
     AdmitAgain();
   }
+  environment_.plan([large = std::make_shared<std::pair<plan::ShardMap, PartitionMove>>(
+                         std::move(map_before), std::move(move))]() mutable { large.reset(); });
   EndRecovery();
   // Last, so that its calls to those that leave go on.
   Retire(std::move(move_control_));

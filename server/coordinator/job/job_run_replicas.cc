@@ -162,9 +162,12 @@ void JobRun::EndRecovery() {
 }
 
 void JobRun::TellReplicas() {
-  const int64_t missing = replicas_.lost.empty()
-                              ? plan::Underreplicated(job_.shard_map, replicas())
-                              : plan::Underreplicated(HeldByThoseLeft(), replicas());
+  int64_t missing = 0;  // of one copy, until that is lost
+  if (!replicas_.lost.empty()) {
+    missing = plan::Underreplicated(HeldByThoseLeft(), replicas());
+  } else if (replicas() > 1) {
+    missing = plan::Underreplicated(job_.shard_map, replicas());
+  }
   environment_.metrics.underreplicated_partitions.Set(static_cast<double>(missing));
 }
 

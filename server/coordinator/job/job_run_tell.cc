@@ -226,11 +226,11 @@ void JobRun::RecordEvent(const proto::JobEvent& event) {
   }
 }
 
-// How many partitions each server holds.
-Json JobRun::Held() const {
-  std::vector<int> held(servers_.size(), 0);
-  for (const plan::Holders& holders : job_.shard_map.servers) {
-    ++held[static_cast<size_t>(holders.front())];
+// How many partitions each server is the primary of.
+Json JobRun::Held() {
+  Json held = Json::array();
+  for (const proto::HeldPartitions& server : Forms().by_servers) {
+    held.push_back(server.partitions_size());
   }
   return held;
 }

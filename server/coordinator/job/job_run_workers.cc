@@ -119,12 +119,9 @@ std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& r
       reply.set_join_again(true);
       return reply;
     }
-    std::optional<proto::JoinJobReply> join =
-        Join(request.incarnation(), request.known_generation());
-    if (!join.has_value()) {
+    if (!Join(request.incarnation(), request.known_generation(), *reply.mutable_join())) {
       return std::nullopt;
     }
-    *reply.mutable_join() = *std::move(join);
   }
   // Whoever has not reported the attempt gets its work, again if need be: the answer may have been
   // lost.

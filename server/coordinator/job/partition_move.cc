@@ -22,6 +22,23 @@ bool IsBackup(const plan::ShardMap& map, int partition, int server) {
   return std::ranges::find(backups, server) != backups.end();
 }
 
+// From any holder that has it: the member itself, where it is one.
+void FetchReserved(int member, PartitionMove& move) {
+  const proto::ReserveRequest& reserve = move.reserves.at(member);
+  std::map<int, proto::PartitionSource> sources;
+  for (const auto* const all : {&reserve.partitions(), &reserve.backups()}) {
+    for (const int id : *all) {
+      const plan::Holders& holders = move.givers.at(id);
+      const bool has = std::ranges::find(holders, member) != holders.end();
+      sources[has ? member : holders.front()].add_partitions(id);
+    }
+  }
+  for (auto& [from, source] : sources) {
+    source.set_address(from == member ? "" : move.members[static_cast<size_t>(from)].address);
+    *move.fetches[member].add_sources() = std::move(source);
+  }
+}
+
 }  // namespace
 
 MapForms FormsOf(const plan::ShardMap& map, size_t servers) {
@@ -36,44 +53,6 @@ MapForms FormsOf(const plan::ShardMap& map, size_t servers) {
     }
   }
   return forms;
-}
-
-std::set<int> PartitionMove::Takers() const {
-  std::set<int> takers;
-  for (const auto* const all : {&comes, &backups}) {
-    for (const auto& [member, partitions] : *all) {
-      takers.insert(member);
-    }
-  }
-  return takers;
-}
-
-std::vector<int> PartitionMove::ToReserve(int member) const {
-  std::vector<int> partitions;
-  for (const auto* const some : {&comes, &follow}) {
-    if (const auto found = some->find(member); found != some->end()) {
-      partitions.insert(partitions.end(), found->second.begin(), found->second.end());
-    }
-  }
-  return partitions;
-}
-
-std::vector<proto::PartitionSource> PartitionMove::SourcesFor(int member) const {
-  std::map<int, proto::PartitionSource> sources;
-  for (const auto* const all : {&comes, &backups}) {
-    const auto found = all->find(member);
-    for (const int id : found == all->end() ? std::vector<int>() : found->second) {
-      const plan::Holders& holders = givers.at(id);
-      const bool has = std::ranges::find(holders, member) != holders.end();
-      sources[has ? member : holders.front()].add_partitions(id);
-    }
-  }
-  std::vector<proto::PartitionSource> all;
-  for (auto& [from, source] : sources) {
-    source.set_address(from == member ? "" : members[static_cast<size_t>(from)].address);
-    all.push_back(source);
-  }
-  return all;
 }
 
 bool PartitionMove::Joins(uint64_t incarnation) const {
@@ -91,16 +70,13 @@ bool ReservedPlaces::Reach(const PartitionMove& wave) {
   }
   bool reaches = true;
   for (const auto& [taker, comes] : wave.comes) {
-    const std::vector<int> reserved = wave.ToReserve(taker);
-    std::vector<bool>& before = by_server_[wave.members[static_cast<size_t>(taker)].incarnation];
-    before.resize(std::max(before.size(), static_cast<size_t>(std::ranges::max(reserved)) + 1));
-    reaches = reaches && std::ranges::all_of(reserved, [&before](int partition) {
-                return before[static_cast<size_t>(partition)];
-              });
-    before.assign(before.size(), false);
-    for (const int later : std::span(reserved).subspan(comes.size())) {
-      before[static_cast<size_t>(later)] = true;
-    }
+    std::vector<int>& before = by_server_[wave.members[static_cast<size_t>(taker)].incarnation];
+    const auto follow = wave.follow.find(taker);
+    const std::span<const int> later =
+        follow == wave.follow.end() ? std::span<const int>() : std::span(follow->second);
+    reaches =
+        reaches && std::ranges::includes(before, comes) && std::ranges::includes(before, later);
+    before.assign(later.begin(), later.end());
   }
   return reaches;
 }
@@ -149,6 +125,12 @@ PlannedWave PlanWave(WaveKey key, const std::vector<plan::PartitionSpec>& partit
                          plan::MovedBytes(partitions, rest));
   for (const plan::Relocation& later : rest) {
     wave.move.follow[later.to].push_back(later.partition);
+  }
+  for (auto& [member, later] : wave.move.follow) {
+    std::ranges::sort(later);
+    if (const auto asked = wave.move.reserves.find(member); asked != wave.move.reserves.end()) {
+      asked->second.mutable_partitions()->Add(later.begin(), later.end());
+    }
   }
   wave.key = std::move(key);
   return wave;
@@ -206,6 +188,15 @@ PartitionMove PlanMoveTo(const plan::ShardMap& now, plan::ShardMap target,
     for (int& holder : of_partition) {
       holder = place_after[static_cast<size_t>(holder)];
     }
+  }
+  for (const auto& [member, come] : move.comes) {
+    move.reserves[member].mutable_partitions()->Add(come.begin(), come.end());
+  }
+  for (const auto& [member, come] : move.backups) {
+    move.reserves[member].mutable_backups()->Add(come.begin(), come.end());
+  }
+  for (const auto& [member, request] : move.reserves) {
+    FetchReserved(member, move);
   }
   move.forms = FormsOf(move.map, move.after.size());
   return move;

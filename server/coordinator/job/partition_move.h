@@ -40,17 +40,17 @@ struct PartitionMove {
   // Partitions, by who gets them, and who has them before: places in `members`.
   std::map<int, std::vector<int>> comes;
   std::map<int, std::vector<int>> backups;  // that come
-  std::map<int, std::vector<int>> follow;   // that later waves bring, as it looks now
+  std::map<int, std::vector<int>> follow;   // that later waves bring, as it looks now; ascending
   std::map<int, plan::Holders> givers;      // by partition that comes, none of which is lost
   std::vector<int> changed;                 // partitions with other holders than before, ascending
   int64_t partitions = 0;
   int64_t bytes_left = 0;  // that are to move after it
+  // What members that get some are asked, but for generation and version: to reserve what this wave
+  // brings them, and then what follows, and to fetch it.
+  std::map<int, proto::ReserveRequest> reserves;
+  std::map<int, proto::FetchRequest> fetches;
 
   bool Joins(uint64_t incarnation) const;  // a member that is to come
-  std::set<int> Takers() const;            // members that get some
-  // Of what a member gets in this wave, and then.
-  std::vector<int> ToReserve(int member) const;
-  std::vector<proto::PartitionSource> SourcesFor(int member) const;
 };
 
 // What servers have reserved for waves to come, and told clients when those connected.
@@ -63,7 +63,7 @@ class ReservedPlaces {
   void Clear() { by_server_.clear(); }
 
  private:
-  std::map<uint64_t, std::vector<bool>> by_server_;  // by partition, by incarnation
+  std::map<uint64_t, std::vector<int>> by_server_;  // ascending, by incarnation
 };
 
 // Whether both are the same members, in the same order.

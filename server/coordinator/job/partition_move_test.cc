@@ -112,7 +112,7 @@ TEST_F(PartitionMoveTest, SourcesAreThoseThatHaveThem) {
     EXPECT_GE(member, 2);
     come.insert(comes.begin(), comes.end());
     size_t from_all = 0;
-    for (const proto::PartitionSource& source : move.SourcesFor(member)) {
+    for (const proto::PartitionSource& source : move.fetches.at(member).sources()) {
       from_all += static_cast<size_t>(source.partitions_size());
     }
     EXPECT_EQ(from_all, comes.size());
@@ -188,12 +188,12 @@ TEST_F(PartitionMoveTest, WhatLaterWavesBringIsReservedWithTheFirst) {
   const std::vector<int> places = PlacesToBe(servers, {}, 4);
   const PartitionMove all = Plan(servers, spares, places);
   const PartitionMove wave = Plan(servers, spares, places, /*bytes=*/1);
-  ASSERT_EQ(wave.Takers().size(), 1U);
-  const int taker = *wave.Takers().begin();
-  std::vector<int> reserved = wave.ToReserve(taker);
+  ASSERT_EQ(wave.reserves.size(), 1U);
+  const auto& [taker, request] = *wave.reserves.begin();
+  std::vector<int> reserved(request.partitions().begin(), request.partitions().end());
   EXPECT_GT(reserved.size(), wave.comes.at(taker).size());
   std::ranges::sort(reserved);
-  EXPECT_EQ(reserved, all.ToReserve(taker));
+  EXPECT_THAT(all.reserves.at(taker).partitions(), ElementsAreArray(reserved));
 }
 
 // Who connected before it reaches what an earlier wave reserved, and nothing else.

@@ -28,10 +28,9 @@ class ServerClient {
   virtual ~ServerClient() = default;
 
   template <typename Request, typename Reply>
-  void Call(int server, ServerMethod<Request, Reply> method,
-            const std::type_identity_t<Request>& request,
+  void Call(int server, ServerMethod<Request, Reply> method, std::type_identity_t<Request> request,
             std::type_identity_t<rpc::Done<Reply>> done) {
-    auto messages = std::make_shared<std::pair<Request, Reply>>(request, Reply());
+    auto messages = std::make_shared<std::pair<Request, Reply>>(std::move(request), Reply());
     Start(
         server, messages->first, messages->second,
         [messages, method](rpc::ParameterServerService& service) -> absl::Status {

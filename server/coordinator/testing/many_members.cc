@@ -116,10 +116,9 @@ class ManyMembers::Servers final : public ServerClient {
 
 struct ManyMembers::Worker {
   uint64_t incarnation = 0;
-  proto::JoinJobReply join;  // the last
+  proto::NextStepReply answer;  // the last: its part, where it has joined anew, and work
   proto::KnownMap known;
   proto::NextStepRequest question;
-  proto::StepWork work;
 };
 
 ManyMembers::ManyMembers(const Options& options) : options_(options) {
@@ -156,8 +155,8 @@ ManyMembers::ManyMembers(const Options& options) : options_(options) {
   Work();
   for (const auto& worker : workers_) {
     worker->known = workers_.front()->known;
-    OnJoined(*worker, Join(*worker, worker->known));
-    LearnMap(*worker);
+    *worker->answer.mutable_join() = Join(*worker, worker->known);
+    LearnPart(*worker);
     SHOAL_CHECK(Ask(*worker));
   }
 }
@@ -239,24 +238,22 @@ proto::JoinJobReply ManyMembers::Join(const Worker& worker, const proto::KnownMa
 }
 
 // As worker::WorkerCore does.
-void ManyMembers::OnJoined(Worker& worker, proto::JoinJobReply reply) {
-  worker.join = std::move(reply);
-  const proto::JoinJobReply& join = worker.join;
-  worker.question.set_incarnation(worker.incarnation);
-  worker.question.set_job_id(join.job_id());
-  worker.question.set_run(join.run());
-  worker.question.set_formation(join.formation());
-}
-
-void ManyMembers::LearnMap(Worker& worker) {
-  const proto::JoinJobReply& join = worker.join;
+void ManyMembers::LearnPart(Worker& worker) {
+  const proto::JoinJobReply& join = worker.answer.join();
   if (!join.ready()) {
     return;  // it has not joined since the last step
   }
-  worker.known.set_job_id(join.job_id());
-  worker.known.set_run(join.run());
-  worker.known.set_generation(join.has_map_change() ? plan::ChangeFromBytes(join.map_change())->to
-                                                    : join.shard_map().generation());
+  if (join.has_map_change()) {
+    worker.known.set_generation(plan::ChangeFromBytes(join.map_change())->to);
+  } else {
+    worker.known.set_job_id(join.job_id());
+    worker.known.set_run(join.run());
+    worker.known.set_generation(join.shard_map().generation());
+  }
+  worker.question.set_incarnation(worker.incarnation);
+  worker.question.set_job_id(worker.known.job_id());
+  worker.question.set_run(worker.known.run());
+  worker.question.set_formation(join.formation());
   worker.question.set_known_generation(worker.known.generation());
 }
 
@@ -270,22 +267,23 @@ bool ManyMembers::Ask(Worker& worker) {
     return false;
   }
   if ((*reply)->join_again()) {
-    OnJoined(worker, Join(worker, worker.known));
+    *worker.answer.mutable_join() = Join(worker, worker.known);
+    worker.question.set_formation(worker.answer.join().formation());
     return Ask(worker);
   }
-  if ((*reply)->has_join()) {
-    OnJoined(worker, std::move(*(*reply)->mutable_join()));
+  if (worker.answer.has_join()) {  // asked for
+    (*reply)->mutable_join()->Swap(worker.answer.mutable_join());
   }
-  worker.work = std::move(*(*reply)->mutable_work());
+  worker.answer = **std::move(reply);
   return true;
 }
 
 void ManyMembers::FinishWork(Worker& worker) const {
   proto::FinishedReport& report = *worker.question.mutable_finished();
-  report.set_step(worker.work.step());
-  report.set_attempt(worker.work.attempt());
+  report.set_step(worker.answer.work().step());
+  report.set_attempt(worker.answer.work().attempt());
   report.set_busy_seconds(0.5);
-  for (const proto::MicrobatchWork& pack : worker.work.microbatches()) {
+  for (const proto::MicrobatchWork& pack : worker.answer.work().microbatches()) {
     *report.add_packs() = FakeSteps::Run(pack);
   }
   for (size_t server = 0; server < servers_.size(); ++server) {
@@ -315,10 +313,9 @@ void ManyMembers::ScaleToAll(double seconds) {
 void ManyMembers::RunStep() {
   clock_.Advance(absl::Seconds(1));
   for (const auto& worker : workers_) {
-    LearnMap(*worker);
+    LearnPart(*worker);
     FinishWork(*worker);
-    worker->join = {};
-    worker->work = {};
+    worker->answer = {};
     if (worker != workers_.back()) {
       SHOAL_CHECK(!Ask(*worker));
     }
@@ -348,7 +345,7 @@ proto::JoinJobReply ManyMembers::JoinKnowing(int worker, const proto::KnownMap& 
 }
 
 const proto::JoinJobReply& ManyMembers::join(int worker) const {
-  return workers_[static_cast<size_t>(worker)]->join;
+  return workers_[static_cast<size_t>(worker)]->answer.join();
 }
 
 }  // namespace shoal::server::testing

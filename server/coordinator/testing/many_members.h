@@ -69,8 +69,7 @@ class ManyMembers {
   void Answer();  // what servers are asked
   void Work();    // at that, and at what other threads are to do
   void Notice();
-  void OnJoined(Worker& worker, proto::JoinJobReply reply);
-  static void LearnMap(Worker& worker);
+  static void LearnPart(Worker& worker);
   proto::JoinJobReply Join(const Worker& worker, const proto::KnownMap& known);
   // False: it is to ask again.
   bool Ask(Worker& worker);
