@@ -56,6 +56,9 @@ GradientSender::~GradientSender() {
     absl::MutexLock lock(&mutex_);
     open_ = false;
     stopping_ = true;
+    for (const auto& [address, backup] : backups_) {
+      Cancel(backup);
+    }
   }
   for (std::thread& thread : threads_) {
     thread.join();
@@ -72,11 +75,16 @@ void GradientSender::Begin(const proto::BeginAttemptRequest& request) {
   std::map<std::string, Backup> before = std::exchange(backups_, {});
   for (const proto::BackupPlace& place : request.backups()) {
     Backup& backup = backups_[place.address()];
-    backup = std::move(before[place.address()]);
+    if (auto kept = before.extract(place.address())) {
+      backup = std::move(kept.mapped());
+    }
     backup.failed = false;
     for (const int partition : place.partitions()) {
       addresses_[partition].push_back(place.address());
     }
+  }
+  for (const auto& [address, backup] : before) {
+    Cancel(backup);
   }
 }
 
@@ -102,6 +110,12 @@ void GradientSender::End() {
   absl::MutexLock lock(&mutex_);
   open_ = false;
   tasks_.clear();
+}
+
+void GradientSender::Cancel(const Backup& backup) {
+  if (backup.taker.cancel) {
+    backup.taker.cancel();
+  }
 }
 
 void GradientSender::Run() {
@@ -157,12 +171,12 @@ absl::Status GradientSender::Send(const Task& task) {
         return Cancelled("the attempt is over");
       }
       GradientTaker& kept = backups_[task.address].taker;
-      kept = kept ? kept : connect_(task.address);
+      kept = kept.take ? kept : connect_(task.address);
       taker = kept;
     }
     SHOAL_ASSIGN_OR_RETURN(const proto::TakeGradientRequest piece,
                            NextPiece(task.partition, offset, task.of, read_));
-    SHOAL_ASSIGN_OR_RETURN(const proto::TakeGradientReply reply, taker(piece));
+    SHOAL_ASSIGN_OR_RETURN(const proto::TakeGradientReply reply, taker.take(piece));
     if (reply.late()) {
       return Cancelled("it comes late");
     }

@@ -26,9 +26,13 @@ namespace shoal::server {
 using GradientReader =
     std::function<absl::StatusOr<proto::ReadStateReply>(const proto::ReadStateRequest&)>;
 
-// Brings a part of a gradient to one server. Thread-safe.
-using GradientTaker =
-    std::function<absl::StatusOr<proto::TakeGradientReply>(const proto::TakeGradientRequest&)>;
+// Reaches one server that backs partitions up. Thread-safe.
+struct GradientTaker {
+  // Brings it a part of a gradient.
+  std::function<absl::StatusOr<proto::TakeGradientReply>(const proto::TakeGradientRequest&)> take;
+  // Ends a `take` under way, and later ones, with an error.
+  std::function<void()> cancel;
+};
 
 // The part of a partition's gradient that begins at this element, of an open attempt, as it is read
 // by `read`.
@@ -50,12 +54,13 @@ class GradientSender {
   // `read` reads this server's gradients, `connect` reaches the server of an address.
   GradientSender(const Options& options, GradientReader read,
                  std::function<GradientTaker(const std::string& address)> connect);
-  // Waits for what is being sent.
+  // Cancels what is being sent.
   ~GradientSender();
   GradientSender(const GradientSender&) = delete;
   GradientSender& operator=(const GradientSender&) = delete;
 
-  // Says which attempt is open, and who backs up what. What waits of another is not sent.
+  // Says which attempt is open, and who backs up what. What waits of another is not sent, and what
+  // is being sent to a server that backs nothing up any more is cancelled.
   void Begin(const proto::BeginAttemptRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
   // Sends the gradient of a partition, in parts, one after the other. A server at which one fails
   // gets no more of the attempt.
@@ -72,11 +77,12 @@ class GradientSender {
   };
 
   struct Backup {
-    GradientTaker taker;
+    GradientTaker taker;  // from the first sending on
     bool busy = false;    // a thread sends to it
     bool failed = false;  // in this attempt
   };
 
+  static void Cancel(const Backup& backup);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   // The first task of a server to which no thread sends.
   std::deque<Task>::iterator NextTask() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

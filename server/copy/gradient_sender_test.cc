@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "core/base/status.h"
@@ -38,20 +39,11 @@ class Taken {
  public:
   using Part = std::tuple<int64_t, size_t>;  // offset and elements
 
+  std::atomic<int> cancels = 0;
+
   GradientTaker Connect(const std::string& address) {
-    return
-        [this, address](
-            const proto::TakeGradientRequest& piece) -> absl::StatusOr<proto::TakeGradientReply> {
-          SHOAL_ASSIGN_OR_RETURN(const std::vector<float> elements, ElementsOf(piece));
-          absl::MutexLock lock(&mutex_);
-          ++calls_;
-          if (held_) {
-            mutex_.Await(absl::Condition(
-                +[](bool* held) { return !*held; }, &held_));
-          }
-          parts_[address].emplace_back(piece.offset(), elements.size());
-          return proto::TakeGradientReply();
-        };
+    return {.take = [this, address](const auto& piece) { return Take(address, piece); },
+            .cancel = [this] { ++cancels; }};
   }
   void Hold(bool hold) {
     absl::MutexLock lock(&mutex_);
@@ -72,17 +64,31 @@ class Taken {
   }
 
  private:
+  absl::StatusOr<proto::TakeGradientReply> Take(const std::string& address,
+                                                const proto::TakeGradientRequest& piece) {
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<float> elements, ElementsOf(piece));
+    absl::MutexLock lock(&mutex_);
+    ++calls_;
+    if (held_) {
+      mutex_.Await(absl::Condition(
+          +[](bool* held) { return !*held; }, &held_));
+    }
+    parts_[address].emplace_back(piece.offset(), elements.size());
+    return proto::TakeGradientReply();
+  }
+
   absl::Mutex mutex_;
   bool held_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, std::vector<Part>> parts_ ABSL_GUARDED_BY(mutex_);
 };
 
-proto::BeginAttemptRequest Attempt(int64_t attempt) {
+proto::BeginAttemptRequest Attempt(int64_t attempt,
+                                   const std::vector<std::string>& backups = {"a", "b"}) {
   proto::BeginAttemptRequest request;
   request.set_step(5);
   request.set_attempt(attempt);
-  for (const char* address : {"a", "b"}) {
+  for (const std::string& address : backups) {
     proto::BackupPlace& place = *request.add_backups();
     place.set_address(address);
     place.add_partitions(kPartition.id);
@@ -116,13 +122,15 @@ TEST(GradientSender, OneServerThatHangsHoldsUpOneThread) {
       if (address == "b") {
         return taken.Connect(address);
       }
-      return [&](const proto::TakeGradientRequest&) -> absl::StatusOr<proto::TakeGradientReply> {
+      const auto take =
+          [&](const proto::TakeGradientRequest&) -> absl::StatusOr<proto::TakeGradientReply> {
         if (++calls == 1) {
           called.Notify();
         }
         hangs.WaitForNotification();
         return DeadlineExceeded("no answer");
       };
+      return {.take = take, .cancel = [] {}};
     });
     sender.Begin(Attempt(1));
     sender.Add(kPartition, 5, 1);
@@ -135,6 +143,53 @@ TEST(GradientSender, OneServerThatHangsHoldsUpOneThread) {
   EXPECT_EQ(calls, 1);
 }
 
+// A server that answers only once it is cancelled.
+struct Silent {
+  absl::Notification called;
+  absl::Notification cancelled;
+
+  GradientTaker Connect() {
+    const auto take =
+        [this](const proto::TakeGradientRequest&) -> absl::StatusOr<proto::TakeGradientReply> {
+      called.Notify();
+      EXPECT_TRUE(cancelled.WaitForNotificationWithTimeout(absl::Seconds(30)));
+      return Cancelled("told to stop");
+    };
+    return {.take = take, .cancel = [this] { cancelled.Notify(); }};
+  }
+};
+
+TEST(GradientSender, ItsEndCancelsWhatIsBeingSent) {
+  Silent silent;
+  {
+    GradientSender sender({}, Read, [&](const std::string&) { return silent.Connect(); });
+    sender.Begin(Attempt(1, {"a"}));
+    sender.Add(kPartition, 5, 1);
+    silent.called.WaitForNotification();
+    EXPECT_FALSE(silent.cancelled.HasBeenNotified());
+  }
+  EXPECT_TRUE(silent.cancelled.HasBeenNotified());
+}
+
+TEST(GradientSender, ABackupThatIsDroppedHoldsUpNoThread) {
+  Taken taken;
+  Silent silent;
+  {
+    GradientSender sender({.threads = 1}, Read, [&](const std::string& address) {
+      return address == "b" ? taken.Connect(address) : silent.Connect();
+    });
+    sender.Begin(Attempt(1));
+    sender.Add(kPartition, 5, 1);
+    silent.called.WaitForNotification();
+    sender.Begin(Attempt(2, {"b"}));
+    sender.Add(kPartition, 5, 2);
+    taken.AwaitCalls(2);
+    sender.Begin(Attempt(3, {"b"}));
+    EXPECT_EQ(taken.cancels, 0);  // one that stays
+  }
+  EXPECT_THAT(taken.At("a"), IsEmpty());
+}
+
 TEST(GradientSender, AServerAtWhichOneFailsGetsNoMoreOfTheAttempt) {
   Taken taken;
   std::atomic<int> calls = 0;
@@ -143,10 +198,12 @@ TEST(GradientSender, AServerAtWhichOneFailsGetsNoMoreOfTheAttempt) {
       if (address == "b") {
         return taken.Connect(address);
       }
-      return [&](const proto::TakeGradientRequest&) -> absl::StatusOr<proto::TakeGradientReply> {
+      const auto take =
+          [&](const proto::TakeGradientRequest&) -> absl::StatusOr<proto::TakeGradientReply> {
         ++calls;
         return DeadlineExceeded("no answer");
       };
+      return {.take = take, .cancel = [] {}};
     });
     for (const int attempt : {1, 2}) {
       sender.Begin(Attempt(attempt));

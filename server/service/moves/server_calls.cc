@@ -29,11 +29,14 @@ GiverCalls CallsOfGiver(const std::string& address, const rpc::Security& securit
 }
 
 GradientTaker CallsOfBackup(const std::string& address, const rpc::Security& security) {
-  return [channel = rpc::Channel::Create(address, security, rpc::Role::kServer)](
-             const proto::TakeGradientRequest& request) {
-    return channel->Call(&rpc::ParameterServerService::TakeGradient, request,
-                         {.deadline = kTakeDeadline});
-  };
+  const std::shared_ptr<rpc::Channel> channel =
+      rpc::Channel::Create(address, security, rpc::Role::kServer);
+  return {.take =
+              [channel](const proto::TakeGradientRequest& request) {
+                return channel->Call(&rpc::ParameterServerService::TakeGradient, request,
+                                     {.deadline = kTakeDeadline});
+              },
+          .cancel = [channel] { channel->Cancel(); }};
 }
 
 }  // namespace shoal::server

@@ -58,9 +58,9 @@ TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Acc
                   .connect = [&there](const auto& request) { return there.ConnectState(request); }};
             },
             .connect_backup = [this](const std::string& address) -> GradientTaker {
-              return [&there = service(std::stoi(address))](const auto& request) {
-                return there.TakeGradient(request);
-              };
+              ParameterService& there = service(std::stoi(address));
+              return {.take = [&there](const auto& request) { return there.TakeGradient(request); },
+                      .cancel = [] {}};
             },
             .available_memory = [this]() -> absl::StatusOr<int64_t> {
               return available_memory.has_value() ? *available_memory : AvailableMemory();
