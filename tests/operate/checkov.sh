@@ -12,15 +12,21 @@ trap 'rm -rf "$folder"' EXIT
 for root in overlays/small overlays/cluster overlays/test jobset; do
   kubectl kustomize "deploy/kubernetes/$root" >"$folder/$(basename "$root").yaml"
 done
-# Upon a service, whose namespace and image it is given.
-mkdir "$folder/job"
+# Upon a service, whose namespace and image `job` is given.
+mkdir "$folder/job" "$folder/standby"
 cat >"$folder/job/kustomization.yaml" <<END
 namespace: shoal
 resources: [$(realpath --relative-to="$folder/job" deploy/kubernetes/job)]
 images: [{name: shoal, newName: localhost/shoal, newTag: 0.1.0}]
 END
-kubectl kustomize "$folder/job" >"$folder/job.yaml"
-rm -r "$folder/job"
+cat >"$folder/standby/kustomization.yaml" <<END
+resources: [$(realpath --relative-to="$folder/standby" deploy/kubernetes/overlays/small)]
+components: [$(realpath --relative-to="$folder/standby" deploy/kubernetes/components/standby)]
+END
+for root in job standby; do
+  kubectl kustomize "$folder/$root" >"$folder/$root.yaml"
+  rm -r "${folder:?}/$root"
+done
 "$CHECKOV" --framework kubernetes --skip-download --quiet --compact --directory "$folder" \
   --skip-check "$(IFS=, && echo "${but[*]}")" --output json >"$folder/found.json" || true
 python3 - "$folder/found.json" <<'PYTHON'

@@ -189,6 +189,45 @@ def check_jobs_tls(folder):
     yield from check_schemas('TLS of jobs', objects)
 
 
+def check_standby(folder):
+    """Two coordinators have one state, and everybody names each of them as it names itself."""
+    components = ['components/standby', 'components/tls', 'components/tls-cert-manager']
+    built = [build_upon(folder, namespace='shoal', resources=['base', 'workers', 'job'],
+                        components=order) for order in (components, components[::-1])]
+    if sorted(dict(leaves(built[0])).values(), key=str) != sorted(dict(leaves(built[1])).values(),
+                                                                  key=str):
+        yield 'standby: what comes of it depends on the order of components'
+    objects = {(thing['kind'], thing['metadata']['name']): thing for thing in built[0]}
+    coordinators = objects['StatefulSet', 'shoal-coordinator']['spec']
+    service = objects['Service', coordinators['serviceName']]['spec']
+    if service.get('clusterIP') != 'None' or not service.get('publishNotReadyAddresses'):
+        yield 'standby: pods of coordinators have no names'
+    container = coordinators['template']['spec']['containers'][0]
+    flags = dict(zip(container['args'], container['args'][1:]))
+    variables = {each['name']: each.get('valueFrom') for each in container['env']}
+    mounted = {each['mountPath'] for each in container['volumeMounts']}
+    if (variables.get('SHOAL_STATE') != {'configMapKeyRef': {'name': 'shoal-etcd', 'key': 'state'}}
+            or flags['--state'] != '$(SHOAL_STATE)' or flags['--etcd-tls'] not in mounted
+            or 'volumeClaimTemplates' in coordinators or '/state' in mounted):
+        yield 'standby: the state is not in etcd'
+    names = [flags['--advertise'].replace('$(POD_NAME)', f'shoal-coordinator-{ordinal}')
+             for ordinal in range(coordinators['replicas'])]
+    port = service['ports'][0]['port']
+    if names != [f'shoal-coordinator-{n}.{coordinators["serviceName"]}:{port}' for n in (0, 1)]:
+        yield f'standby: coordinators say that they are at {names}'
+    for thing in built[0]:
+        for name, template in pods_of(thing):
+            yield from (f'standby: {each}' for each in check_pod(name, template))
+            arguments = template['spec']['containers'][0]['args']
+            others = [flag.removeprefix('cluster.coordinator=').split(',')
+                      for flag in arguments if flag.endswith(f':{port}')]
+            if template is not coordinators['template'] and others != [names]:
+                yield f'standby: {name} names {others}'
+    yield from check_tls('standby', built[0])
+    yield from check_network('standby', built[0])
+    yield from check_schemas('standby', built[0])
+
+
 def check_plan(folder):
     """What `shoal plan --kubernetes` prints is a patch of the service, and says what the job asks
     for."""
@@ -247,7 +286,7 @@ def main():
             findings += check_network(root, objects) if root in SERVICES else []
             if root != 'overlays/test':  # Kubernetes 1.20 has no schema here
                 findings += check_schemas(root, objects)
-        for check in (check_plan, check_jobs_tls):
+        for check in (check_plan, check_jobs_tls, check_standby):
             mine = pathlib.Path(folder) / check.__name__
             mine.mkdir()
             findings += check(mine)

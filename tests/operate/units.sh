@@ -17,11 +17,13 @@ for program in coordinator server worker; do
 done
 systemd-analyze verify --root="$root" --recursive-errors=no \
   "$root"/etc/systemd/system/shoal-*.service
-# Every flag that a unit passes is one that its program has.
+# Every flag that a unit passes is one that its program has, those in shoal.env too.
 for unit in deploy/systemd/*.service; do
   program=$(basename "$unit" .service)
   help=$("$SHOAL_BIN/$program" --help)
-  for flag in $(grep -oE -- ' --[a-z-]+' "$unit"); do
+  passed=("$unit")
+  [ "$program" != shoal-coordinator ] || passed+=(deploy/systemd/shoal.env)
+  for flag in $(grep -ohE -- ' --[a-z-]+' "${passed[@]}"); do
     grep -qE -- "^  .*$flag\b" <<<"$help" || {
       echo "$unit: $program has no $flag"
       exit 1
