@@ -6,7 +6,6 @@
 
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
-#include "core/model/attempts.h"
 #include "core/transport/push_header.h"
 #include "server/copy/gradient_sender.h"
 #include "server/copy/state_copy.h"
@@ -102,9 +101,9 @@ absl::StatusOr<proto::BeginAttemptReply> JobCore::BeginAttempt(
     const proto::BeginAttemptRequest& request, const std::function<void()>& begun) {
   absl::MutexLock commands(&commands_mutex_);
   SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "BeginAttempt"));
-  if (request.attempt() < plan::FirstAttemptOf(options_.run)) {
-    return FailedPrecondition("BeginAttempt of attempt {} comes late: run {} has begun here",
-                              request.attempt(), options_.run);
+  if (request.run() != options_.run) {
+    return FailedPrecondition("BeginAttempt of run {} comes late: run {} has begun here",
+                              request.run(), options_.run);
   }
   // Waits for pushes being applied, and keeps others out while accumulators are cleared.
   absl::MutexLock state(&state_mutex_);

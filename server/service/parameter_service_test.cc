@@ -8,7 +8,6 @@
 #include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/base/testing/status.h"
-#include "core/model/attempts.h"
 #include "core/transport/push_header.h"
 #include "core/transport/registry/registry.h"
 #include "gmock/gmock.h"
@@ -152,11 +151,10 @@ TEST_F(ParameterServiceTest, JobsBesideEachOtherShareNothing) {
   proto::FenceClientRequest fence;
   fence.set_incarnation(7);
   int64_t runs = 0;
-  constexpr int64_t kAttempt = plan::FirstAttemptOf(2);
   const auto of = [&](const std::string& id, auto request) {
     request.set_job_id(id);
     request.set_step(1);
-    request.set_attempt(kAttempt);
+    request.set_attempt(1);
     return request;
   };
   for (const char* id : {"job-a", "job-b"}) {
@@ -174,20 +172,20 @@ TEST_F(ParameterServiceTest, JobsBesideEachOtherShareNothing) {
   };
   const std::string start = checksums("job-a");
   EXPECT_EQ(checksums("job-b"), start);
+  runs = 0;
   for (const char* id : {"job-a", "job-b"}) {
     auto begin = of(id, proto::BeginAttemptRequest());
+    begin.set_run(++runs);
     begin.set_generation(cluster.shard_map().generation);
     ASSERT_OK(service.BeginAttempt(begin).status());
-    begin.set_attempt(plan::FirstAttemptOf(1) - 1);
+    begin.set_run(runs - 1);
     EXPECT_THAT(Describe(service.BeginAttempt(begin).status()), HasSubstr("comes late: run"));
     TestingClient fenced(&service, &cluster.client_transport(), 7, 1, "", id);
     EXPECT_TRUE(absl::IsPermissionDenied(fenced.Connect()));
   }
   TestingClient client(&service, &cluster.client_transport(), 1, 1, "", "job-a");
   ASSERT_OK(client.Connect());
-  TestingClient::Push push = MakePush(cluster, 1, 0);
-  push.attempt = kAttempt;
-  EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{}));
+  EXPECT_EQ(client.SendAndWait(MakePush(cluster, 1, 0)), (TestingClient::Answer{}));
   EXPECT_EQ(service.Prepare(of("job-a", proto::PrepareRequest()))->pushes(0), 1);
   EXPECT_EQ(service.Prepare(of("job-b", proto::PrepareRequest()))->pushes(0), 0);
   auto commit = of("job-a", proto::CommitRequest());

@@ -5,7 +5,6 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/base/testing/planted.h"
-#include "core/model/attempts.h"
 #include "server/coordinator/job/call_all.h"
 #include "server/coordinator/job/job_run.h"
 #include "server/coordinator/step/expected_pushes.h"
@@ -21,7 +20,8 @@ namespace {
 constexpr int64_t kMaxAttempts = 3;
 // Attempts that end because a worker is lost are none of those.
 constexpr int64_t kMaxLosses = 64;
-static_assert(plan::kAttemptsOfARun == 2 * (kMaxAttempts + kMaxLosses + 1));
+// Of one step and of the validation before it, at most.
+constexpr int64_t kAttemptsOfARun = 2 * (kMaxAttempts + kMaxLosses + 1);
 constexpr absl::Duration kFirstStallNotice = absl::Seconds(60);
 
 }  // namespace
@@ -112,7 +112,7 @@ void JobRun::NumberStep() {
   environment_.metrics.OnPhase("", step_opened_);
   // Earlier runs and lives had other numbers: what comes late of theirs fits nothing.
   const int64_t run = std::max(job_.run, FirstRunOf(environment_.term));
-  attempt_ = std::max(plan::FirstAttemptOf(run) - 1, std::exchange(attempts_before_, 0));
+  attempt_ = std::max(run * kAttemptsOfARun, std::exchange(attempts_before_, 0));
   failures_ = losses_ = 0;
 }
 
@@ -152,6 +152,7 @@ void JobRun::OpenAttempt() {
 // Goes on with `then` unless another attempt has begun by then.
 void JobRun::BeginAtServers(const std::function<void()>& then) {
   proto::BeginAttemptRequest request;
+  request.set_run(job_.run);
   request.set_step(step_);
   request.set_attempt(++attempt_);
   request.set_generation(job_.shard_map.generation);
