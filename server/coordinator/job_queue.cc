@@ -180,6 +180,9 @@ void CoordinatorCore::Remember(LoadedJob job, const SavedJob& saved) {
     }
   }
   JobRun& run = Add(std::move(job), std::nullopt, saved);
+  if (!servers.empty()) {
+    run.Disown(FreeMembers(proto::ROLE_SERVER));
+  }
   run.BeOver(saved.outcome, std::move(servers));
   if (saved.run.has_value()) {
     TellWhoIsGone(run, *saved.run);
@@ -220,6 +223,7 @@ absl::Status CoordinatorCore::Enqueue(LoadedJob job, std::optional<CompleteCheck
   if (goes_on) {
     Prepare(run.job().job);
     run.TakeOver({.saved = *saved.run, .commit = saved.last_commit});
+    run.Disown(FreeMembers(proto::ROLE_SERVER));
     TellWhoIsGone(run, *saved.run);
   }
   if (!saved.stop.empty()) {

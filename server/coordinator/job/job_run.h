@@ -62,20 +62,19 @@ class JobRun {
          std::shared_ptr<EventLog> events);
   ~JobRun();
 
-  // Says how many members it takes.
-  void Take(int64_t servers, int64_t workers);
+  void Take(int64_t servers, int64_t workers);  // says how many members it takes
   // Starts with these members, where there are enough of them, else says for whom it waits.
   void Offer(std::vector<Member> servers, std::vector<Member> workers);
   // Goes on with it where it is, instead.
   void TakeOver(const EarlierRun& earlier);
+  // Lets go of those of these servers that are none of its own: an earlier life may not have.
+  void Disown(std::vector<Member> servers);
   // Was over in an earlier life, by this; these servers may hold it still.
   void BeOver(const std::string& outcome, std::vector<Member> servers);
-  // Says that it waits for so many jobs.
-  void Queue(int64_t ahead);
+  void Queue(int64_t ahead);  // says that it waits for so many jobs
   // A worker's lease is over: servers take nothing from it any more, though it may still run.
   void Fence(const Member& worker);
-  // Whether it trains and takes more workers.
-  bool HasRoom() const;
+  bool HasRoom() const;  // whether it trains and takes more workers
   // Takes in those of these workers, which have no job, that it has room for.
   void TakeIn(const std::vector<Member>& workers);
   // A member's lease is over, or it left before the job was over.

@@ -2,6 +2,7 @@
 // state that moves. They hold nothing of it until a wave brings them some, and are none of its
 // servers: one that is lost leaves its place to another.
 #include <algorithm>
+#include <utility>
 
 #include "core/base/status.h"
 #include "core/job/shard_map_message.h"
@@ -122,6 +123,11 @@ void JobRun::ReleaseJoiners(const std::vector<Member>& kept) {
   ReleaseAt(*joiners_.control, outside);
   Retire(std::move(joiners_.control));
   joiners_ = {.number = joiners_.number + 1};
+}
+
+void JobRun::Disown(std::vector<Member> servers) {
+  joiners_.control = environment_.make_clients(servers);
+  joiners_.servers = std::move(servers);
 }
 
 bool JobRun::IsJoining(uint64_t incarnation) const {
