@@ -71,7 +71,11 @@ absl::Status Coordinator::TakeUp(SavedJob saved, bool goes_on) {
     SHOAL_RETURN_IF_ERROR(store_->EndJob(saved.id, saved.outcome));
   }
   if (!saved.outcome.empty()) {
-    return goes_on ? Remember(saved) : absl::OkStatus();
+    const absl::Status remembered = goes_on ? Remember(saved) : absl::OkStatus();
+    if (!remembered.ok()) {  // as of another version
+      LogWarning("{}, which is over, is forgotten: {}", saved.id, Message(remembered));
+    }
+    return absl::OkStatus();
   }
   if (!goes_on || saved.request.empty()) {
     LogWarning("{}; submit the job again with --resume to go on", Left(saved));
@@ -90,7 +94,7 @@ absl::Status Coordinator::TakeUp(SavedJob saved, bool goes_on) {
 absl::Status Coordinator::Remember(const SavedJob& saved) {
   LoadedJob job;
   if (!job.request.ParseFromString(saved.request)) {
-    return DataLoss("the record of {} cannot be read", saved.id);
+    return DataLoss("its record cannot be read");
   }
   SHOAL_ASSIGN_OR_RETURN(job.job, plan::FromMessage(job.request.job(), "the submitted job"));
   job.id = saved.id;

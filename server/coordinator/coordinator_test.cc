@@ -100,6 +100,22 @@ TEST(CoordinatorTest, AJobOfAnEarlierLifeEndsWithIt) {
             "the coordinator ended before it");
 }
 
+// As another version may have written it.
+TEST(CoordinatorTest, AJobThatIsOverAndCannotBeReadIsForgotten) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "state";
+  {
+    auto store = *OpenSqliteStateStore(path);
+    ASSERT_TRUE(store->BeginJob("job-1", "unreadable").ok());
+    ASSERT_TRUE(store->EndJob("job-1", "done").ok());
+  }
+  Metrics metrics;
+  auto coordinator = Coordinator::Create({.version = "1", .stay = true}, JobLoader(), kNoServers,
+                                         *OpenSqliteStateStore(path), RealClock(), metrics);
+  ASSERT_TRUE(coordinator.ok()) << coordinator.status();
+  EXPECT_TRUE((*coordinator)->ListJobs({})->jobs().empty());
+}
+
 // A coordinator that stays, whose jobs wait for workers that never come.
 class QueueTest : public ::testing::Test {
  protected:
