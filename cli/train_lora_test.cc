@@ -154,6 +154,37 @@ TEST_F(TrainLora, AdaptersOfAModelInNf4AreMergedWithTheModelThatWasGiven) {
   EXPECT_NEAR(Eval({"--model", merged}), adapted, 1e-5 * adapted);
 }
 
+TEST_F(TrainLora, PatternsAreExportedAndStayOverAResume) {
+  const std::vector<std::string> keys = {
+      "lora.rank=4", "lora.targets=[q_proj, mlp]",
+      "lora.patterns=[{match: '*.0.mlp.down_proj', rank: 8, alpha: 64}, {match: mlp, rank: 8}]"};
+  const ProgramResult first = TrainTo("first", keys, {"--steps", "3"});
+  ASSERT_EQ(first.exit_code, 0) << first.errors;
+  EXPECT_THAT(first.errors, HasSubstr("lora: 8 matrices have an adapter (rank 4: q_proj; rank 8: "
+                                      "down_proj, gate_proj, up_proj), "));
+  const auto config =
+      nlohmann::json::parse(ReadFile(Export("first", "alone") + "/adapter_config.json").value());
+  EXPECT_EQ(config["r"], 8) << "of the first module by name";
+  EXPECT_EQ(config["lora_alpha"], 64);
+  EXPECT_EQ(config["rank_pattern"], (nlohmann::json{{"model.layers.0.self_attn.q_proj", 4},
+                                                    {"model.layers.1.self_attn.q_proj", 4}}));
+  EXPECT_EQ(config["alpha_pattern"], (nlohmann::json{{"model.layers.0.mlp.gate_proj", 16},
+                                                     {"model.layers.0.mlp.up_proj", 16},
+                                                     {"model.layers.0.self_attn.q_proj", 16},
+                                                     {"model.layers.1.mlp.down_proj", 16},
+                                                     {"model.layers.1.mlp.gate_proj", 16},
+                                                     {"model.layers.1.mlp.up_proj", 16},
+                                                     {"model.layers.1.self_attn.q_proj", 16}}));
+  std::vector<std::string> others = keys;
+  others.back() = "lora.patterns=[{match: mlp, rank: 8}]";
+  const ProgramResult refused = TrainTo("first", others, {"--resume"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("goes on with the adapters that are there: lora.patterns "
+                                        "([{"));
+  const ProgramResult resumed = TrainTo("first", keys, {"--resume"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.errors;
+}
+
 // As PEFT scales them by itself.
 TEST_F(TrainLora, RankStabilizedAdaptersAreExportedAsSuch) {
   ASSERT_EQ(TrainTo("first", {"lora.rank=8", "lora.rslora=true"}).exit_code, 0);

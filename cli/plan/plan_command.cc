@@ -84,8 +84,7 @@ absl::StatusOr<JobReport> MakePlan(const PlanCommandOptions& options) {
   const auto spec = formats::ReadModelSpec(planned.job.model);
   SHOAL_RETURN_IF_ERROR(AtKey(spec.status(), "model", options.job_file, options.overrides));
   const auto adapted = plan::WithJobAdapters(*spec, planned.job);
-  SHOAL_RETURN_IF_ERROR(AtKey(adapted.status(), plan::KeyOfAdapters(planned.job), options.job_file,
-                              options.overrides));
+  SHOAL_RETURN_IF_ERROR(AtItsKey(adapted.status(), options.job_file, options.overrides));
   planned.spec = *adapted;
   planned.units = plan::JobUnits(planned.spec, planned.job.train);
   planned.partitions = plan::BuildPartitions(planned.units, planned.job.service.partition_bytes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -107,6 +108,15 @@ absl::Status AtKey(const absl::Status& status, const std::string& key, const std
   return Annotate(status, place.starts_with("--set") ? place : fmt::format("{}: {}", place, key));
 }
 
+absl::Status AtItsKey(const absl::Status& status, const std::string& job_file,
+                      const std::vector<std::string>& overrides) {
+  const std::string message(Message(status));
+  const size_t end = message.find(": ");
+  return end == std::string::npos ? status
+                                  : AtKey(absl::Status(status.code(), message.substr(end + 2)),
+                                          message.substr(0, end), job_file, overrides);
+}
+
 absl::Status CheckData(const std::vector<std::string>& paths, plan::Objective objective) {
   for (const std::string& path : paths) {
     SHOAL_RETURN_IF_ERROR(
@@ -182,7 +192,7 @@ absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job, const std::stri
     adapted = NotFound("{}; a run that goes on reads it again: say where it lies now",
                        Message(adapted.status()));
   }
-  SHOAL_RETURN_IF_ERROR(AtKey(adapted.status(), plan::KeyOfAdapters(job), job_file, overrides));
+  SHOAL_RETURN_IF_ERROR(AtItsKey(adapted.status(), job_file, overrides));
   return adapted;
 }
 
@@ -191,9 +201,14 @@ std::string DescribeAdapters(const plan::ModelSpec& spec) {
   if (adapters.empty()) {
     return "";
   }
-  std::set<std::string> names;
+  std::map<int64_t, std::set<std::string>> by_rank;
   for (const auto& [module, adapter] : adapters) {
-    names.insert(module.substr(module.rfind('.') + 1));
+    by_rank[adapter.rank].insert(module.substr(module.rfind('.') + 1));
+  }
+  std::vector<std::string> names;
+  for (const auto& [rank, of_rank] : by_rank) {
+    names.push_back((by_rank.size() > 1 ? fmt::format("rank {}: ", rank) : "") +
+                    absl::StrJoin(of_rank, ", "));
   }
   int64_t trained = 0;
   for (const plan::UnitSpec& unit : plan::BuildUnits(spec)) {
@@ -201,7 +216,7 @@ std::string DescribeAdapters(const plan::ModelSpec& spec) {
   }
   return fmt::format(
       "lora: {} matrices have an adapter ({}), {} parameters beside {} of the model{}",
-      adapters.size(), absl::StrJoin(names, ", "), WithThousands(trained),
+      adapters.size(), absl::StrJoin(names, "; "), WithThousands(trained),
       WithThousands(plan::ParameterCount(plan::WithoutAdapters(spec))),
       spec.quantize == plan::Quantize::kNf4 ? ", whose blocks are in NF4" : "");
 }

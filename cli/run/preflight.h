@@ -34,6 +34,10 @@ absl::Status CheckCluster(const plan::Job& job, const std::string& job_file, int
 absl::Status AtKey(const absl::Status& status, const std::string& key, const std::string& job_file,
                    const std::vector<std::string>& overrides);
 
+// Same, of what is wrong with a key that it begins with itself.
+absl::Status AtItsKey(const absl::Status& status, const std::string& job_file,
+                      const std::vector<std::string>& overrides);
+
 // What is named by data.train, the sources of data.mixture or another key of samples can be read.
 absl::Status CheckData(const std::vector<std::string>& paths, plan::Objective objective);
 // The one of the two that this job has.

@@ -185,6 +185,15 @@ struct TrainOptions {
   bool operator==(const TrainOptions&) const = default;
 };
 
+// What adapters of some matrices have in place of lora.rank and lora.alpha.
+struct LoraPattern {
+  std::string match;  // as a target
+  std::optional<int64_t> rank;
+  std::optional<double> alpha;
+
+  bool operator==(const LoraPattern&) const = default;
+};
+
 // Low-rank adapters, which train in place of the model.
 struct LoraOptions {
   // Of train, where a job with adapters does not say it.
@@ -194,7 +203,8 @@ struct LoraOptions {
   double alpha = 16;    // what they add is scaled by alpha / rank
   bool rslora = false;  // by alpha / sqrt(rank)
   std::vector<std::string> targets = {"all-linear"};
-  std::string from;  // a folder of PEFT's, which says all of that; empty: new ones
+  std::vector<LoraPattern> patterns;  // a matrix is of the first that fits
+  std::string from;                   // a folder of PEFT's, which says all of that; empty: new ones
   Quantize quantize = Quantize::kNone;  // of the model's blocks
 
   bool enabled() const { return rank > 0 || !from.empty(); }

@@ -284,6 +284,16 @@ proto::Job ToMessage(const Job& job) {
     message.mutable_lora()->clear_rslora();
     message.mutable_lora()->clear_targets();
   }
+  for (const LoraPattern& pattern : job.lora.patterns) {
+    proto::LoraPattern& to = *message.mutable_lora()->add_patterns();
+    to.set_match(pattern.match);
+    if (pattern.rank.has_value()) {
+      to.set_rank(*pattern.rank);
+    }
+    if (pattern.alpha.has_value()) {
+      to.set_alpha(*pattern.alpha);
+    }
+  }
   for (const ParameterGroup& group : job.train.groups) {
     proto::ParameterGroup& to = *message.mutable_train()->add_groups();
     to.set_match(group.match);
@@ -332,6 +342,12 @@ Job JobOf(const proto::Job& given) {
   job.data.train = message.data().train();
   job.data.date = message.data().date();
   job.lora.from = message.lora().from();
+  for (const proto::LoraPattern& pattern : message.lora().patterns()) {
+    job.lora.patterns.push_back(
+        {.match = pattern.match(),
+         .rank = pattern.has_rank() ? std::optional(pattern.rank()) : std::nullopt,
+         .alpha = pattern.has_alpha() ? std::optional(pattern.alpha()) : std::nullopt});
+  }
   job.data.validation.path = message.data().validation().path();
   for (const proto::DataSource& source : message.data().mixture()) {
     job.data.mixture.push_back(

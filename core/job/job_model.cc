@@ -9,16 +9,28 @@
 #include "core/model/huggingface/peft_adapter.h"
 
 namespace shoal::plan {
+namespace {
 
-const char* KeyOfAdapters(const Job& job) {
-  return job.lora.from.empty() ? "lora.targets" : "lora.from";
+double Scale(const LoraOptions& lora, int64_t rank, double alpha) {
+  const auto r = static_cast<double>(rank);
+  return alpha / (lora.rslora ? std::sqrt(r) : r);
 }
+
+std::vector<AdapterPattern> PatternsOf(const LoraOptions& lora) {
+  std::vector<AdapterPattern> patterns;
+  for (const LoraPattern& pattern : lora.patterns) {
+    const int64_t rank = pattern.rank.value_or(lora.rank);
+    patterns.push_back(
+        {pattern.match, rank, Scale(lora, rank, pattern.alpha.value_or(lora.alpha))});
+  }
+  return patterns;
+}
+
+}  // namespace
 
 absl::StatusOr<ModelSpec> ReadJobModel(const Job& job) {
   SHOAL_ASSIGN_OR_RETURN(ModelSpec spec, formats::ReadModelSpec(job.model));
-  auto adapted = WithJobAdapters(std::move(spec), job);
-  SHOAL_RETURN_IF_ERROR(Annotate(adapted.status(), KeyOfAdapters(job)));
-  return adapted;
+  return WithJobAdapters(std::move(spec), job);
 }
 
 absl::StatusOr<ModelSpec> WithJobAdapters(ModelSpec spec, const Job& job) {
@@ -29,12 +41,16 @@ absl::StatusOr<ModelSpec> WithJobAdapters(ModelSpec spec, const Job& job) {
   spec.quantize = lora.quantize;
   spec.from_files = job.service.frozen == Frozen::kFiles;
   if (!lora.from.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(const auto adapter, formats::PeftAdapter::Open(lora.from, spec));
-    return adapter->spec();
+    const auto adapter = formats::PeftAdapter::Open(lora.from, spec);
+    SHOAL_RETURN_IF_ERROR(Annotate(adapter.status(), "lora.from"));
+    return (*adapter)->spec();
   }
-  const auto rank = static_cast<double>(lora.rank);
-  return WithAdapters(std::move(spec), lora.targets, lora.rank,
-                      lora.alpha / (lora.rslora ? std::sqrt(rank) : rank));
+  const auto adapted =
+      WithAdapters(std::move(spec), lora.targets, lora.rank, Scale(lora, lora.rank, lora.alpha));
+  SHOAL_RETURN_IF_ERROR(Annotate(adapted.status(), "lora.targets"));
+  auto with_patterns = WithPatterns(*adapted, PatternsOf(lora));
+  SHOAL_RETURN_IF_ERROR(Annotate(with_patterns.status(), "lora.patterns"));
+  return with_patterns;
 }
 
 absl::StatusOr<UnitReader> InitialAdapters(const ModelSpec& spec, const Job& job) {

@@ -13,10 +13,7 @@ namespace shoal::plan {
 
 absl::StatusOr<ModelSpec> ReadJobModel(const Job& job);
 
-// Names the key that says of which matrices adapters are.
-const char* KeyOfAdapters(const Job& job);
-
-// `spec`: the folder's.
+// `spec`: the folder's. An error begins with the key that it is of.
 absl::StatusOr<ModelSpec> WithJobAdapters(ModelSpec spec, const Job& job);
 
 // Reads units of adapters as they are at the job's start; `spec` has them.

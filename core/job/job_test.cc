@@ -92,6 +92,24 @@ std::vector<ParameterGroup> RandomGroups(Random& random) {
   return groups;
 }
 
+LoraOptions RandomLora(Random& random) {
+  LoraOptions lora = {.rank = random.Between(1, 4096),
+                      .alpha = 0.5 + static_cast<double>(random.Below(9)),
+                      .rslora = random.Below(2) == 0,
+                      .targets = {"q_proj", "*.mlp.*"}};
+  while (random.Below(2) == 0) {
+    LoraPattern& pattern = lora.patterns.emplace_back(LoraPattern{.match = RandomText(random)});
+    const uint64_t says = random.Below(3);
+    if (says != 0) {
+      pattern.rank = random.Between(1, 4096);
+    }
+    if (says != 1) {
+      pattern.alpha = 0.5 + random.Uniform();
+    }
+  }
+  return lora;
+}
+
 PreferenceOptions RandomPreference(Random& random) {
   PreferenceOptions preference;
   preference.loss = static_cast<PreferenceLoss>(random.Below(6));
@@ -238,18 +256,17 @@ Job RandomJob(Random& random) {
   }
   job.train.groups = RandomGroups(random);
   const uint64_t adapters = job.emulate.enabled() ? 0 : random.Below(3);
-  if (adapters != 0 && random.Below(2) == 0) {
-    job.lora.quantize = Quantize::kNf4;
-  }
   if (adapters == 1) {
     job.lora.from = RandomText(random);
   } else if (adapters == 2) {
+    job.lora = RandomLora(random);
+  }
+  if (adapters != 0) {
+    job.lora.quantize = static_cast<Quantize>(random.Below(2));
+  }
+  if (adapters == 2) {
     job.service.frozen = job.lora.quantize == Quantize::kNone ? Frozen::kFiles : Frozen::kServers;
     job.preference.reference = RandomReference(random, job);
-    job.lora.rank = random.Between(1, 4096);
-    job.lora.alpha = 0.5 + static_cast<double>(random.Below(9));
-    job.lora.rslora = random.Below(2) == 0;
-    job.lora.targets = {"q_proj", "*.mlp.*"};
   }
   job.train.skip_step = {.nonfinite = random.Below(2) == 0,
                          .norm_factor = random.Uniform() * 10,

@@ -6,6 +6,23 @@
 #include "core/base/status.h"
 
 namespace shoal::plan {
+namespace {
+
+absl::Status CheckPatterns(const LoraOptions& lora, const JobSources& sources) {
+  for (const LoraPattern& pattern : lora.patterns) {
+    if (pattern.match.empty()) {
+      return InvalidArgument("{}: a pattern of lora.patterns has no match",
+                             sources.at("lora.patterns").where);
+    }
+    if (!pattern.rank.has_value() && !pattern.alpha.has_value()) {
+      return InvalidArgument("{}: the pattern '{}' of lora.patterns has neither rank nor alpha",
+                             sources.at("lora.patterns").where, pattern.match);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 // An adapter that is gone on from says all else of adapters itself, and without one a rank is what
 // is needed. A rank of 0 above the rest, as an override gives it, sets them aside.
@@ -20,6 +37,7 @@ absl::Status SettleLora(Job& job, const proto::LoraOptions& said, const JobSourc
       {"lora.alpha", lora.alpha != defaults.alpha},
       {"lora.rslora", lora.rslora != defaults.rslora},
       {"lora.targets", lora.targets != defaults.targets},
+      {"lora.patterns", lora.patterns != defaults.patterns},
       {"lora.quantize", lora.quantize != defaults.quantize}};
   for (const auto& [key, is_changed] : changed) {
     const JobSource* const own = Highest(sources, {key});
@@ -45,6 +63,7 @@ absl::Status SettleLora(Job& job, const proto::LoraOptions& said, const JobSourc
     return InvalidArgument("{}: lora.targets is empty: name matrices, or leave it out for all",
                            sources.at("lora.targets").where);
   }
+  SHOAL_RETURN_IF_ERROR(CheckPatterns(lora, sources));
   return job.emulate.enabled()
              ? contradicts(lora.from.empty() ? "lora.rank" : "lora.from", "emulate.shape",
                            "its time is that of training the whole model")

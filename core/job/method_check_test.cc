@@ -41,6 +41,33 @@ TEST(JobLora, RefusesWhatAdaptersCannotHave) {
             "whole model");
 }
 
+TEST(JobLora, ReadsPatterns) {
+  const std::string line =
+      "lora: {rank: 4, patterns: [{match: \"*.mlp.*\", rank: 32, alpha: 64}, {match: q_proj, "
+      "alpha: 8}]}";
+  const Job job = ParseMethod({}, line).value();
+  const std::vector<LoraPattern> patterns = {{.match = "*.mlp.*", .rank = 32, .alpha = 64},
+                                             {.match = "q_proj", .rank = {}, .alpha = 8}};
+  EXPECT_EQ(job.lora.patterns, patterns);
+  EXPECT_EQ(ParseMethod({"lora.rank=4", "lora.patterns=[{match: mlp, rank: 8}]"})->lora.patterns,
+            (std::vector<LoraPattern>{{.match = "mlp", .rank = 8, .alpha = {}}}));
+}
+
+TEST(JobLora, RefusesPatternsThatSayNothing) {
+  const auto refused = [](const std::string& pattern) {
+    return RefusedLine("lora: {rank: 4, patterns: [" + pattern + "]}");
+  };
+  EXPECT_EQ(refused("{rank: 8}"), "job.yaml:3: a pattern of lora.patterns has no match");
+  EXPECT_EQ(refused("{match: mlp}"),
+            "job.yaml:3: the pattern 'mlp' of lora.patterns has neither rank nor alpha");
+  EXPECT_EQ(refused("{match: mlp, rank: 0}"),
+            "job.yaml:3: lora.patterns has rank, which is '0', expected an integer from 1 to 4096");
+  EXPECT_THAT(refused("{match: mlp, alpha: 0}"), HasSubstr("has alpha, which is '0'"));
+  EXPECT_THAT(refused("{match: mlp, ranks: 8}"), HasSubstr("did you mean rank?"));
+  EXPECT_EQ(RefusedLine("lora: {patterns: [{match: mlp, rank: 8}]}"),
+            "job.yaml:3: lora.patterns needs lora.rank");
+}
+
 TEST(JobLora, SettlesWhereTheModelBesideItIs) {
   const auto settled = [](std::vector<std::string> keys) {
     keys.emplace_back("service.frozen=auto");
@@ -60,7 +87,8 @@ TEST(JobLora, SettlesWhereTheModelBesideItIs) {
 }
 
 TEST(JobLora, AnAdapterThatIsGoneOnFromSaysTheRest) {
-  for (const std::string key : {"rank: 4", "alpha: 32", "rslora: true", "targets: [mlp]"}) {
+  for (const std::string key : {"rank: 4", "alpha: 32", "rslora: true", "targets: [mlp]",
+                                "patterns: [{match: mlp, rank: 8}]"}) {
     EXPECT_EQ(RefusedLine("lora: {from: a, " + key + "}"),
               "job.yaml:3: lora." + key.substr(0, key.find(':')) +
                   " contradicts lora.from: the adapter there says it");

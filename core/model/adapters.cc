@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "core/base/nearest.h"
 #include "core/base/status.h"
 
@@ -149,6 +150,34 @@ absl::StatusOr<ModelSpec> WithAdapters(ModelSpec spec, const std::vector<std::st
   if (!unmatched.empty()) {
     return InvalidArgument("'{}' matches no matrix; {}", *unmatched.begin(),
                            DidYouMean(*unmatched.begin(), {names.begin(), names.end()}));
+  }
+  return WithModuleAdapters(std::move(spec), adapters);
+}
+
+absl::StatusOr<ModelSpec> WithPatterns(ModelSpec spec,
+                                       const std::vector<AdapterPattern>& patterns) {
+  ModuleAdapters adapters = AdaptersByModule(spec);
+  std::set<std::string> names;
+  std::vector<bool> used(patterns.size(), false);
+  for (const UnitSpec& unit : BuildUnits(WithoutAdapters(spec))) {
+    for (const AdaptedMatrix& matrix : MatricesOf(unit)) {
+      const auto adapter = adapters.find(matrix.module);
+      if (adapter == adapters.end()) {
+        continue;
+      }
+      names.insert(LastPart(matrix.module));
+      const auto first = std::ranges::find_if(
+          patterns, [&](const AdapterPattern& other) { return Fits(other.match, matrix); });
+      if (first != patterns.end()) {
+        adapter->second = {first->rank, first->scale};
+        used[static_cast<size_t>(first - patterns.begin())] = true;
+      }
+    }
+  }
+  if (const auto unused = std::ranges::find(used, false); unused != used.end()) {
+    return InvalidArgument("no matrix with an adapter ({}) has '{}' as the first that matches it",
+                           absl::StrJoin(names, ", "),
+                           patterns[static_cast<size_t>(unused - used.begin())].match);
   }
   return WithModuleAdapters(std::move(spec), adapters);
 }

@@ -50,6 +50,16 @@ absl::StatusOr<ModelSpec> WithModuleAdapters(ModelSpec spec, const ModuleAdapter
 absl::StatusOr<ModelSpec> WithAdapters(ModelSpec spec, const std::vector<std::string>& targets,
                                        int64_t rank, double scale);
 
+// What adapters of some matrices have in place of what they were made with.
+struct AdapterPattern {
+  std::string match;  // names them as a target does
+  int64_t rank = 0;
+  double scale = 1;
+};
+// Gives each adapter what the first pattern has that matches its matrix, if any does.
+// InvalidArgument names a pattern that is the first of none.
+absl::StatusOr<ModelSpec> WithPatterns(ModelSpec spec, const std::vector<AdapterPattern>& patterns);
+
 // Returns the model that adapters were added to, as it was given.
 ModelSpec WithoutAdapters(ModelSpec spec);
 

@@ -46,6 +46,31 @@ TEST(WithAdapters, RefusesATargetOfNoMatrix) {
   EXPECT_REFUSED(WithAdapters(spec, {"q_proj"}, 5000, 1).status(), "has rank 5000");
 }
 
+TEST(WithPatterns, TheFirstThatMatchesSaysRankAndScale) {
+  const ModelSpec spec =
+      WithAdapters(*NamedShape("tiny"), {"q_proj", "mlp"}, /*rank=*/4, /*scale=*/2).value();
+  const ModelSpec changed =
+      WithPatterns(spec, {{"*.1.mlp.down_proj", 16, 0.25}, {"mlp", 8, 3}}).value();
+  for (const auto& [module, adapter] : AdaptersByModule(changed)) {
+    const bool is_mlp = module.find("mlp") != std::string::npos;
+    const bool is_first = module == "model.layers.1.mlp.down_proj";
+    EXPECT_EQ(adapter.rank, is_first ? 16 : is_mlp ? 8 : 4) << module;
+    EXPECT_EQ(adapter.scale, is_first ? 0.25 : is_mlp ? 3 : 2) << module;
+  }
+  EXPECT_THAT(changed.adapters, SizeIs(spec.adapters.size()));
+  EXPECT_EQ(WithPatterns(spec, {}).value(), spec);
+}
+
+TEST(WithPatterns, RefusesOneThatSaysNothing) {
+  const ModelSpec spec = WithAdapters(*NamedShape("tiny"), {"q_proj", "mlp"}, 4, 2).value();
+  EXPECT_REFUSED(WithPatterns(spec, {{"mlp", 8, 1}, {"k_proj", 8, 1}}).status(),
+                 "no matrix with an adapter (down_proj, gate_proj, q_proj, up_proj) has 'k_proj' "
+                 "as the first that matches it");
+  EXPECT_REFUSED(WithPatterns(spec, {{"mlp", 8, 1}, {"down_proj", 16, 1}}).status(),
+                 "has 'down_proj' as the first");
+  ASSERT_OK(WithPatterns(spec, {{"down_proj", 16, 1}, {"mlp", 8, 1}}).status());
+}
+
 TEST(WithAdapters, UnitsOfAdaptersFollowTheHead) {
   ModelSpec spec = *NamedShape("tiny");
   spec.layers = 3;

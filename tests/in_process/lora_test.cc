@@ -9,6 +9,7 @@
 
 #include "core/job/job_model.h"
 #include "core/job/job_units.h"
+#include "core/model/adapters.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/huggingface/peft_adapter.h"
 #include "fmt/format.h"
@@ -152,6 +153,37 @@ TEST_F(LoraTest, IsScaledByItsRankOrTheRootOfItAndReadBackSo) {
     job_.lora = {.from = WriteAdapter(run, /*rank_stabilized=*/root)};
     EXPECT_EQ(plan::ReadJobModel(job_).value(), spec);
   }
+}
+
+// A list of patterns says what could be said module by module.
+TEST_F(LoraTest, PatternsSayTheRankAndTheScaleOfTheirMatrices) {
+  job_.service.accumulate = plan::Accumulate::kExact;
+  const plan::ModelSpec base = plan::WithoutAdapters(plan::ReadJobModel(job_).value());
+  job_.lora.patterns = {{.match = "*.1.mlp.down_proj", .rank = 16, .alpha = 4},
+                        {.match = "mlp", .rank = 8, .alpha = {}},
+                        {.match = "q_proj", .rank = {}, .alpha = 32}};
+  const plan::ModelSpec spec = plan::ReadJobModel(job_).value();
+  plan::ModuleAdapters modules;
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    modules[layer + "self_attn.q_proj"] = {.rank = 4, .scale = 8};
+    for (const std::string name : {"k_proj", "v_proj", "o_proj"}) {
+      modules[layer + "self_attn." + name] = {.rank = 4, .scale = 2};
+    }
+  }
+  modules["model.layers.1.mlp.gate_proj"] = {.rank = 8, .scale = 1};
+  modules["model.layers.1.mlp.up_proj"] = {.rank = 8, .scale = 1};
+  modules["model.layers.1.mlp.down_proj"] = {.rank = 16, .scale = 0.25};
+  EXPECT_EQ(spec, plan::WithModuleAdapters(base, modules).value());
+
+  const auto reference = TrainReference(job_, tokens_);
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  const ClusterRun one = Run({.servers = 1, .workers = 1});
+  ExpectSame(one, *reference);
+  const ClusterRun three = Run({.servers = 3, .workers = 2});
+  ExpectSameBits(three, one);
+  EXPECT_EQ(three.weights, one.weights);
+  job_.lora = {.from = WriteAdapter(three)};
+  EXPECT_EQ(plan::ReadJobModel(job_).value(), spec);
 }
 
 TEST_F(LoraTest, APipelineHasTheBitsOfSingleWorkers) {

@@ -119,6 +119,10 @@ std::vector<Mistake> Adapters() {
             {"{at}/job.yaml:7: lora.targets: 'q_prj' matches no matrix", "did you mean q_proj?"}),
       InJob("AdaptersOfTheHead", "lora: {rank: 4, targets: [lm_head]}\n",
             {"{at}/job.yaml:7: lora.targets: 'lm_head' matches no matrix"}),
+      InJob("RankOfNoMatrix",
+            "lora:\n  rank: 4\n  targets: [mlp]\n  patterns:\n    - {match: q_proj, rank: 8}\n",
+            {"{at}/job.yaml:10: lora.patterns: no matrix with an adapter (down_proj, gate_proj, "
+             "up_proj) has 'q_proj' as the first that matches it"}),
       InJob("AlphaWithoutARank", "lora: {alpha: 32}\n",
             {"{at}/job.yaml:7: lora.alpha needs lora.rank"}),
       InJob("AlphaOfAnotherAdapter", "lora: {from: x, alpha: 32}\n",
