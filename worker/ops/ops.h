@@ -30,6 +30,7 @@
 
 #include "absl/status/status.h"
 #include "worker/backend/backend.h"
+#include "worker/ops/dropout.h"
 #include "worker/ops/labelled_rows.h"
 #include "worker/ops/tensor.h"
 
@@ -142,6 +143,10 @@ class Ops {
   virtual void AddBias(ConstVector bias, Matrix y) = 0;
   // x *= factor.
   virtual void Scale(float factor, Matrix x) = 0;
+  // y = residual + x / (1 - p) where the mask keeps an element, else residual; residual.data may be
+  // null (zero), its type that of x or another. y may be the same matrix as x. The backward is the
+  // same with the same mask. The mask's rows are read before the call returns.
+  virtual void Dropout(ConstMatrix x, const DropoutMask& mask, ConstMatrix residual, Matrix y) = 0;
   // sums[columns] ADDED the column sums of x: a bias's gradient. x may be fp32 whatever the compute
   // type.
   virtual void AddColumnSums(ConstMatrix x, float* sums) = 0;

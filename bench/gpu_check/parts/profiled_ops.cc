@@ -169,6 +169,12 @@ void ProfiledOps::Scale(float factor, Matrix x) {
   Note("Scale", Touching(x, x));
 }
 
+void ProfiledOps::Dropout(ConstMatrix x, const worker::DropoutMask& mask, ConstMatrix residual,
+                          Matrix y) {
+  inner_->Dropout(x, mask, residual, y);
+  Note("Dropout", Touching(x, residual, y));
+}
+
 void ProfiledOps::AddColumnSums(ConstMatrix x, float* sums) {
   inner_->AddColumnSums(x, sums);
   Note("AddColumnSums", Touching(x));

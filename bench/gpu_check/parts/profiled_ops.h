@@ -70,6 +70,8 @@ class ProfiledOps final : public worker::Ops {
                      worker::Matrix d_gate_up, worker::Matrix out) override;
   void AddBias(worker::ConstVector bias, worker::Matrix y) override;
   void Scale(float factor, worker::Matrix x) override;
+  void Dropout(worker::ConstMatrix x, const worker::DropoutMask& mask, worker::ConstMatrix residual,
+               worker::Matrix y) override;
   void AddColumnSums(worker::ConstMatrix x, float* sums) override;
   void GatherRows(worker::ConstMatrix in, const int32_t* rows, int64_t count,
                   worker::Matrix out) override;

@@ -49,6 +49,8 @@ void SoftmaxCrossEntropy(Context& context, Matrix logits, const LabelledRows& ro
 
 void AddBias(Context& context, ConstVector bias, Matrix y);
 void Scale(Context& context, float factor, Matrix x);
+void Dropout(Context& context, ConstMatrix x, const DropoutMask& mask, ConstMatrix residual,
+             Matrix y);
 void AddColumnSums(Context& context, ConstMatrix x, float* sums);
 void Convert(Context& context, ConstMatrix in, Matrix out);
 void Zero(Context& context, Matrix out);

@@ -76,6 +76,9 @@ class CpuOps : public Ops {
 
   void AddBias(ConstVector bias, Matrix y) override { cpu::AddBias(context_, bias, y); }
   void Scale(float factor, Matrix x) override { cpu::Scale(context_, factor, x); }
+  void Dropout(ConstMatrix x, const DropoutMask& mask, ConstMatrix residual, Matrix y) override {
+    cpu::Dropout(context_, x, mask, residual, y);
+  }
   void AddColumnSums(ConstMatrix x, float* sums) override { cpu::AddColumnSums(context_, x, sums); }
 
   void GatherRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) override {

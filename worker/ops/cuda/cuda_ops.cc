@@ -188,6 +188,11 @@ class CudaOps : public Ops {
       Keep(cuda::Scale(context_.stream(), factor, ToView(x)));
     }
   }
+  // Workers refuse jobs that need it.
+  void Dropout(ConstMatrix /*x*/, const DropoutMask& /*mask*/, ConstMatrix /*residual*/,
+               Matrix /*y*/) override {
+    SHOAL_CHECK(false);
+  }
   void AddColumnSums(ConstMatrix x, float* sums) override {
     if (!Begins("AddColumnSums", x)) {
       return;

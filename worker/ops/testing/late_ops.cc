@@ -87,6 +87,14 @@ class LateOps final : public Ops {
   void Scale(float factor, Matrix x) override {
     Put([=, this] { cpu_->Scale(factor, x); });
   }
+  void Dropout(ConstMatrix x, const DropoutMask& mask, ConstMatrix residual, Matrix y) override {
+    const std::vector<DropoutRow> rows(mask.rows.begin(), mask.rows.end());
+    Put([=, this] {
+      DropoutMask kept = mask;
+      kept.rows = rows;
+      cpu_->Dropout(x, kept, residual, y);
+    });
+  }
   void AddColumnSums(ConstMatrix x, float* sums) override {
     Put([=, this] { cpu_->AddColumnSums(x, sums); });
   }
