@@ -59,6 +59,7 @@ server::ExportOptions ExportOptionsOf(const server::Checkpoint& checkpoint) {
   if (job.ok()) {
     options.chat_template = job->data.chat_template;
     options.rslora = job->lora.rslora;
+    options.lora_dropout = job->lora.dropout;
     std::error_code error;
     options.config_folder = fs::exists(job->model + "/config.json", error) ? job->model : "";
     options.tokenizer_folder = options.config_folder;

@@ -187,11 +187,12 @@ TEST_F(TrainLora, PatternsAreExportedAndStayOverAResume) {
 
 // As PEFT scales them by itself.
 TEST_F(TrainLora, RankStabilizedAdaptersAreExportedAsSuch) {
-  ASSERT_EQ(TrainTo("first", {"lora.rank=8", "lora.rslora=true"}).exit_code, 0);
+  ASSERT_EQ(TrainTo("first", {"lora.rank=8", "lora.rslora=true", "lora.dropout=0.1"}).exit_code, 0);
   for (const std::string& folder : {Adapter("first"), Export("first", "alone")}) {
     const auto config = nlohmann::json::parse(ReadFile(folder + "/adapter_config.json").value());
     EXPECT_EQ(config["use_rslora"], true);
     EXPECT_EQ(config["lora_alpha"], 16);
+    EXPECT_EQ(config["lora_dropout"], 0.1);
   }
 }
 

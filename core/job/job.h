@@ -204,6 +204,7 @@ struct LoraOptions {
   bool rslora = false;  // by alpha / sqrt(rank)
   std::vector<std::string> targets = {"all-linear"};
   std::vector<LoraPattern> patterns;  // a matrix is of the first that fits
+  double dropout = 0;                 // in training, the part of x that they do not see
   std::string from;                   // a folder of PEFT's, which says all of that; empty: new ones
   Quantize quantize = Quantize::kNone;  // of the model's blocks
 

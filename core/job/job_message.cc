@@ -134,6 +134,7 @@ void VisitFields(J& job, const Visit& visit) {
   visit("lora.alpha", job.lora.alpha);
   visit("lora.rslora", job.lora.rslora);
   visit("lora.targets", job.lora.targets);
+  visit("lora.dropout", job.lora.dropout);
   visit("lora.quantize", job.lora.quantize);
   VisitPreference(job.preference, visit);
   VisitService(job.service, visit);

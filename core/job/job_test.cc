@@ -263,6 +263,7 @@ Job RandomJob(Random& random) {
   }
   if (adapters != 0) {
     job.lora.quantize = static_cast<Quantize>(random.Below(2));
+    job.lora.dropout = random.Below(2) == 0 ? random.Uniform() : 0;
   }
   if (adapters == 2) {
     job.service.frozen = job.lora.quantize == Quantize::kNone ? Frozen::kFiles : Frozen::kServers;

@@ -8,6 +8,9 @@
 namespace shoal::plan {
 namespace {
 
+// Whether an adapter that is gone on from says it itself.
+bool IsOfAnAdapter(std::string_view key) { return key != "lora.quantize" && key != "lora.dropout"; }
+
 absl::Status CheckPatterns(const LoraOptions& lora, const JobSources& sources) {
   for (const LoraPattern& pattern : lora.patterns) {
     if (pattern.match.empty()) {
@@ -24,8 +27,8 @@ absl::Status CheckPatterns(const LoraOptions& lora, const JobSources& sources) {
 
 }  // namespace
 
-// An adapter that is gone on from says all else of adapters itself, and without one a rank is what
-// is needed. A rank of 0 above the rest, as an override gives it, sets them aside.
+// An adapter that is gone on from says what adapters there are, and without one a rank is what is
+// needed. A rank of 0 above the rest, as an override gives it, sets them aside.
 absl::Status SettleLora(Job& job, const proto::LoraOptions& said, const JobSources& sources,
                         const std::string& file_name) {
   const LoraOptions& lora = job.lora;
@@ -38,13 +41,14 @@ absl::Status SettleLora(Job& job, const proto::LoraOptions& said, const JobSourc
       {"lora.rslora", lora.rslora != defaults.rslora},
       {"lora.targets", lora.targets != defaults.targets},
       {"lora.patterns", lora.patterns != defaults.patterns},
+      {"lora.dropout", lora.dropout != defaults.dropout},
       {"lora.quantize", lora.quantize != defaults.quantize}};
   for (const auto& [key, is_changed] : changed) {
     const JobSource* const own = Highest(sources, {key});
     if (own == nullptr || (key == std::string_view("lora.targets") && said.targets().empty())) {
       continue;
     }
-    if (!lora.from.empty() && key != std::string_view("lora.quantize")) {
+    if (!lora.from.empty() && IsOfAnAdapter(key)) {
       if (is_changed) {
         return contradicts(key, "lora.from", "the adapter there says it");
       }
@@ -64,6 +68,9 @@ absl::Status SettleLora(Job& job, const proto::LoraOptions& said, const JobSourc
                            sources.at("lora.targets").where);
   }
   SHOAL_RETURN_IF_ERROR(CheckPatterns(lora, sources));
+  if (lora.dropout > 0 && job.train.device == DeviceKind::kCuda) {
+    return contradicts("lora.dropout", "train.device", "it is not for GPUs yet");
+  }
   return job.emulate.enabled()
              ? contradicts(lora.from.empty() ? "lora.rank" : "lora.from", "emulate.shape",
                            "its time is that of training the whole model")

@@ -68,6 +68,19 @@ TEST(JobLora, RefusesPatternsThatSayNothing) {
             "job.yaml:3: lora.patterns needs lora.rank");
 }
 
+TEST(JobLora, DropoutIsOfTrainingWhateverTheAdapterIs) {
+  EXPECT_EQ(ParseMethod({"lora.rank=4", "lora.dropout=0.1"})->lora.dropout, 0.1);
+  EXPECT_EQ(ParseMethod({"lora.from=a", "lora.dropout=0.1"})->lora.dropout, 0.1);
+  EXPECT_EQ(RefusedLine("lora: {dropout: 0.1}"), "job.yaml:3: lora.dropout needs lora.rank");
+  for (const std::string part : {"1", "-0.1", "nan"}) {
+    EXPECT_EQ(
+        RefusedLine("lora: {rank: 4, dropout: " + part + "}"),
+        "job.yaml:3: lora.dropout is '" + part + "', expected a number of at least 0 and below 1");
+  }
+  EXPECT_EQ(RefusedLine("lora: {rank: 4, dropout: 0.1}\ntrain: {device: cuda}"),
+            "job.yaml:3: lora.dropout contradicts train.device: it is not for GPUs yet");
+}
+
 TEST(JobLora, SettlesWhereTheModelBesideItIs) {
   const auto settled = [](std::vector<std::string> keys) {
     keys.emplace_back("service.frozen=auto");

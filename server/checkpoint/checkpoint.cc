@@ -268,6 +268,7 @@ absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& 
         formats::WritePeftAdapter(output, manifest.spec, read,
                                   {.dtype = options.dtype,
                                    .base_model = options.config_folder,
+                                   .dropout = options.lora_dropout,
                                    .rank_stabilized = options.rslora,
                                    .tokenizer_folder = options.tokenizer_folder}));
   } else {
@@ -293,6 +294,7 @@ absl::Status ReplaceExport(const std::string& checkpoint, const std::string& out
        .tokenizer_folder = job.model,
        .config_folder = job.model,
        .rslora = job.lora.rslora,
+       .lora_dropout = job.lora.dropout,
        .chat_template = job.data.chat_template}));
   std::filesystem::remove_all(output, error);
   std::filesystem::rename(fresh, output, error);

@@ -133,6 +133,7 @@ struct ExportOptions {
   std::string config_folder;     // whose config.json is, if it is of this model; empty: none
   bool merge = false;            // adapters with their model, else they alone are written
   bool rslora = false;           // as lora.rslora
+  double lora_dropout = 0;       // as lora.dropout
   // Goes with the tokenizer: a job's data.template; auto: what lies in its folder, which also stays
   // where a file of that name cannot be read any more.
   std::string chat_template = "auto";

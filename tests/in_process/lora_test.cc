@@ -186,10 +186,33 @@ TEST_F(LoraTest, PatternsSayTheRankAndTheScaleOfTheirMatrices) {
   EXPECT_EQ(plan::ReadJobModel(job_).value(), spec);
 }
 
+// What is dropped of a sample does not depend on who computes it, with what, or how often.
+TEST_F(LoraTest, DropoutIsTheSameAnywhere) {
+  job_.lora.dropout = 0.25;
+  const auto reference = TrainReference(job_, tokens_);
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  for (const int workers : {1, 2}) {
+    ExpectSame(Run({.servers = 2, .workers = workers}), *reference);
+  }
+  job_.service.accumulate = plan::Accumulate::kExact;
+  const ClusterRun alone = Run({.servers = 1, .workers = 1});
+  for (const auto& [servers, workers] : {std::pair(1, 2), std::pair(3, 1), std::pair(3, 4)}) {
+    SCOPED_TRACE(fmt::format("{} servers, {} workers", servers, workers));
+    const ClusterRun run = Run({.servers = servers, .workers = workers});
+    ExpectSameBits(run, alone);
+    EXPECT_EQ(run.weights, alone.weights);
+  }
+  const ClusterRun lost = Run({.servers = 2, .workers = 3, .lost_worker = 1});
+  EXPECT_EQ(lost.checksums, alone.checksums);
+  job_.lora.dropout = 0;
+  EXPECT_NE(Run({.servers = 1, .workers = 1}).weights, alone.weights);
+}
+
 TEST_F(LoraTest, APipelineHasTheBitsOfSingleWorkers) {
   plan::ModelSpec spec = *plan::NamedShape("tiny");
   spec.layers = 6;
   MakeModel(spec);
+  job_.lora.dropout = 0.25;
   job_.service.accumulate = plan::Accumulate::kExact;
   const ClusterRun single = Run({.servers = 2, .workers = 2});
   for (const std::string schedule : {"1F1B", "ZB-V"}) {

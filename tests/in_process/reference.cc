@@ -101,6 +101,12 @@ absl::StatusOr<ReferenceRun> TrainReference(const plan::Job& job, const std::str
       SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample encoded, file->Sample(samples[i]));
       worker::PackedBatch batch;
       batch.Append(encoded.tokens, encoded.labels, encoded.weights);
+      if (job.lora.dropout > 0) {
+        batch.dropout = {.probability = job.lora.dropout,
+                         .seed = job.train.seed,
+                         .step = step,
+                         .samples = {samples[i]}};
+      }
       SHOAL_ASSIGN_OR_RETURN(const worker::MicrobatchResult result,
                              worker::RunMicrobatch(*model, batch,
                                                    normaliser == Normaliser::kMinibatchTargets

@@ -143,8 +143,8 @@ std::vector<Mistake> Adapters() {
        .command = "train {at}/job.yaml",
        .says =
            {"{at}/job.yaml:8: train.groups: no tensor of the adapters is of the group '*norm*'"}},
-      InJob("DropoutOfAdapters", "lora: {rank: 4, dropout: 0.1}\n",
-            {"{at}/job.yaml:7: unknown key 'dropout' in lora"}),
+      InJob("DropoutOfAll", "lora: {rank: 4, dropout: 1}\n",
+            {"{at}/job.yaml:7: lora.dropout is '1', expected a number of at least 0 and below 1"}),
       InJob("NoAdapterThere", "lora: {from: nowhere}\n",
             {"{at}/job.yaml:7: lora.from: ", "{at}/nowhere/adapter_config.json"}),
       {.name = "AdapterOfAnotherMethod",

@@ -119,6 +119,9 @@ absl::Status OpenOwnDevice(JobContext& context, OpenedDevice& opened) {
   const Device& device = *opened.compute_device.device;
   context.job.train.device =
       device.asynchronous() ? plan::DeviceKind::kCuda : plan::DeviceKind::kCpu;
+  if (device.asynchronous() && context.job.lora.dropout > 0) {
+    return FailedPrecondition("lora.dropout is not for GPUs yet: leave it out, or compute on CPUs");
+  }
   if (device.asynchronous()) {
     LogInfo("{}: computing in {} on {}", context.options.name,
             Name(plan::ComputeDType(context.job)), device.name());

@@ -68,8 +68,7 @@ absl::Status PipelineRunner::Run(const proto::StepWork& work, double loss_scale,
   std::vector<PackedBatch> batches;
   std::vector<plan::MicrobatchSize> sizes;
   for (const proto::MicrobatchWork& microbatch : work.microbatches()) {
-    SHOAL_ASSIGN_OR_RETURN(batches.emplace_back(),
-                           BuildBatch(context_, validates && !work.of_training(), microbatch));
+    SHOAL_ASSIGN_OR_RETURN(batches.emplace_back(), BuildBatch(context_, work, microbatch));
     sizes.push_back(SizeOfBatch(batches.back()));
   }
   sink.BeginStep({.microbatches = validates ? 0 : work.microbatches_size(),

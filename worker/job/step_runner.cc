@@ -61,6 +61,7 @@ class PlainRunner final : public StepRunner {
  private:
   // Shared by the microbatches of a step.
   struct Step {
+    const proto::StepWork& work;
     double loss_scale = 0;
     StepWeights& source;
     StepGradients& sink;
@@ -86,7 +87,7 @@ class PlainRunner final : public StepRunner {
 
 absl::Status PlainRunner::Run(const proto::StepWork& work, double loss_scale, StepWeights& source,
                               StepGradients& sink, proto::FinishedReport& report) {
-  const Step step{loss_scale, source, sink, report};
+  const Step step{work, loss_scale, source, sink, report};
   drawing_ = nullptr;
   told_ = 0;
   if (work.validates()) {
@@ -123,8 +124,7 @@ absl::Status PlainRunner::Validate(const proto::StepWork& work, const Step& step
     context_.time_kinds->AtMicrobatch(i);
     context_.time_kinds->AtUnit(-1);
     context_.time_kinds->Enter(TimeKind::kData);
-    SHOAL_ASSIGN_OR_RETURN(const PackedBatch batch,
-                           BuildBatch(context_, !work.of_training(), pack));
+    SHOAL_ASSIGN_OR_RETURN(const PackedBatch batch, BuildBatch(context_, work, pack));
     context_.time_kinds->Enter(TimeKind::kForward);
     SHOAL_ASSIGN_OR_RETURN(const MicrobatchResult result, model_->Evaluate(batch, step.source));
     context_.time_kinds->Enter(TimeKind::kData);
@@ -167,8 +167,7 @@ absl::Status PlainRunner::RunOne(const proto::MicrobatchWork& work, const Step& 
   context_.time_kinds->AtMicrobatch(step.report.packs_size());
   context_.time_kinds->AtUnit(-1);
   context_.time_kinds->Enter(TimeKind::kData);
-  SHOAL_ASSIGN_OR_RETURN(const PackedBatch batch,
-                         BuildBatch(context_, /*of_validation=*/false, work));
+  SHOAL_ASSIGN_OR_RETURN(const PackedBatch batch, BuildBatch(context_, step.work, work));
   context_.time_kinds->Enter(TimeKind::kForward);
   step.sink.AtPack(work.number());
   microbatch_started_ = context_.clock->Now();
@@ -237,17 +236,27 @@ absl::StatusOr<std::unique_ptr<StepRunner>> MakePlainRunner(const JobContext& co
                                        device, compute);
 }
 
-absl::StatusOr<PackedBatch> BuildBatch(const JobContext& context, bool of_validation,
-                                       const proto::MicrobatchWork& work) {
+absl::StatusOr<PackedBatch> BuildBatch(const JobContext& context, const proto::StepWork& work,
+                                       const proto::MicrobatchWork& pack) {
+  const bool of_validation = work.validates() && !work.of_training();
   const formats::TokenFile& file = of_validation ? *context.validation : *context.data;
   PackedBatch batch;
-  for (const int64_t sample : work.samples()) {
+  if (!work.validates() && context.job.lora.dropout > 0) {
+    batch.dropout = {.probability = context.job.lora.dropout,
+                     .seed = context.job.train.seed,
+                     .step = work.step(),
+                     .samples = {}};
+  }
+  for (const int64_t sample : pack.samples()) {
     SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample encoded, file.Sample(sample));
     batch.Append(encoded);
+    if (batch.dropout.has_value()) {
+      batch.dropout->samples.resize(static_cast<size_t>(batch.sequences()), sample);
+    }
   }
   if (context.job.train.objective == plan::Objective::kDpo) {
     batch.preference = context.job.preference;
-    batch.references.assign(work.references().begin(), work.references().end());
+    batch.references.assign(pack.references().begin(), pack.references().end());
   }
   return batch;
 }

@@ -61,8 +61,8 @@ absl::StatusOr<std::unique_ptr<StepRunner>> MakePipelineRunner(const JobContext&
 
 // Builds a sequence from each sample that the coordinator names, in the plan's order; of pairs,
 // two.
-absl::StatusOr<PackedBatch> BuildBatch(const JobContext& context, bool of_validation,
-                                       const proto::MicrobatchWork& work);
+absl::StatusOr<PackedBatch> BuildBatch(const JobContext& context, const proto::StepWork& work,
+                                       const proto::MicrobatchWork& pack);
 // Adds a finished pack to the report, without the time of an empty one.
 void ReportPack(int64_t number, const plan::MicrobatchSize& size, const MicrobatchResult& result,
                 double seconds, proto::FinishedReport& report);

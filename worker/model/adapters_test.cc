@@ -30,6 +30,51 @@ TEST(Adapters, GradientsOfAdaptersAgreeWithFiniteDifferences) {
   }
 }
 
+PackedBatch DroppingBatch(const plan::ModelSpec& spec, const std::vector<int64_t>& lengths) {
+  PackedBatch batch = RandomBatch(spec, lengths, 4);
+  batch.dropout = {.probability = 0.25, .seed = 5, .step = 2, .samples = {}};
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    batch.dropout->samples.push_back(static_cast<int64_t>(10 + s));
+  }
+  return batch;
+}
+
+TEST(Adapters, GradientsWithDropoutAgreeWithFiniteDifferences) {
+  for (const plan::ModelSpec& spec :
+       {SmallSpec(), FullSpec(), testing_model::PostNormSpec(), testing_model::SandwichSpec()}) {
+    const plan::ModelSpec adapted = testing_model::WithAdapters(spec);
+    CheckEveryTensor(adapted, DroppingBatch(adapted, {17, 1, 30}));
+  }
+}
+
+// However its sample is packed.
+TEST(Adapters, DropoutGoesWithTheSample) {
+  const plan::ModelSpec spec = testing_model::WithAdapters(FullSpec());
+  const auto model = MakeModel(spec);
+  MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 5);
+  const auto loss_of = [&](const PackedBatch& batch) {
+    return EvaluateLoss(*model, batch, weights)->loss_sum;
+  };
+  const PackedBatch both = DroppingBatch(spec, {40, 7});
+  double alone = 0;
+  for (const size_t s : {1, 0}) {
+    const auto begin = static_cast<size_t>(both.cu_seqlens[s]);
+    const auto count = static_cast<size_t>(both.cu_seqlens[s + 1]) - begin;
+    PackedBatch batch;
+    batch.AppendNextToken(std::span(both.tokens).subspan(begin, count));
+    batch.dropout = {
+        .probability = 0.25, .seed = 5, .step = 2, .samples = {both.dropout->samples[s]}};
+    alone += loss_of(batch);
+  }
+  EXPECT_NEAR(loss_of(both), alone, 1e-5 * alone);
+  PackedBatch other = both;
+  other.dropout->step = 3;
+  EXPECT_GT(std::abs(loss_of(other) - alone), 1e-3 * alone);
+  PackedBatch none = both;
+  none.dropout.reset();
+  EXPECT_GT(std::abs(loss_of(none) - alone), 1e-3 * alone);
+}
+
 // Whatever is recomputed, and whether the gradient is written or added to.
 TEST(Adapters, AdaptersHaveTheSameBitsWhateverIsRecomputed) {
   for (const plan::ModelSpec& base :
@@ -37,15 +82,16 @@ TEST(Adapters, AdaptersHaveTheSameBitsWhateverIsRecomputed) {
     const plan::ModelSpec spec = testing_model::WithAdapters(base);
     const auto model = MakeModel(spec, DType::kBF16);
     MemoryUnitSource weights = RandomWeights(model->units(), DType::kBF16, 5);
-    const PackedBatch batch = RandomBatch(spec, {40, 7}, 6);
-    MemoryGradientSink kept(model->units());
-    ASSERT_TRUE(RunMicrobatch(*model, batch, 0.125, weights, kept).ok());
-    for (const plan::Recompute recompute : {plan::Recompute::kLight, plan::Recompute::kFull}) {
-      EmptyGradientSink remade(model->units());
-      ASSERT_TRUE(RunMicrobatch(*model, batch, 0.125, weights, remade, recompute).ok());
-      for (const plan::UnitSpec& unit : model->units()) {
-        EXPECT_TRUE(std::ranges::equal(remade.gradient(unit.index), kept.gradient(unit.index)))
-            << unit.name;
+    for (const PackedBatch& batch : {RandomBatch(spec, {40, 7}, 6), DroppingBatch(spec, {40, 7})}) {
+      MemoryGradientSink kept(model->units());
+      ASSERT_TRUE(RunMicrobatch(*model, batch, 0.125, weights, kept).ok());
+      for (const plan::Recompute recompute : {plan::Recompute::kLight, plan::Recompute::kFull}) {
+        EmptyGradientSink remade(model->units());
+        ASSERT_TRUE(RunMicrobatch(*model, batch, 0.125, weights, remade, recompute).ok());
+        for (const plan::UnitSpec& unit : model->units()) {
+          EXPECT_TRUE(std::ranges::equal(remade.gradient(unit.index), kept.gradient(unit.index)))
+              << unit.name;
+        }
       }
     }
   }

@@ -462,11 +462,15 @@ void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayo
 }
 
 void AdaptersBackwardWeights(Ops& ops, const BlockLayout& layout,
-                             const plan::AdapterLayout& adapters, const BlockActivations& a,
-                             const BlockGradients& g, const UnitGradient& unit_gradient) {
-  const auto add = [&](plan::Product product, ConstMatrix d_y, ConstMatrix x) {
-    AddAdapterGradient(ops, adapters[static_cast<size_t>(product)], d_y, x, a.adapters.reduced,
-                       g.reduced, unit_gradient);
+                             const plan::AdapterLayout& adapters, const DropoutMask& dropout,
+                             const BlockActivations& a, const BlockGradients& g,
+                             const UnitGradient& unit_gradient) {
+  const auto add = [&](plan::Product of, ConstMatrix d_y, ConstMatrix x) {
+    const plan::AdaptedProduct& product = adapters[static_cast<size_t>(of)];
+    if (product.ranks > 0) {
+      AddAdapterGradient(ops, product, d_y, SeenInput(ops, dropout, of, x, a.adapters),
+                         a.adapters.reduced, g.reduced, unit_gradient);
+    }
   };
   add(plan::Product::kDown, DownGradient(layout, g), a.activated);
   add(plan::Product::kGateUp, g.gate_up, MlpInput(layout, a));

@@ -147,9 +147,9 @@ void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceCon
 void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layout,
                           const BlockActivations& activations, const BlockGradients& gradients,
                           const UnitGradient& unit_gradient);
-// W of a layer's adapters.
+// W of a layer's adapters, with the dropout of forward and B.
 void AdaptersBackwardWeights(Ops& ops, const BlockLayout& layout,
-                             const plan::AdapterLayout& adapters,
+                             const plan::AdapterLayout& adapters, const DropoutMask& dropout,
                              const BlockActivations& activations, const BlockGradients& gradients,
                              const UnitGradient& unit_gradient);
 

@@ -122,7 +122,8 @@ absl::Status Chunk::BackwardBlockInput(const ChunkCall& call, int unit, const Bl
                                        const BlockGradients& g, Matrix d_input) const {
   const SequenceContext sequences = call.microbatch.sequences(model_.rotary(), unit);
   SHOAL_ASSIGN_OR_RETURN(const HeldBlock held, HeldBlock::Get(model_, call.source, unit));
-  BlockBackwardInput(model_.ops(), held.weights(model_), sequences, a, recompute_, g, d_input);
+  BlockBackwardInput(model_.ops(), held.weights(model_, call.microbatch.dropout(unit)), sequences,
+                     a, recompute_, g, d_input);
   return absl::OkStatus();
 }
 
@@ -138,8 +139,8 @@ absl::Status Chunk::AddBlockGradient(const ChunkCall& call, int unit, const Bloc
   }
   SHOAL_ASSIGN_OR_RETURN(const UnitGradient of_adapters, GradientOf(model_, call.sink, adapters));
   if (!of_adapters.sums.empty()) {
-    AdaptersBackwardWeights(model_.ops(), model_.layout(unit), model_.adapter_layout(unit), a, g,
-                            of_adapters);
+    AdaptersBackwardWeights(model_.ops(), model_.layout(unit), model_.adapter_layout(unit),
+                            call.microbatch.dropout(unit), a, g, of_adapters);
   }
   return ContributionDone(model_, call.sink, adapters);
 }

@@ -18,8 +18,8 @@ absl::Status ForwardUnits(Transformer& model, const MicrobatchInput& microbatch,
                                    model.embedding_scale(), out);
     } else {
       SHOAL_ASSIGN_OR_RETURN(const HeldBlock held, HeldBlock::Get(model, source, unit));
-      BlockForward(model.ops(), held.weights(model), microbatch.sequences(model.rotary(), unit),
-                   activations(unit), out);
+      BlockForward(model.ops(), held.weights(model, microbatch.dropout(unit)),
+                   microbatch.sequences(model.rotary(), unit), activations(unit), out);
     }
   }
   return model.ops().Check();

@@ -46,7 +46,7 @@ absl::StatusOr<HeldBlock> HeldBlock::Get(const Transformer& model, UnitSource& s
   return held;
 }
 
-BlockWeights HeldBlock::weights(const Transformer& model) const {
+BlockWeights HeldBlock::weights(const Transformer& model, const DropoutMask& dropout) const {
   const int unit = block_.unit();
   BlockWeights weights = {.spec = model.spec(),
                           .kind = model.spec().block(unit - 1),
@@ -54,8 +54,10 @@ BlockWeights HeldBlock::weights(const Transformer& model) const {
                           .data = block_.data(),
                           .dtype = model.compute()};
   if (adapters_.has_value()) {
-    weights.adapters = {
-        .layout = &model.adapter_layout(unit), .data = adapters_->data(), .dtype = model.compute()};
+    weights.adapters = {.layout = &model.adapter_layout(unit),
+                        .data = adapters_->data(),
+                        .dtype = model.compute(),
+                        .dropout = dropout};
   }
   return weights;
 }

@@ -40,7 +40,8 @@ class HeldUnit {
 class HeldBlock {
  public:
   static absl::StatusOr<HeldBlock> Get(const Transformer& model, UnitSource& source, int unit);
-  BlockWeights weights(const Transformer& model) const;
+  // `dropout`: of its adapters' inputs, in training.
+  BlockWeights weights(const Transformer& model, const DropoutMask& dropout = {}) const;
 
  private:
   explicit HeldBlock(HeldUnit block) : block_(std::move(block)) {}

@@ -8,6 +8,7 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/data/token_file.h"
+#include "core/model/adapters.h"
 #include "core/plan/memory/activation_bytes.h"
 
 namespace shoal::worker {
@@ -36,7 +37,15 @@ absl::StatusOr<MicrobatchInput> MicrobatchInput::Create(const PackedBatch& batch
   }
   input.host_.positions = Positions(batch);
   input.longest_ = 1 + *std::ranges::max_element(input.host_.positions);
-  input.host_.positions.resize(static_cast<size_t>(plan::MicrobatchRows(batch.token_count())), 0);
+  const auto rows = static_cast<size_t>(plan::MicrobatchRows(batch.token_count()));
+  input.host_.positions.resize(rows, 0);
+  if (batch.dropout.has_value()) {
+    input.dropout_ = {.probability = batch.dropout->probability,
+                      .seed = batch.dropout->seed,
+                      .step = static_cast<uint32_t>(batch.dropout->step)};
+    input.dropout_rows_ = DropoutRows(batch);
+    input.dropout_rows_.resize(rows);
+  }
   return input;
 }
 
@@ -91,6 +100,13 @@ void MicrobatchInput::Load(Stream& stream) {
 
 SequenceContext MicrobatchInput::sequences(const RotaryTables& rotary, int unit) const {
   return {.cu_seqlens = cu_seqlens_, .rotation = rotary.of(unit - 1).At(memory_.positions)};
+}
+
+DropoutMask MicrobatchInput::dropout(int unit) const {
+  DropoutMask mask = dropout_;
+  mask.matrix = static_cast<uint32_t>((unit - 1) * plan::kProducts);
+  mask.rows = dropout_rows_;
+  return mask;
 }
 
 absl::Status MicrobatchInput::ComparePairs(Stream& stream) const {

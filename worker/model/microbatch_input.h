@@ -43,6 +43,8 @@ class MicrobatchInput {
   const int32_t* token_ids() const { return memory_.tokens; }  // [rows], device; padding undefined
   // For a block unit. Refers to this and to the tables, which Reserve may move.
   SequenceContext sequences(const RotaryTables& rotary, int unit) const;
+  // Of the inputs of a block's adapters. Refers to this.
+  DropoutMask dropout(int unit) const;
   Targets targets() const;
   double* loss_sum() const { return memory_.loss_sum; }  // device
 
@@ -83,6 +85,8 @@ class MicrobatchInput {
 
   Host host_;
   std::vector<int32_t> cu_seqlens_;
+  DropoutMask dropout_;  // without rows
+  std::vector<DropoutRow> dropout_rows_;
   int32_t longest_ = 0;
   Memory memory_;
   std::unique_ptr<BatchPairs> pairs_;

@@ -255,7 +255,10 @@ class ChunkedStep {
 std::vector<PackedBatch> RaggedBatches(const plan::ModelSpec& spec) {
   PackedBatch no_targets = RandomBatch(spec, {12}, 5);
   std::ranges::fill(no_targets.labels, formats::kIgnoredLabel);
+  PackedBatch dropping = RandomBatch(spec, {50, 20}, 9);
+  dropping.dropout = {.probability = 0.25, .seed = 1, .step = 2, .samples = {8, 3}};
   return {RandomBatch(spec, {70, 7, 33}, 1, /*masked=*/true),
+          dropping,
           RandomBatch(spec, {1}, 2),
           RandomPairs(spec, {40, 9}, 6, plan::PreferenceLoss::kIpo),
           RandomBatch(spec, {130, 62}, 3),
@@ -276,8 +279,8 @@ TEST_P(StageBits, AreThoseOfOneWorkerHoweverLayersAreSplit) {
   plan::ModelSpec tied = FullSpec();
   tied.tied_embeddings = true;
   uint64_t seed = 1;
-  for (const plan::ModelSpec& model :
-       {SmallSpec(), FullSpec(), tied, PostNormSpec(), SandwichSpec()}) {
+  for (const plan::ModelSpec& model : {SmallSpec(), FullSpec(), tied, PostNormSpec(),
+                                       SandwichSpec(), testing_model::WithAdapters(FullSpec())}) {
     const plan::ModelSpec spec = WithLayers(model, 3);
     MemoryUnitSource weights = RandomWeights(plan::BuildUnits(spec), compute, 7);
     const std::vector<PackedBatch> batches = RaggedBatches(spec);

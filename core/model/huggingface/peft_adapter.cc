@@ -211,7 +211,7 @@ Json AdapterConfigOf(const plan::ModelSpec& spec, const PeftWriteOptions& option
           {"base_model_name_or_path", options.base_model},
           {"r", first.rank},
           {"lora_alpha", alpha_of(first)},
-          {"lora_dropout", 0.0},
+          {"lora_dropout", options.dropout},
           {"target_modules", targets},
           {"rank_pattern", ranks},
           {"alpha_pattern", alphas},

@@ -34,6 +34,7 @@ class PeftAdapter {
 struct PeftWriteOptions {
   DType dtype = DType::kF32;
   std::string base_model;        // what adapter_config.json names as their model
+  double dropout = 0;            // with which they were trained
   bool rank_stabilized = false;  // says their scales by alpha / sqrt(rank), not by alpha / rank
   std::string tokenizer_folder;  // empty: none
 };

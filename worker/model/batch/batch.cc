@@ -108,6 +108,10 @@ absl::Status Validate(const PackedBatch& batch, int64_t vocabulary) {
       return InvalidArgument("microbatch: the weight at position {} is {}", i, batch.weights[i]);
     }
   }
+  if (batch.dropout.has_value() && std::ssize(batch.dropout->samples) != batch.sequences()) {
+    return InvalidArgument("microbatch: {} sequences with dropout, of {} samples",
+                           batch.sequences(), batch.dropout->samples.size());
+  }
   return batch.preference.has_value() ? ValidatePairs(batch) : absl::OkStatus();
 }
 
@@ -119,6 +123,20 @@ std::vector<int32_t> Positions(const PackedBatch& batch) {
     }
   }
   return positions;
+}
+
+std::vector<DropoutRow> DropoutRows(const PackedBatch& batch) {
+  std::vector<DropoutRow> rows;
+  const bool pairs = batch.preference.has_value();
+  for (size_t s = 0; batch.dropout.has_value() && s + 1 < batch.cu_seqlens.size(); ++s) {
+    // A pair's second sequence goes on where its first ends.
+    const int32_t begin = batch.cu_seqlens[pairs ? s / 2 * 2 : s];
+    for (int32_t t = batch.cu_seqlens[s]; t < batch.cu_seqlens[s + 1]; ++t) {
+      rows.push_back(
+          {static_cast<uint32_t>(batch.dropout->samples[s]), static_cast<uint32_t>(t - begin)});
+    }
+  }
+  return rows;
 }
 
 }  // namespace shoal::worker

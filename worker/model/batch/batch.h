@@ -10,8 +10,17 @@
 #include "absl/status/status.h"
 #include "core/data/token_file.h"
 #include "core/job/job.h"
+#include "worker/ops/dropout.h"
 
 namespace shoal::worker {
+
+// Of what adapters read, in training.
+struct BatchDropout {
+  double probability = 0;
+  uint64_t seed = 0;
+  int64_t step = 0;
+  std::vector<int64_t> samples;  // [sequences]; the two of a pair are of one
+};
 
 struct PackedBatch {
   std::vector<int32_t> tokens;  // [T]
@@ -25,6 +34,7 @@ struct PackedBatch {
   // [sequences], of pairs: log-probabilities that replies are compared with; empty: 0 each, or with
   // adapter-off what the model without its adapters gives.
   std::vector<double> references;
+  std::optional<BatchDropout> dropout;  // none: adapters see all
 
   int64_t token_count() const { return static_cast<int64_t>(tokens.size()); }
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
@@ -49,6 +59,8 @@ absl::Status Validate(const PackedBatch& batch, int64_t vocabulary);
 
 // Returns the position of every token within its sequence.
 std::vector<int32_t> Positions(const PackedBatch& batch);
+// Returns every token's sample and its position there; empty without dropout.
+std::vector<DropoutRow> DropoutRows(const PackedBatch& batch);
 
 // The result of a microbatch, besides gradients.
 struct MicrobatchResult {

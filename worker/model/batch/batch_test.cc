@@ -8,7 +8,9 @@
 namespace shoal::worker {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::Field;
 using testing::HasSubstr;
 
 TEST(PackedBatch, PacksAndCounts) {
@@ -36,6 +38,22 @@ TEST(PackedBatch, WeighsOneWhereASequenceSaysNothing) {
   EXPECT_TRUE(Validate(batch, 10).ok());
 }
 
+TEST(PackedBatch, DropoutKnowsATokenBySampleAndPlace) {
+  const auto row = [](uint32_t sample, uint32_t position) {
+    return AllOf(Field(&DropoutRow::sample, sample), Field(&DropoutRow::position, position));
+  };
+  const std::vector<int32_t> ids = {1, 2};
+  PackedBatch batch;
+  batch.AppendNextToken(ids);
+  batch.AppendNextToken(ids);
+  EXPECT_THAT(DropoutRows(batch), ElementsAre());
+  batch.dropout = {.probability = 0.5, .seed = 0, .step = 0, .samples = {9, 4}};
+  EXPECT_THAT(DropoutRows(batch), ElementsAre(row(9, 0), row(9, 1), row(4, 0), row(4, 1)));
+  batch.dropout->samples = {9, 9};
+  batch.preference = plan::PreferenceOptions();
+  EXPECT_THAT(DropoutRows(batch), ElementsAre(row(9, 0), row(9, 1), row(9, 2), row(9, 3)));
+}
+
 TEST(PackedBatch, ValidateNamesWhatIsWrong) {
   PackedBatch good;
   good.AppendNextToken(std::vector<int32_t>{1, 2, 3});
@@ -54,6 +72,8 @@ TEST(PackedBatch, ValidateNamesWhatIsWrong) {
                 b.weights = {1.0f, std::numeric_limits<float>::infinity(), 1.0f};
               }),
               HasSubstr("the weight at position 1 is inf"));
+  EXPECT_THAT(message([](PackedBatch& b) { b.dropout = BatchDropout(); }),
+              HasSubstr("1 sequences with dropout, of 0 samples"));
   EXPECT_THAT(message([](PackedBatch& b) { b.labels[0] = -7; }), HasSubstr("label -7"));
   EXPECT_THAT(message([](PackedBatch& b) { b.cu_seqlens = {0, 2}; }), HasSubstr("cu_seqlens"));
   EXPECT_THAT(message([](PackedBatch& b) {

@@ -32,6 +32,11 @@ M Outputs(M of_product, const plan::AdapterPart& part) {
   return of_product.Columns(part.matrix.column, part.matrix.outputs);
 }
 
+DropoutMask MaskOf(DropoutMask of_layer, plan::Product product) {
+  of_layer.matrix += static_cast<uint32_t>(product);
+  return of_layer;
+}
+
 // In memory.scratch, with the residual in it.
 Matrix StartSum(Ops& ops, ConstMatrix residual, const AdapterMemory& memory) {
   const Matrix sum =
@@ -81,6 +86,16 @@ void ExpandGradient(Ops& ops, const AdapterWeights& adapters, const plan::Adapte
 
 }  // namespace
 
+ConstMatrix SeenInput(Ops& ops, const DropoutMask& of_layer, plan::Product product, ConstMatrix x,
+                      const AdapterMemory& memory) {
+  if (of_layer.probability == 0) {
+    return x;
+  }
+  const Matrix seen = memory.scratch.Columns(0, x.columns);
+  ops.Dropout(x, MaskOf(of_layer, product), {}, seen);
+  return seen;
+}
+
 void ReduceInput(Ops& ops, const AdapterWeights& adapters, plan::Product of, ConstMatrix x,
                  const AdapterMemory& memory) {
   const plan::AdaptedProduct* const product = Find(adapters, of);
@@ -88,7 +103,7 @@ void ReduceInput(Ops& ops, const AdapterWeights& adapters, plan::Product of, Con
     return;
   }
   const Matrix reduced = Reduced(memory.reduced, *product);
-  ops.Matmul({.a = x,
+  ops.Matmul({.a = SeenInput(ops, adapters.dropout, of, x, memory),
               .b = Weight(adapters, product->a, product->ranks, product->inputs),
               .c = reduced,
               .transpose_b = true});
@@ -129,6 +144,9 @@ ConstMatrix AdaptBackward(Ops& ops, const AdapterWeights& adapters, plan::Produc
   ReduceGradient(ops, adapters, *product, d_y, memory);
   const Matrix added = memory.scratch.Columns(0, product->inputs);
   ExpandGradient(ops, adapters, *product, memory, added, /*accumulate=*/false);
+  if (adapters.dropout.probability > 0) {
+    ops.Dropout(added, MaskOf(adapters.dropout, of), {}, added);
+  }
   return added;
 }
 
@@ -151,6 +169,13 @@ Matrix AdaptStreamBackward(Ops& ops, const AdapterWeights& adapters, plan::Produ
     return {};
   }
   ReduceGradient(ops, adapters, *product, d_y, memory);
+  if (adapters.dropout.probability > 0) {
+    const Matrix sum =
+        Matrix::Dense(memory.scratch.data, DType::kF32, residual.rows, residual.columns);
+    ExpandGradient(ops, adapters, *product, memory, sum, /*accumulate=*/false);
+    ops.Dropout(sum, MaskOf(adapters.dropout, of), residual, sum);
+    return sum;
+  }
   const Matrix sum = StartSum(ops, residual, memory);
   ExpandGradient(ops, adapters, *product, memory, sum, /*accumulate=*/true);
   return sum;
@@ -159,9 +184,6 @@ Matrix AdaptStreamBackward(Ops& ops, const AdapterWeights& adapters, plan::Produ
 void AddAdapterGradient(Ops& ops, const plan::AdaptedProduct& product, ConstMatrix d_y,
                         ConstMatrix x, ConstMatrix reduced, ConstMatrix d_reduced,
                         const UnitGradient& gradient) {
-  if (product.ranks == 0) {
-    return;
-  }
   AddProduct(ops, Reduced(d_reduced, product), x, product.a, gradient);
   for (const plan::AdapterPart& part : product.parts) {
     AddProduct(ops, Outputs(d_y, part),

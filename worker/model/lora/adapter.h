@@ -15,6 +15,7 @@ struct AdapterWeights {
   const plan::AdapterLayout* layout = nullptr;  // null: the layer has none
   const void* data = nullptr;
   DType dtype = DType::kF32;
+  DropoutMask dropout = {};  // of the layer's first product; none of it outside of training
 };
 
 // Memory of a block, of T rows.
@@ -22,6 +23,11 @@ struct AdapterMemory {
   Matrix reduced;  // [T, ranks]: scale x A^T, or the gradient of x A^T; each is left for W
   Matrix scratch;  // [T, plan::AdaptedWidth]
 };
+
+// Returns the part of a product's input that its adapters see: x itself, or what dropout leaves of
+// it, in memory.scratch. `of_layer`: as AdapterWeights has it.
+ConstMatrix SeenInput(Ops& ops, const DropoutMask& of_layer, plan::Product product, ConstMatrix x,
+                      const AdapterMemory& memory);
 
 // Makes memory.reduced of the product's adapters.
 void ReduceInput(Ops& ops, const AdapterWeights& adapters, plan::Product product, ConstMatrix x,
@@ -42,7 +48,7 @@ Matrix AdaptStreamForward(Ops& ops, const AdapterWeights& adapters, plan::Produc
 Matrix AdaptStreamBackward(Ops& ops, const AdapterWeights& adapters, plan::Product product,
                            ConstMatrix d_y, ConstMatrix residual, const AdapterMemory& memory);
 
-// W: ADDS to the gradient of the adapters' unit, or writes it if empty.
+// W: ADDS to the gradient of the adapters' unit, or writes it if empty. `x`: what they saw.
 void AddAdapterGradient(Ops& ops, const plan::AdaptedProduct& product, ConstMatrix d_y,
                         ConstMatrix x, ConstMatrix reduced, ConstMatrix d_reduced,
                         const UnitGradient& gradient);
