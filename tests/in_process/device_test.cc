@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <string>
 
+#include "core/base/status.h"
 #include "tests/in_process/tiny_job.h"
+#include "worker/job/job_context.h"
 #include "worker/ops/testing/late_device.h"
 
 namespace shoal::testing {
@@ -117,6 +120,26 @@ TEST_F(DeviceTest, AsStagesOfAPipeline) {
     job_.train.residency = residency;
     ExpectSameBits(Run(2, 2), single);
   }
+}
+
+TEST_F(DeviceTest, DropoutOfAdaptersIsRefused) {
+  job_.lora = {.rank = 4, .dropout = 0.1};
+  proto::JoinJobReply join;
+  *join.mutable_job() = plan::ToMessage(job_);
+  join.set_token_file(tokens_);
+  join.set_workers(1);
+  join.add_servers()->set_index(0);
+  const auto joined = [&](bool late) {
+    const worker::WorkerJobOptions options = {.open_device = [late](const auto&) {
+      return worker::OpenedDevice{.compute_device = late ? worker::MakeLateComputeDevice(1)
+                                                         : worker::MakeCpuComputeDevice(1)};
+    }};
+    worker::OpenedDevice opened;
+    return worker::MakeJobContext(join, options, nullptr, nullptr, nullptr, &opened).status();
+  };
+  EXPECT_TRUE(joined(false).ok());
+  EXPECT_EQ(std::string(Message(joined(true))),
+            "lora.dropout is not for GPUs yet: leave it out, or compute on CPUs");
 }
 
 }  // namespace

@@ -208,6 +208,21 @@ TEST_F(LoraTest, DropoutIsTheSameAnywhere) {
   EXPECT_NE(Run({.servers = 1, .workers = 1}).weights, alone.weights);
 }
 
+// The validation after the last step has the loss of the next step, with the same weights and
+// samples, of a run without dropout.
+TEST_F(LoraTest, DropoutIsOfTrainingAlone) {
+  job_.train.minibatch_samples = 40;  // all of them
+  job_.data.validation.path = tokens_;
+  job_.lora.dropout = 0.5;
+  const ClusterRun run = Run({.servers = 1, .workers = 1, .validation_file = tokens_});
+  ASSERT_EQ(run.validations.size(), 1U);
+  job_.lora = {.from = WriteAdapter(run)};
+  job_.data.validation.path.clear();
+  job_.train.steps = 1;
+  const ClusterRun more = Run({.servers = 1, .workers = 1});
+  EXPECT_NEAR(run.validations[0].loss(), more.steps[0].loss(), 1e-6 * more.steps[0].loss());
+}
+
 TEST_F(LoraTest, APipelineHasTheBitsOfSingleWorkers) {
   plan::ModelSpec spec = *plan::NamedShape("tiny");
   spec.layers = 6;
