@@ -329,8 +329,9 @@ absl::StatusOr<std::vector<std::string>> CheckResumedJob(const server::Checkpoin
     // Their folder may lie elsewhere now.
     const bool elsewhere =
         difference.key == "lora.from" && !difference.first.empty() && !difference.second.empty();
-    const bool of_model = difference.key == "service.frozen";
-    if ((difference.key.starts_with("lora.") || of_model) && !elsewhere) {
+    const bool of_model = difference.key == "service.frozen" ||
+                          (difference.key.starts_with("lora.") && difference.key != "lora.dropout");
+    if (of_model && !elsewhere) {
       of_adapters.push_back(fmt::format("{} ({})", difference.key, values));
     }
   }

@@ -105,6 +105,14 @@ TEST_F(PreflightTest, AResumeWithMomentsThatAreNotThereIsRefusedUnlessAccepted) 
   EXPECT_EQ(CheckResumedJob(checkpoint, job_, true)->size(), 1u);
 }
 
+TEST_F(PreflightTest, AResumeMayDropAnotherPartOfWhatAdaptersRead) {
+  job_.lora = {.rank = 4, .alpha = 8, .dropout = 0.1};
+  const server::CheckpointInfo checkpoint = Write(plan::ToYaml(job_));
+  job_.lora.dropout = 0;
+  EXPECT_THAT(*CheckResumedJob(checkpoint, job_, false),
+              ElementsAre(HasSubstr("lora.dropout: 0.1 in the checkpoint's job, 0 now")));
+}
+
 TEST_F(PreflightTest, AResumeReadsTheModelBesideAdaptersWhereItWas) {
   job_.lora = {.rank = 4, .alpha = 8};
   plan::Job files = job_;

@@ -24,6 +24,13 @@ using testing::RunLoopback;
 // For coordinators without a running job.
 const ServerClientFactory kNoServers;
 
+// They never answer.
+class SilentServers final : public ServerClient {
+  void Start(int /*server*/, const Message& /*request*/, Message& /*reply*/,
+             std::function<absl::Status(rpc::ParameterServerService&)> /*here*/,
+             std::function<void(const absl::Status&)> /*done*/) override {}
+};
+
 TEST(LoopbackTest, RunsAJobToItsEnd) {
   for (const auto& [servers, workers] : {std::pair{1, 1}, {2, 4}, {3, 2}}) {
     const auto result = RunLoopback({.servers = servers, .workers = workers, .steps = 20});
@@ -129,11 +136,13 @@ class QueueTest : public ::testing::Test {
           job.job.cluster.servers = request.job().cluster().servers();
           job.job.service.encryption = encryption_;
           job.job.train.exact_devices = exact_devices_;
+          job.job.lora = {.rank = 4, .dropout = dropout_};
           job.job.cluster.workers = workers_;
           job.server_bytes = server_bytes_;
           return job;
         },
-        kNoServers, OpenSqliteStateStore(folder_ / "state").value(), RealClock(), metrics_);
+        [](const std::vector<Member>&) { return std::make_shared<SilentServers>(); },
+        OpenSqliteStateStore(folder_ / "state").value(), RealClock(), metrics_);
     coordinator_ = std::move(created).value();
     proto::RegisterRequest server;
     server.set_role(proto::ROLE_SERVER);
@@ -160,12 +169,13 @@ class QueueTest : public ::testing::Test {
     return states;
   }
 
-  void ComeWorker(const std::string& instructions) {
+  void ComeWorker(const std::string& instructions, const std::string& gpu = "") {
     proto::RegisterRequest worker;
     worker.set_role(proto::ROLE_WORKER);
     worker.set_version("1");
     worker.set_stays(true);
     worker.mutable_facts()->set_instructions(instructions);
+    worker.mutable_facts()->set_gpu(gpu);
     EXPECT_TRUE(coordinator_->Register(worker).ok());
   }
 
@@ -175,6 +185,7 @@ class QueueTest : public ::testing::Test {
   ServerBytes server_bytes_;
   plan::Encryption encryption_ = plan::Encryption::kAuto;
   bool exact_devices_ = false;
+  double dropout_ = 0;
   int64_t workers_ = 1;
   uint64_t server_ = 0;  // incarnation of the only one
   std::unique_ptr<Coordinator> coordinator_;
@@ -300,6 +311,13 @@ TEST_F(QueueTest, WithExactDevicesItWaitsForWorkersOfOneKind) {
   EXPECT_THAT(States(), ElementsAre("waiting for 1 worker"));
   ComeWorker("x86-64-v4");
   EXPECT_THAT(States(), ElementsAre("waiting for 1 worker like the others (train.exact_devices)"));
+}
+
+TEST_F(QueueTest, AJobThatItsWorkersCannotRunFailsByName) {
+  dropout_ = 0.1;
+  ComeWorker("x86-64-v4", "H200");
+  ASSERT_TRUE(Submit("a").ok());
+  EXPECT_THAT(States(), ElementsAre("failed"));
 }
 
 TEST_F(QueueTest, WithExactDevicesOpenCountsAreOfOneKind) {

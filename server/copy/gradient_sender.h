@@ -60,7 +60,7 @@ class GradientSender {
   GradientSender& operator=(const GradientSender&) = delete;
 
   // Says which attempt is open, and who backs up what. What waits of another is not sent, and what
-  // is being sent to a server that backs nothing up any more is cancelled.
+  // is being sent to a server that it does not name is cancelled, where it names some.
   void Begin(const proto::BeginAttemptRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
   // Sends the gradient of a partition, in parts, one after the other. A server at which one fails
   // gets no more of the attempt.

@@ -184,7 +184,8 @@ TEST(GradientSender, ABackupThatIsDroppedHoldsUpNoThread) {
     sender.Begin(Attempt(2, {"b"}));
     sender.Add(kPartition, 5, 2);
     taken.AwaitCalls(2);
-    sender.Begin(Attempt(3, {"b"}));
+    sender.Begin(Attempt(3, {}));
+    sender.Begin(Attempt(4, {"b"}));
     EXPECT_EQ(taken.cancels, 0);  // one that stays
   }
   EXPECT_THAT(taken.At("a"), IsEmpty());

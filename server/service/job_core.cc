@@ -102,7 +102,7 @@ absl::StatusOr<proto::BeginAttemptReply> JobCore::BeginAttempt(
   absl::MutexLock commands(&commands_mutex_);
   SHOAL_RETURN_IF_ERROR(term_.Admit(request.term(), "BeginAttempt"));
   if (request.run() != options_.run) {
-    return FailedPrecondition("BeginAttempt of run {} comes late: run {} has begun here",
+    return FailedPrecondition("BeginAttempt is of run {}, and this server is in run {}",
                               request.run(), options_.run);
   }
   // Waits for pushes being applied, and keeps others out while accumulators are cleared.

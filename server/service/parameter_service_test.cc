@@ -179,7 +179,8 @@ TEST_F(ParameterServiceTest, JobsBesideEachOtherShareNothing) {
     begin.set_generation(cluster.shard_map().generation);
     ASSERT_OK(service.BeginAttempt(begin).status());
     begin.set_run(runs - 1);
-    EXPECT_THAT(Describe(service.BeginAttempt(begin).status()), HasSubstr("comes late: run"));
+    EXPECT_THAT(Describe(service.BeginAttempt(begin).status()),
+                HasSubstr("BeginAttempt is of run"));
     TestingClient fenced(&service, &cluster.client_transport(), 7, 1, "", id);
     EXPECT_TRUE(absl::IsPermissionDenied(fenced.Connect()));
   }

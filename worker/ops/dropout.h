@@ -12,7 +12,7 @@
 namespace shoal::worker {
 
 struct DropoutRow {
-  uint32_t sample = 0;
+  uint32_t sample = 0;    // the low bits of its number
   uint32_t position = 0;  // in the sample; the two sequences of a pair are one after the other
 };
 

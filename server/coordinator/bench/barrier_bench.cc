@@ -26,10 +26,11 @@ struct Borders {
   std::vector<double> without;
 };
 
-// Until there were so many of each.
+// Until there were so many of each, or no waves are left.
 Borders Measure(ManyMembers& members, size_t borders) {
   Borders times;
-  while (std::min(times.with.size(), times.without.size()) < borders) {
+  while (std::min(times.with.size(), times.without.size()) < borders &&
+         members.Scaling().bytes_left() > 0) {
     const int64_t moved = members.Scaling().partitions_moved();
     members.RunStep();
     const std::clock_t begin = std::clock();  // of one thread, so that others do not disturb it
@@ -47,7 +48,7 @@ Borders Measure(ManyMembers& members, size_t borders) {
 int main(int argc, char** argv) {
   constexpr double kBarMs = 10;
   constexpr double kWaveBarMs = 2;
-  const int borders = argc > 1 ? std::atoi(argv[1]) : 20;
+  const int borders = std::max(1, argc > 1 ? std::atoi(argv[1]) : 15);
   shoal::server::SetUpHeap();
   shoal::InitLogging({.role = "bench", .level = "off"});
   ManyMembers members({});

@@ -132,6 +132,9 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
                                      plan::FirstServers(count), replicas(), HostsOf(servers));
   SetMembers(std::move(servers), std::move(workers));
   absl::Status begins = CheckStages();
+  for (const Member& worker : workers_) {
+    begins.Update(CheckWorker(worker, job_.job));
+  }
   job_.run = environment_.next_run();
   loaded_version_ = version_;
   if (begins.ok()) {

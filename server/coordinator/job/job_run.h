@@ -67,7 +67,7 @@ class JobRun {
   void Offer(std::vector<Member> servers, std::vector<Member> workers);
   // Goes on with it where it is, instead.
   void TakeOver(const EarlierRun& earlier);
-  // Lets go of those of these servers that are none of its own: an earlier life may not have.
+  // To these servers, which an earlier life may have had load it, it says at a border to let go.
   void Disown(std::vector<Member> servers);
   // Was over in an earlier life, by this; these servers may hold it still.
   void BeOver(const std::string& outcome, std::vector<Member> servers);

@@ -394,14 +394,14 @@ TEST_F(MoveTest, WhoseWritesAreRefusedSinceAnotherLeadsEndsWithoutAWord) {
 }
 
 // As one would be that another version of the coordinator recorded.
-TEST_F(MoveTest, AfterARunWhoseMapCannotBeReadAnotherBegins) {
-  SimWorld world(Options());
+void ExpectAnotherRunAfter(const SimOptions& options, void (*damage)(std::string&)) {
+  SimWorld world(options);
   const auto run = [&] { return *world.store->Load()->jobs.front().run; };
   int64_t unreadable = 0;
   world.At("committed", 4, [&] {
     proto::SavedRun unread = run();
     unreadable = unread.run();
-    unread.mutable_shard_map()->pop_back();
+    damage(*unread.mutable_shard_map());
     const auto on_run = std::exchange(world.store->on_run, nullptr);
     EXPECT_TRUE(world.store->SaveRun(world.job_id(), unread, /*begins=*/false).ok());
     world.store->on_run = on_run;
@@ -414,6 +414,11 @@ TEST_F(MoveTest, AfterARunWhoseMapCannotBeReadAnotherBegins) {
   EXPECT_THAT(world.violations(), IsEmpty());
   EXPECT_GT(run().run(), unreadable);
   EXPECT_TRUE(world.done().has_value()) << world.failure();
+}
+
+TEST_F(MoveTest, AfterARunWhoseMapCannotBeReadAnotherBegins) {
+  ExpectAnotherRunAfter(Options(), [](std::string& map) { map.pop_back(); });
+  ExpectAnotherRunAfter(Options(), [](std::string& map) { map.back() = 100; });  // a server
 }
 
 TEST_P(MovePointTest, TheNextLifeOfTheCoordinatorGoesOnByOneMapOrTheOther) {

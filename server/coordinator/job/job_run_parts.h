@@ -101,7 +101,7 @@ struct KnownMaps {
   MapForms forms;           // of the newest map, once they are needed
 };
 
-// Servers that load the job, before they get some of it.
+// Servers that load the job, before they get some of it, or may have, in an earlier life.
 struct Joiners {
   std::vector<Member> servers;
   // Incarnations: of those that have not answered, that have loaded it, and that cannot, with why.

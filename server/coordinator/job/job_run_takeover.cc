@@ -171,8 +171,12 @@ void JobRun::DecideOnAnswers() {
   }
   const proto::SavedRun& saved = takeover_->run.saved;
   const bool restores = job_.job.RestoresOnServerLoss();
+  const auto is_held = [count = std::ssize(servers_)](const plan::Holders& holders) {
+    const auto is_there = [count](int holder) { return holder >= 0 && holder < count; };
+    return !holders.empty() && std::ranges::all_of(holders, is_there);
+  };
   if (job_.shard_map.servers.size() != job_.pushes.partitions.size() ||
-      std::ranges::any_of(job_.shard_map.servers, &plan::Holders::empty)) {
+      !std::ranges::all_of(job_.shard_map.servers, is_held)) {
     takeover_->decided = true;
     EndBy({.message = "the shard map of its run cannot be read: another version of "
                       "shoal-coordinator recorded it, or it is damaged",

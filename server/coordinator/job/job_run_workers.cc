@@ -43,6 +43,12 @@ bool JobRun::HasRoom() const {
 }
 
 bool JobRun::Suits(const Member& worker) {
+  if (const absl::Status able = CheckWorker(worker, job_.job); !able.ok()) {
+    if (unlike_.insert(worker.incarnation).second) {
+      TellWarning(std::string(Message(able)));
+    }
+    return false;
+  }
   const std::string kind = WorkerKind(worker, job_.job);
   const bool refuses = job_.job.train.exact_devices;
   const bool matters = refuses || job_.job.service.accumulate == plan::Accumulate::kExact;

@@ -23,7 +23,7 @@ namespace shoal::server {
 
 // What is told of a map. It takes a while to make: that of a wave is made ahead of it.
 struct MapForms {
-  int64_t generation = 0;                         // of the map
+  int64_t generation = -1;                        // of the map; -1: of none
   std::string bytes;                              // without it: SavedRun.shard_map
   std::vector<proto::HeldPartitions> by_servers;  // what each holds
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "core/base/status.h"
+
 namespace shoal::server {
 
 std::string WorkerKind(const Member& worker, const plan::Job& job) {
@@ -17,6 +19,16 @@ std::string WorkerKind(const Member& worker, const plan::Job& job) {
     return "GPU " + gpu;
   }
   return instructions.empty() ? "" : "CPU " + instructions;
+}
+
+absl::Status CheckWorker(const Member& worker, const plan::Job& job) {
+  const std::string kind = WorkerKind(worker, job);
+  if (job.lora.dropout > 0 && kind.starts_with("GPU ")) {
+    return FailedPrecondition(
+        "{} computes on {}, and lora.dropout is not for GPUs yet: leave it out, or compute on CPUs",
+        NameOf(worker), kind);
+  }
+  return absl::OkStatus();
 }
 
 void KeepOneKind(const plan::Job& job, std::string kind, std::vector<Member>& workers) {

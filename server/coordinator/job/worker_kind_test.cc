@@ -7,9 +7,11 @@ namespace shoal::server {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 
 Member WorkerOn(const std::string& instructions, const std::string& gpu) {
   Member worker;
+  worker.role = proto::ROLE_WORKER;
   worker.facts.set_instructions(instructions);
   worker.facts.set_gpu(gpu);
   return worker;
@@ -26,6 +28,20 @@ TEST(WorkerKind, IsWhatItComputesOn) {
   EXPECT_EQ(WorkerKind(WorkerOn("", "H200"), job), "GPU H200") << "it has no other";
   job.emulate.shape = "tiny";
   EXPECT_EQ(WorkerKind(WorkerOn("v4", ""), job), "");
+}
+
+TEST(CheckWorker, DropoutIsNotForGpus) {
+  plan::Job job;
+  job.lora.rank = 4;
+  EXPECT_TRUE(CheckWorker(WorkerOn("v4", "H200"), job).ok());
+  job.lora.dropout = 0.1;
+  EXPECT_TRUE(CheckWorker(WorkerOn("v4", ""), job).ok());
+  EXPECT_THAT(std::string(CheckWorker(WorkerOn("v4", "H200"), job).message()),
+              EndsWith("computes on GPU H200, and lora.dropout is not for GPUs yet: leave it out, "
+                       "or compute on CPUs"));
+  job.train.device = plan::DeviceKind::kCpu;
+  EXPECT_TRUE(CheckWorker(WorkerOn("v4", "H200"), job).ok());
+  EXPECT_FALSE(CheckWorker(WorkerOn("", "H200"), job).ok()) << "it has no other";
 }
 
 // Of workers on CPUs: what is left.

@@ -58,6 +58,19 @@ class ComparedWithoutAdapters : public ::testing::Test {
     EXPECT_NE(result.log_probabilities, result.references) << "the adapters do something";
   }
 
+  void ExpectToTrainAsGiven() {
+    MemoryGradientSink sink(model_->units());
+    MemoryGradientSink expected(model_->units());
+    RecordingSource source(weights_);
+    const MicrobatchResult result = model_->Run(pairs_, 0.5, source, sink).value();
+    ExpectAsGiven(result, RunMicrobatch(*plain_, given_, 0.5, weights_, expected).value());
+    for (const plan::UnitSpec& unit : model_->units()) {
+      EXPECT_TRUE(std::ranges::equal(sink.gradient(unit.index), expected.gradient(unit.index)))
+          << unit.name;
+    }
+    EXPECT_THAT(source.gets, ElementsAreArray(Uses(plan::UseOrder(spec_))));
+  }
+
   const plan::ModelSpec spec_ = testing_model::WithAdapters(FullSpec());
   const std::unique_ptr<MicrobatchModel> model_ = MakeTransformerModel(MakeModel(spec_));
   const std::unique_ptr<Transformer> plain_ = MakeModel(spec_);
@@ -66,17 +79,12 @@ class ComparedWithoutAdapters : public ::testing::Test {
   PackedBatch given_;  // with what they are compared with
 };
 
-TEST_F(ComparedWithoutAdapters, TrainsAsWithWhatTheModelAloneGives) {
-  MemoryGradientSink sink(model_->units());
-  MemoryGradientSink expected(model_->units());
-  RecordingSource source(weights_);
-  const MicrobatchResult result = model_->Run(pairs_, 0.5, source, sink).value();
-  ExpectAsGiven(result, RunMicrobatch(*plain_, given_, 0.5, weights_, expected).value());
-  for (const plan::UnitSpec& unit : model_->units()) {
-    EXPECT_TRUE(std::ranges::equal(sink.gradient(unit.index), expected.gradient(unit.index)))
-        << unit.name;
-  }
-  EXPECT_THAT(source.gets, ElementsAreArray(Uses(plan::UseOrder(spec_))));
+TEST_F(ComparedWithoutAdapters, TrainsAsWithWhatTheModelAloneGives) { ExpectToTrainAsGiven(); }
+
+TEST_F(ComparedWithoutAdapters, DropsNothingOfWhatTheyAreComparedWith) {
+  pairs_.dropout = {.probability = 0.25, .seed = 5, .step = 2, .samples = {8, 8, 3, 3}};
+  given_.dropout = pairs_.dropout;
+  ExpectToTrainAsGiven();
 }
 
 TEST_F(ComparedWithoutAdapters, IsEvaluatedSo) {
