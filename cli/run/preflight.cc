@@ -205,18 +205,17 @@ std::string DescribeAdapters(const plan::ModelSpec& spec) {
   for (const auto& [module, adapter] : adapters) {
     by_rank[adapter.rank].insert(module.substr(module.rfind('.') + 1));
   }
-  std::vector<std::string> names;
-  for (const auto& [rank, of_rank] : by_rank) {
-    names.push_back((by_rank.size() > 1 ? fmt::format("rank {}: ", rank) : "") +
-                    absl::StrJoin(of_rank, ", "));
-  }
+  const auto describe = [several = by_rank.size() > 1](std::string* text, const auto& of_rank) {
+    *text += several ? fmt::format("rank {}: ", of_rank.first) : "";
+    *text += absl::StrJoin(of_rank.second, ", ");
+  };
   int64_t trained = 0;
   for (const plan::UnitSpec& unit : plan::BuildUnits(spec)) {
     trained += unit.kind == plan::UnitKind::kAdapter ? unit.count : 0;
   }
   return fmt::format(
       "lora: {} matrices have an adapter ({}), {} parameters beside {} of the model{}",
-      adapters.size(), absl::StrJoin(names, "; "), WithThousands(trained),
+      adapters.size(), absl::StrJoin(by_rank, "; ", describe), WithThousands(trained),
       WithThousands(plan::ParameterCount(plan::WithoutAdapters(spec))),
       spec.quantize == plan::Quantize::kNf4 ? ", whose blocks are in NF4" : "");
 }
