@@ -393,7 +393,7 @@ TEST_F(MoveTest, WhoseWritesAreRefusedSinceAnotherLeadsEndsWithoutAWord) {
   }
 }
 
-// As one would be that another version of the coordinator recorded.
+// After a map that is recorded so: by another version of the coordinator, or damaged.
 void ExpectAnotherRunAfter(const SimOptions& options, void (*damage)(std::string&)) {
   SimWorld world(options);
   const auto run = [&] { return *world.store->Load()->jobs.front().run; };
